@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.open_plan import closed_plan
-from kinesis_spout.checkpoints.located import ShardSearch
+from kinesis_spout.checkpoints.located import ShardSearch, for_each_shard
 from kinesis_spout.checkpoints.moves import (
     Goal,
     Move,
     MoveRefusedError,
-    childless_move,
-    given_up_move,
+    gone_move,
     move_of,
+    unknown_shard,
     unlisted,
 )
 from kinesis_spout.checkpoints.recorded_move import ServiceTime, recorded_move
-from kinesis_spout.config import nearest_name
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
@@ -32,13 +30,12 @@ from state.store.shard_states import StateChange, StoredState
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesis_spout.checkpoints.wanted_position import WantedPosition
+    from kinesis_spout.checkpoints.requested_position import RequestedPosition
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+    from state.store.identity import StartPin
     from state.znodes.topics import StoreTopics
-
-MAX_CONCURRENT_SHARDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +57,16 @@ class ApplicationMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where an application stands, and what the service lists. `states`: also the first states of
-    listed shards that have none. `now_ms`: the service's time. `service_time`:
-    as of `ApplicationMove`.
+class ApplicationProgress:
+    """What an application has stored, and what the service lists. `states`: also the first states
+    of listed shards that have none. `now_ms`: the service's time. `service_time`: as of
+    `ApplicationMove`. `pin`: None before the application's first start.
     """
 
     summary: StreamSummary
     now_ms: int
     service_time: ServiceTime
+    pin: StartPin | None
     stored: Mapping[str, StoredState]
     listed: Mapping[str, ShardInfo]
     states: Mapping[str, ShardState]
@@ -83,16 +81,16 @@ class Standing:
         return ShardLineage(self.listed, self.states)
 
 
-def find_standing(client: KinesisClient, store: StoreTopics, clock: Clock) -> Standing:
+def find_progress(client: KinesisClient, store: StoreTopics, clock: Clock) -> ApplicationProgress:
     """Raises `StreamMismatchError`, and errors of the service and the store."""
     summary = client.describe()
     now_ms = summary.now_ms(clock.now_ms())
     service_time = ServiceTime(client, clock, now_ms)
     check_bound_stream(store, summary)
-    stored = dict(store.shard_states.load())
+    pin, stored = store.identity.read_start(), dict(store.shard_states.load())
     listed = ShardLineage.of(client.list_shards(), {}).listed
-    states = _with_new_shards(store, stored, listed, now_ms)
-    return Standing(summary, now_ms, service_time, stored, listed, states)
+    states = _with_new_shards(pin, stored, listed, now_ms)
+    return ApplicationProgress(summary, now_ms, service_time, pin, stored, listed, states)
 
 
 def check_past(position: Position, now_ms: int) -> None:
@@ -100,14 +98,15 @@ def check_past(position: Position, now_ms: int) -> None:
     if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
         raise MoveRefusedError(
             f"{position} is in the future of the service, whose clock says "
-            f"{Position.at_timestamp(now_ms)}; use LATEST, or a time that is over"
+            f"{Position.at_timestamp(now_ms)}",
+            "use LATEST or an earlier time",
         )
 
 
 def find_moves(
     client: KinesisClient,
     store: StoreTopics,
-    wanted: WantedPosition,
+    requested: RequestedPosition,
     shard_ids: Sequence[str],
     *,
     clock: Clock,
@@ -118,19 +117,19 @@ def find_moves(
 
     Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
     """
-    there = find_standing(client, store, clock)
-    position = wanted.at(there.now_ms)
-    check_past(position, there.now_ms)
-    goals = {shard_id: Goal(position) for shard_id in _chosen(there, shard_ids)}
-    found = moves_to(client, there, goals, clock=clock, max_counted=max_counted)
-    gone = {} if shard_ids else _gone_moves(client, store, there)
+    progress = find_progress(client, store, clock)
+    position = requested.at(progress.now_ms)
+    check_past(position, progress.now_ms)
+    goals = {shard_id: Goal(position) for shard_id in _chosen(progress, shard_ids)}
+    found = moves_to(client, progress, goals, clock=clock, max_counted=max_counted)
+    gone = {} if shard_ids else _gone_moves(client, store, progress)
     moves = [gone.pop(one.after.shard_id, one) for one in found.moves]
     return replace(found, moves=[*moves, *gone.values()])
 
 
 def moves_to(
     client: KinesisClient,
-    there: Standing,
+    progress: ApplicationProgress,
     goals: Mapping[str, Goal],
     *,
     clock: Clock,
@@ -139,27 +138,27 @@ def moves_to(
     """What moving each of these shards to its own goal does, in their order. Writes nothing. Raises
     as `find_moves`.
     """
-    horizon_ms = there.horizon_ms
-    named = {parent for shard in there.states for parent in there.lineage.parents(shard)}
+    horizon_ms, lineage = progress.horizon_ms, progress.lineage
+    named = {parent for shard in progress.states for parent in lineage.parents(shard)}
 
     def find(shard_id: str) -> Move:
-        state, shard = there.states[shard_id], there.listed.get(shard_id)
+        state, shard = progress.states[shard_id], progress.listed.get(shard_id)
         if shard is None:
-            if goals[shard_id].was_there or not _is_gone(client, there, state):
+            if goals[shard_id].was_there or not _is_gone(client, progress, state):
                 return unlisted(state)
-            return given_up_move(state, horizon_ms=horizon_ms, has_children=shard_id in named)
+            return gone_move(state, horizon_ms=horizon_ms, has_children=shard_id in named)
         return move_of(
             ShardSearch(client, shard, clock),
             shard,
             state,
             goals[shard_id],
-            now_ms=there.now_ms,
-            retention_ms=there.summary.retention_ms,
+            now_ms=progress.now_ms,
+            horizon_ms=horizon_ms,
             max_counted=max_counted,
         )
 
-    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
-        return ApplicationMove(list(pool.map(find, goals)), there.stored, there.service_time)
+    moves = for_each_shard(find, goals)
+    return ApplicationMove(moves, progress.stored, progress.service_time)
 
 
 def write_moves(store: StoreTopics, found: ApplicationMove, *, cause: str = "set") -> None:
@@ -191,7 +190,7 @@ def check_bound_stream(store: StoreTopics, summary: StreamSummary) -> None:
 
 
 def _with_new_shards(
-    store: StoreTopics,
+    pin: StartPin | None,
     stored: Mapping[str, StoredState],
     listed: Mapping[str, ShardInfo],
     now_ms: int,
@@ -203,7 +202,6 @@ def _with_new_shards(
     whoever reads that takes every shard for tracked up to now.
     """
     states = {shard: each.state for shard, each in stored.items()}
-    pin = store.identity.read_start()
     if pin is None:
         return states
     read_ms = [state.verified_until_ms for state in states.values()]
@@ -214,56 +212,53 @@ def _with_new_shards(
     return states | {state.shard_id: state for state in fresh}
 
 
-def _gone_moves(client: KinesisClient, store: StoreTopics, there: Standing) -> dict[str, Move]:
+def _gone_moves(
+    client: KinesisClient, store: StoreTopics, progress: ApplicationProgress
+) -> dict[str, Move]:
     """By shard, the moves of those that are gone, and whose loss a job would report, though no
     state says that they were not read to their ends.
     """
-    pin = store.identity.read_start()
-    if pin is None or there.summary.status != "ACTIVE":
+    pin, horizon_ms = progress.pin, progress.horizon_ms
+    if pin is None or progress.summary.status != "ACTIVE":
         return {}
-    stored = {shard: each.state for shard, each in there.stored.items()}
-    lineage = ShardLineage(there.listed, stored)
+    stored = {shard: each.state for shard, each in progress.stored.items()}
+    lineage = ShardLineage(progress.listed, stored)
     never = never_read(
         lineage,
         pin,
         has_begun=lambda: store.shard_list.read() is not None,
-        horizon_ms=there.horizon_ms,
+        horizon_ms=horizon_ms,
     )
-    moves = [
-        given_up_move(
-            ShardState(shard_id=shard_id, read_position=start_position(shard_id, pin)),
-            horizon_ms=there.horizon_ms,
-            has_children=False,
-        )
-        for shard_id in never
-    ]
-    moves += [childless_move(stored[one]) for one in lineage.out_of_sight(there.horizon_ms)]
-    return {one.after.shard_id: one for one in moves if not is_there(client, one.after.shard_id)}
+    gone = [ShardState(shard_id=one, read_position=start_position(one, pin)) for one in never]
+    gone += [stored[one] for one in lineage.out_of_sight(horizon_ms)]
+    return {
+        state.shard_id: gone_move(state, horizon_ms=horizon_ms, has_children=False)
+        for state in gone
+        if not is_there(client, state.shard_id)
+    }
 
 
-def _is_gone(client: KinesisClient, there: Standing, state: ShardState) -> bool:
+def _is_gone(client: KinesisClient, progress: ApplicationProgress, state: ShardState) -> bool:
     """Whether a shard that is not listed is gone unread. Asks the service: while a stream is
     changed the list may be incomplete.
     """
-    if state.end_was_read or there.summary.status != "ACTIVE":
+    if state.end_was_read or progress.summary.status != "ACTIVE":
         return False
     return not is_there(client, state.shard_id)
 
 
-def _chosen(there: Standing, shard_ids: Sequence[str]) -> list[str]:
+def _chosen(progress: ApplicationProgress, shard_ids: Sequence[str]) -> list[str]:
     """The shards to move, parents before children. Raises `MoveRefusedError` for a name that is not
     a shard with a state, or is one that was read to its end and is not listed any more.
     """
-    states = there.states
+    states = progress.states
     for shard_id in shard_ids:
         if shard_id not in states:
-            nearest = nearest_name(shard_id, states)
-            hint = f"did you mean {nearest}?" if nearest else f"it has {', '.join(sorted(states))}"
-            raise MoveRefusedError(f"the application has no shard {shard_id}; {hint}")
-        if shard_id not in there.listed and states[shard_id].end_was_read:
+            raise unknown_shard(shard_id, states)
+        if shard_id not in progress.listed and states[shard_id].end_was_read:
             raise MoveRefusedError(
-                f"shard {shard_id} is not listed any more, so nothing of it can be read; leave it "
-                "out"
+                f"shard {shard_id} is not listed any more, so nothing of it can be read",
+                "leave it out",
             )
     wanted = set(shard_ids) or states.keys()
-    return [shard_id for shard_id in there.lineage.oldest_first() if shard_id in wanted]
+    return [shard_id for shard_id in progress.lineage.oldest_first() if shard_id in wanted]

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kinesis_spout.config import ReadRate
 from kinesis_spout.errors import ShardNotFoundError, UnreadableRecordError
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
-from state.position import Position, PositionKind
+from state.position import SHARD_END, Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.page import Page
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo
 
+MAX_CONCURRENT_SHARDS = 16
 MAX_COUNTED_BYTES = 10 * 1024 * 1024  # a shard gives 2 MB a second
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,13 @@ class Counted:
 
 
 NONE = Counted(0)
+END = Located(SHARD_END, None, at_shard_end=True)
+
+
+def for_each_shard(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> list[_Found]:
+    """The answers for these items, of one shard each, in their order; several calls at a time."""
+    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
+        return list(pool.map(call, items))
 
 
 class ShardSearch:
@@ -74,7 +85,7 @@ class ShardSearch:
         `RequestRefusedError` for a sequence number that the service does not take.
         """
         if position.is_end:
-            return Located(position, None, at_shard_end=True)
+            return END
         try:
             page = self.first_page(position)
         except UnreadableRecordError as exc:  # it is there, and can be passed over

@@ -10,8 +10,8 @@ sequence number and the records before it can be told from those after it:
     records, all younger than the time   its first one: a child that began later is read whole
     nothing as old, by the retention     TRIM_HORIZON
 
-A position that the service refuses is no place in the shard: nothing was read from there. A shard
-that stands at one can be moved like every other, as one that stands before its oldest record.
+A position that the service refuses is not in the shard: nothing was read from there. A shard with
+such a position can be moved like every other, as one before its oldest record.
 """
 
 from __future__ import annotations
@@ -21,21 +21,32 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from kinesis_spout.checkpoints.located import NONE, Counted, Located, ShardSearch
+from kinesis_spout.checkpoints.located import END, NONE, Counted, Located, ShardSearch
+from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
 from state.errors import RemediedError
 from state.moves.moved_state import moved_state, position_outside_ranges
-from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
+from state.position import TRIM_HORIZON, Position
 from state.shard_state import given_up
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kinesis_spout.service.shard_info import ShardInfo
+    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
 
 class MoveRefusedError(RemediedError):
     """A shard cannot be moved to the position. One sentence says why, and what to do."""
+
+
+def unknown_shard(shard_id: str, known: Collection[str]) -> MoveRefusedError:
+    """The refusal of a shard that the application does not have."""
+    nearest = nearest_name(shard_id, known)
+    hint = f"did you mean {nearest}?" if nearest else f"name one of {', '.join(sorted(known))}"
+    return MoveRefusedError(f"the application has no shard {shard_id}; {hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,7 @@ class Move:
     - `lost_until_ms`: records that arrived before this may have expired, though the goal was to
       read them again; None if there are none.
     - `expired_ms`: from when to when records arrived that were to be read, and have expired. They
-      are in no count, and nobody can say how many they were. None if all are there. The move
+      are in no count, and their number is not known. None if all are there. The move
       accepts that loss.
     - `gone`: the service does not have the shard any more, and it was not read to its end.
     - `note`: what the operator would not expect; None if there is nothing.
@@ -90,40 +101,28 @@ class Move:
 
 def unlisted(state: ShardState) -> Move:
     """The move of a shard that the service does not list any more: none."""
-    return Move(before=state, after=state, note="is not listed any more, so it stays as it is")
+    return Move(
+        before=state, after=state, note="the shard is not listed any more, so it stays as it is"
+    )
 
 
-def given_up_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move:
-    """The move of a shard that is gone before it was read to its end: its children do not wait for
-    it. `has_children`: whether any is known.
+def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move:
+    """The move of a shard that the service does not have any more: its children do not wait for the
+    rest of it. `has_children`: whether any is known.
+
+    A finished shard that has a time of verification is asked for its children once that has expired
+    (`ShardLineage.out_of_sight`), so one without children has none afterwards.
     """
-    after = given_up(state)
+    after = state if state.end_was_read else given_up(state)
     return Move(
         before=state,
-        after=after if has_children else _without_children(after),
+        after=after if has_children else structs.replace(after, verified_until_ms=None),
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
-        note="is not listed any more, so it is given up: the rest of it is not read",
+        note="the shard has expired and its children were never observed, so they are given up"
+        if state.end_was_read
+        else "the shard is not listed any more, so it is given up: the rest of it is not read",
     )
-
-
-def childless_move(state: ShardState) -> Move:
-    """The move of a shard that was read to its end and has expired, and whose children were never
-    observed.
-    """
-    return Move(
-        before=state,
-        after=_without_children(state),
-        gone=True,
-        note="has expired, and its children were never observed: they are given up",
-    )
-
-
-def _without_children(state: ShardState) -> ShardState:
-    """A finished shard that has a time of verification is asked for its children once that has
-    expired (`ShardLineage.out_of_sight`).
-    """
-    return structs.replace(state, verified_until_ms=None)
 
 
 def move_of(
@@ -133,40 +132,39 @@ def move_of(
     goal: Goal,
     *,
     now_ms: int,
-    retention_ms: int,
+    horizon_ms: int,
     max_counted: int,
 ) -> Move:
-    """What moving the shard to the goal does. `now_ms`: the service's time.
+    """What moving the shard to the goal does. `now_ms`: the service's time. `horizon_ms`: that less
+    the retention.
 
     Raises `MoveRefusedError`, and errors of the service.
     """
     notes: list[str] = []
-    horizon_ms = now_ms - retention_ms
     try:
         try:
-            found = _resolved(search, shard, goal, horizon_ms, notes)
+            _check(search, shard, goal, notes)
+            found = resolved(search, goal.position, horizon_ms)
         except RequestRefusedError:
             if not goal.was_there:
                 raise
             notes.append(
-                f"the service refuses {goal.position}, where it was then, so it goes to its oldest "
-                "record"
+                f"the service refuses {goal.position}, its position at that time, so the shard "
+                "moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
-            found = _resolved(search, shard, goal, horizon_ms, notes)
+            found = resolved(search, TRIM_HORIZON, horizon_ms)
         lost_ms = lost_until(search, goal, found, horizon_ms)
         origin = _origin(search, state, notes)
         found = _reached(search, state, found, notes, origin=origin, horizon_ms=horizon_ms)
         unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:
         return unlisted(state)
-    verified_ms = found.arrival_ms
-    if verified_ms is None or found.position == TRIM_HORIZON:
-        verified_ms = now_ms  # nothing is missed from there on that is there now, as at a start
+    verified_ms = verified_until(found, now_ms)
     expired_ms = expired_unread(state, horizon_ms)
     after = moved_state(state, found.position, verified_until_ms=verified_ms)
     if after == state and expired_ms is not None:
-        # It goes on from where it stands, without what has expired: a job would report it again.
+        # The shard continues at its position, and a job does not report the expired records again.
         after = structs.replace(state, verified_until_ms=verified_ms)
     return Move(
         before=state,
@@ -182,14 +180,14 @@ def move_of(
 
 
 def _origin(search: ShardSearch, state: ShardState, notes: list[str]) -> Located | None:
-    """Where a shard with this state goes on; None where the service refuses its position. Adds to
+    """Where a shard with this state continues; None where the service refuses its position. Adds to
     `notes`.
     """
     try:
         return search.locate(state.read_position)
     except RequestRefusedError:
         notes.append(
-            f"the service refuses {state.read_position}, where it stands, so its records count as "
+            f"the service refuses its position {state.read_position}, so its records count as "
             "unread"
         )
         return None
@@ -210,8 +208,8 @@ def _reached(
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
         notes.append(
-            f"{found.position} is within records that are unresolved together, so it goes to the "
-            "first of them"
+            f"{found.position} is within records that are unresolved together, so the shard moves "
+            "to the first of them"
         )
         found = search.locate(outside)
     left = moved_state(state, found.position, verified_until_ms=None).unresolved
@@ -221,11 +219,10 @@ def _reached(
     # Those that have expired become dead letters only as unresolved records.
     if found.first is None:
         if origin is not None:
-            notes.append("nothing is there to be read again, so it stays as it is")
+            notes.append("no record is left to be read again, so the shard stays as it is")
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
-        end = SHARD_END if found.at_shard_end else Position.at_timestamp(horizon_ms)
-        return Located(end, None, at_shard_end=found.at_shard_end)
+        return END if found.at_shard_end else Located(Position.at_timestamp(horizon_ms), None)
     notes.append("its oldest unresolved records have expired, so they stay unresolved")
     oldest = position_outside_ranges(state, Position.at(found.first))
     return Located(oldest, found.first, found.arrival_ms)
@@ -235,29 +232,37 @@ def _has_expired(record: UnresolvedRecord, found: Located) -> bool:
     return found.first is None or record.last.sequence < found.first.sequence
 
 
-def _resolved(
-    search: ShardSearch,
-    shard: ShardInfo,
-    goal: Goal,
-    horizon_ms: int,
-    notes: list[str],
-) -> Located:
-    """The goal as the stream has it. Adds to `notes`."""
-    wanted = goal.position
-    if wanted.is_end and not shard.is_closed:
+def _check(search: ShardSearch, shard: ShardInfo, goal: Goal, notes: list[str]) -> None:
+    """Refuse an end that an open shard does not have, and a number that it cannot be moved to."""
+    if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
             f"shard {shard.shard_id} is open, so it has no end yet; use LATEST to skip what it has"
         )
-    if wanted.sequence is not None and not goal.was_there:
-        _check_number(search, shard, wanted, notes)
+    if goal.position.sequence is not None and not goal.was_there:
+        _check_number(search, shard, goal.position.sequence, notes)
+
+
+def resolved(search: ShardSearch, wanted: Position, horizon_ms: int) -> Located:
+    """The position as the stream has it, by the module's table. `horizon_ms`: the service's time
+    less the retention. Raises as `ShardSearch.locate`.
+    """
     found = search.locate(wanted)
-    if wanted.kind is not PositionKind.AT_TIMESTAMP:
+    if wanted.timestamp_ms is None:
         return found
-    if wanted.timestamp_ms is not None and wanted.timestamp_ms < horizon_ms:
-        return Located(TRIM_HORIZON, found.first, found.arrival_ms, found.at_shard_end)
+    if wanted.timestamp_ms < horizon_ms:
+        return replace(found, position=TRIM_HORIZON)
     if found.first is not None:
-        return Located(Position.at(found.first), found.first, found.arrival_ms)
-    return search.locate(SHARD_END) if found.at_shard_end else found
+        return replace(found, position=Position.at(found.first))
+    return END if found.at_shard_end else found
+
+
+def verified_until(found: Located, now_ms: int) -> int:
+    """The time before which no record is missed from there on: from TRIM_HORIZON on, none that is
+    there now, as at a start.
+    """
+    if found.arrival_ms is None or found.position == TRIM_HORIZON:
+        return now_ms
+    return found.arrival_ms
 
 
 def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int) -> int | None:
@@ -278,12 +283,9 @@ def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int)
 
 
 def _check_number(
-    search: ShardSearch, shard: ShardInfo, wanted: Position, notes: list[str]
+    search: ShardSearch, shard: ShardInfo, sequence: SequenceNumber, notes: list[str]
 ) -> None:
     """Refuse a sequence number that no record of the shard has, unless later records are there."""
-    sequence = wanted.sequence
-    if sequence is None:
-        return
     first = None
     if sequence.whole >= shard.starting_sequence:
         try:
@@ -300,7 +302,7 @@ def _check_number(
     if not first.shares_record(sequence):
         oldest = search.locate(TRIM_HORIZON).first
         notes.append(
-            f"record {sequence.whole} has expired, or never was in the shard; the oldest one is "
+            f"record {sequence.whole} has expired or was never in the shard; the oldest one is "
             f"{first}"
             if first == oldest
             else f"record {sequence.whole} is not in the shard; the next one is {first}"

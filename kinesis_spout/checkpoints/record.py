@@ -1,8 +1,11 @@
-"""One record as the stream holds it, with the user records of an aggregate."""
+"""One record: as the stream has it, with the user records of an aggregate, and its status in an
+application.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.aggregation.hash_range import HashRange
@@ -11,8 +14,9 @@ from kinesis_spout.checkpoints.located import ShardSearch
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.reading.user_records import OwnedOfRange, unpacked_retries, within
 from scheme.record import SUB_SEQUENCE_NUMBER
+from state.moves.moved_state import is_before
 from state.plan import PlannedRetry
-from state.position import Position
+from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -23,7 +27,41 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo
-    from state.shard_state import UnresolvedRecord
+    from state.shard_state import ShardState, UnresolvedRecord
+
+
+class RecordStatus(StrEnum):
+    """`ACKED`: the application is done with it, or it was skipped. `SKIPPED`: it arrived before the
+    time from which the shard is read. `UNKNOWN`: it lies in a range of unresolved records, which
+    may contain acked ones. `UNREAD`: also a record of an open plan.
+    """
+
+    ACKED = "acked"
+    UNRESOLVED = "unresolved"
+    UNKNOWN = "unresolved or acked"
+    UNREAD = "not read yet"
+    SKIPPED = "before the start"
+
+
+def status_of(
+    state: ShardState, number: SequenceNumber, arrival_ms: int | None
+) -> tuple[RecordStatus, UnresolvedRecord | None]:
+    """The record's status in the shard's state; also its entry, or that of the range that it lies
+    in, where it is unresolved. Pure.
+
+    `arrival_ms`: None if it is not known, as of a record that has expired.
+    """
+    for record in state.unresolved:
+        is_inside = record.first <= number <= record.last
+        is_whole = record.whole and not record.last.sub and record.last.shares_record(number)
+        if is_inside or is_whole:
+            alone = record.count == 1 and record.first == record.last
+            return RecordStatus.UNRESOLVED if alone else RecordStatus.UNKNOWN, record
+    start = state.read_position
+    if start.kind is PositionKind.AT_TIMESTAMP and start.timestamp_ms is not None:
+        is_early = arrival_ms is not None and arrival_ms < start.timestamp_ms
+        return RecordStatus.SKIPPED if is_early else RecordStatus.UNREAD, None
+    return RecordStatus.ACKED if is_before(number, start) else RecordStatus.UNREAD, None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.checkpoints.application_moves import (
     ApplicationMove,
-    Standing,
+    ApplicationProgress,
     check_past,
-    find_standing,
+    find_progress,
     moves_to,
 )
 from kinesis_spout.checkpoints.moves import Goal, MoveRefusedError
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
-from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import start_position
 from state.errors import ConflictError
 from state.moves.history import Past, past_at, resume_position
@@ -29,7 +28,7 @@ from state.position import TRIM_HORIZON, Position
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesis_spout.checkpoints.wanted_position import WantedPosition
+    from kinesis_spout.checkpoints.requested_position import RequestedPosition
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from state.store.history import HistoryEntry, HistoryStore
@@ -41,13 +40,13 @@ _MAX_PASSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """What is to be written. `wanted_ms`: the time that was asked for. `past_ms`: that of the entry
-    that the application goes back to, which is not later. `lost`: shards that are not listed any
-    more, with the positions that they cannot go back to.
+    """What is to be written. `requested_ms`: the time that was asked for. `past_ms`: that of the
+    entry that the application goes back to, which is not later. `lost`: shards that are not listed
+    any more, with the positions that they cannot go back to.
     """
 
     move: ApplicationMove
-    wanted_ms: int
+    requested_ms: int
     past_ms: int
     lost: Mapping[str, Position]
 
@@ -55,7 +54,7 @@ class Rewind:
 def find_rewind(
     client: KinesisClient,
     store: StoreTopics,
-    to: WantedPosition,
+    to: RequestedPosition,
     *,
     clock: Clock,
     max_counted: int,
@@ -64,25 +63,24 @@ def find_rewind(
 
     Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
     """
-    there = find_standing(client, store, clock)
-    wanted = to.at(there.now_ms)
-    check_past(wanted, there.now_ms)
-    past = _past(read_history(store.history), wanted)
-    pin = store.identity.read_start()
+    progress = find_progress(client, store, clock)
+    requested = to.at(progress.now_ms)
+    check_past(requested, progress.now_ms)
+    past = _past(read_history(store.history), requested)
     goals = {
         shard: Goal(
-            past.positions.get(shard) or _beginning(shard, pin, past),
+            _goal(shard, progress.pin, past),
             was_there=True,
-            since_ms=_since_ms(shard, past, there.summary.created_ms),
+            since_ms=_since_ms(shard, past, progress.summary.created_ms),
         )
-        for shard in ShardLineage(there.listed, there.states).oldest_first()
-        if shard in there.states
+        for shard in progress.lineage.oldest_first()
+        if shard in progress.states
     }
     return Rewind(
-        moves_to(client, there, goals, clock=clock, max_counted=max_counted),
-        wanted.timestamp_ms or 0,
+        moves_to(client, progress, goals, clock=clock, max_counted=max_counted),
+        requested.timestamp_ms or 0,
         past.time_ms,
-        _lost(past, there, pin),
+        _lost(past, progress),
     )
 
 
@@ -99,26 +97,25 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
     raise ConflictError("the history was changed again and again while it was read; try again")
 
 
-def _past(entries: list[HistoryEntry], wanted: Position) -> Past:
+def _past(entries: list[HistoryEntry], requested: Position) -> Past:
     if not entries:
         raise MoveRefusedError(
             "the application has no history yet: it is written while the job runs; move it with "
-            f"`checkpoint set --to {wanted}`"
+            f"`checkpoint set --to {requested}`"
         )
-    past = past_at(entries, wanted.timestamp_ms or 0)
+    past = past_at(entries, requested.timestamp_ms or 0)
     if past is None:
         raise MoveRefusedError(
-            f"the history begins at {Position.at_timestamp(entries[0].time_ms)}; move the "
-            f"application with `checkpoint set --to {wanted}`"
+            f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}; move the "
+            f"application with `checkpoint set --to {requested}`"
         )
     return past
 
 
-def _lost(past: Past, there: Standing, pin: StartPin | None) -> dict[str, Position]:
+def _lost(past: Past, progress: ApplicationProgress) -> dict[str, Position]:
     lost = {}
-    for shard in sorted({*past.positions, *past.later} - there.listed.keys()):
-        goal = past.positions.get(shard) or _beginning(shard, pin, past)
-        stored = there.stored.get(shard)
+    for shard in sorted({*past.positions, *past.later} - progress.listed.keys()):
+        goal, stored = _goal(shard, progress.pin, past), progress.stored.get(shard)
         stays = stored is not None and resume_position(stored.state) == goal
         if not goal.is_end and not stays:
             lost[shard] = goal
@@ -132,10 +129,13 @@ def _since_ms(shard_id: str, past: Past, created_ms: int) -> int:
     return max(created_ms, absent_ms - LISTED_LATE_MS)
 
 
-def _beginning(shard_id: str, pin: StartPin | None, past: Past) -> Position:
-    """Where a shard begins that the application did not have then. A start that was imported since
-    says nothing of that time: it may lie after the shard's first records.
+def _goal(shard_id: str, pin: StartPin | None, past: Past) -> Position:
+    """Where a shard goes back to: where it was, or where it begins if the application did not have
+    it then. A start that was imported since says nothing of that time: it may lie after the shard's
+    first records.
     """
+    if shard_id in past.positions:
+        return past.positions[shard_id]
     if pin is None or pin.time_ms > past.time_ms:
         return TRIM_HORIZON
     return start_position(shard_id, pin)

@@ -15,9 +15,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.open_plan import close_open_plan
-from kinesis_spout.checkpoints.moves import MoveRefusedError
-from kinesis_spout.checkpoints.standing import standing_of
-from kinesis_spout.config import nearest_name
+from kinesis_spout.checkpoints.moves import MoveRefusedError, unknown_shard
+from kinesis_spout.checkpoints.record import status_of
 from state.failpoint import failpoint
 from state.retry_policy import RetryPolicy
 from state.store.shard_states import StateChange, StoredState
@@ -60,9 +59,7 @@ def find_skip(
     Raises `MoveRefusedError` for an unknown shard, and for a number that is not unresolved.
     """
     if shard_id not in states:
-        nearest = nearest_name(shard_id, states)
-        hint = f"did you mean {nearest}?" if nearest else f"it has {', '.join(sorted(states))}"
-        raise MoveRefusedError(f"the application has no shard {shard_id}; {hint}")
+        raise unknown_shard(shard_id, states)
     stored = states[shard_id]
     unresolved = stored.state.unresolved
     if numbers is None:
@@ -97,10 +94,10 @@ def write_skip(shard_states: ShardStateStore, plans: PlanStore, skip: Skip) -> N
 
 
 def _named(state: ShardState, number: SequenceNumber) -> UnresolvedRecord:
-    standing = standing_of(state, number, None)
-    if standing.record is None:
+    status, record = status_of(state, number, None)
+    if record is None:
         raise MoveRefusedError(
-            f"record {number} of shard {state.shard_id} is not unresolved but {standing.standing}, "
-            "so it cannot be skipped; kinesis-spout peek shows a record"
+            f"record {number} of shard {state.shard_id} is not unresolved but {status}, so it "
+            "cannot be skipped; look at it with `kinesis-spout peek`"
         )
-    return standing.record
+    return record

@@ -4,13 +4,13 @@ service where positions are tried.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kinesis_spout.application.open_plan import closed_plan
+from kinesis_spout.checkpoints.located import for_each_shard
 from kinesis_spout.checkpoints.recorded_move import recorded_move
 from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
@@ -23,7 +23,7 @@ from state.errors import (
 from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position
 from state.moves.moved_state import never_settling
-from state.position import TRIM_HORIZON, Position
+from state.position import TRIM_HORIZON
 from state.store.identity import StartPin
 from state.store.shard_states import StateChange
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from state.znodes.topics import StoreTopics
 
 _NOTHING_REQUESTED = ""  # no user can ask for it
-MAX_CONCURRENT_SHARDS = 16
 
 
 def export_application(
@@ -74,29 +73,25 @@ class Import:
 
     @property
     def ahead(self) -> list[str]:
-        """Shards that go forward: what is in between is not read. A time and a sequence number
-        cannot be compared.
+        """Shards that move forward: the records in between are not read. A time and a sequence
+        number cannot be compared.
         """
-        return [
-            shard
-            for shard, (before, after) in self.states.items()
-            if before is not None
-            and after is not None
-            and _is_before(resume_position(before), resume_position(after))
-        ]
+        found = []
+        for shard, (before, after) in self.states.items():
+            if before is not None and after is not None:
+                old, new = resume_position(before), resume_position(after)
+                if old != new and earlier(old, new) == old:
+                    found.append(shard)
+        return found
 
 
 def import_of(exported: ExportedApplication, states: Mapping[str, StoredState]) -> Import:
     """What importing into an application with these states does. Pure."""
-    coming = {state.shard_id: state for state in exported.states}
-    there = {shard: stored.state for shard, stored in states.items()}
+    before = {shard: stored.state for shard, stored in states.items()}
+    after = {state.shard_id: state for state in exported.states}
     return Import(
-        {shard: (there.get(shard), coming.get(shard)) for shard in sorted({*there, *coming})}
+        {shard: (before.get(shard), after.get(shard)) for shard in sorted({*before, *after})}
     )
-
-
-def _is_before(one: Position, other: Position) -> bool:
-    return one != other and earlier(one, other) == one
 
 
 def check_stream(exported: ExportedApplication, known: StreamIdentity | None) -> None:
@@ -107,9 +102,9 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
         return
     if not exported.stream.is_same(known):
         raise StreamMismatchError(
-            f"the export is of stream {exported.stream.arn}, created at "
-            f"{exported.stream.created_ms} ms, not of {known.arn}, created at "
-            f"{known.created_ms} ms, whose records have other numbers; import it where it is from"
+            f"the export belongs to stream {exported.stream.arn}, created at "
+            f"{exported.stream.created_ms} ms, not to {known.arn}, created at "
+            f"{known.created_ms} ms, whose records have other numbers; give an export of this one"
         )
 
 
@@ -134,24 +129,23 @@ def check_positions(client: KinesisClient, exported: ExportedApplication) -> Non
         stateless = [shard for shard in exported.start.shards if shard not in positions]
         positions |= {shard: start_position(shard, exported.start) for shard in stateless}
     numbers = [(shard, at) for shard, at in positions.items() if at.sequence is not None]
-    with ThreadPoolExecutor(MAX_CONCURRENT_SHARDS) as pool:
-        answers = pool.map(lambda pair: refusal_of(client.shard_iterator, *pair), numbers)
-        for (_, position), refused in zip(numbers, answers, strict=True):
-            if refused is not None:
-                raise StoredDataError(
-                    f"the export of application {exported.application!r} cannot be imported: "
-                    f"{position} {refused}"
-                )
+    answers = for_each_shard(lambda pair: refusal_of(client.shard_iterator, *pair), numbers)
+    for (_, position), refused in zip(numbers, answers, strict=True):
+        if refused is not None:
+            raise StoredDataError(
+                f"the export of application {exported.application!r} cannot be imported: "
+                f"{position} {refused}; give an export of this stream"
+            )
 
 
 def import_application(
     store: StoreTopics, exported: ExportedApplication, *, now_ms: Callable[[], int]
 ) -> None:
-    """Make the application what was exported. The caller owns all of it. `now_ms` tells the
+    """Make the application what was exported. The caller owns all of it. `now_ms` gives the
     service's time, for the history, which stays: an export has none.
 
     Stopped at any time, it leaves each shard as it was before or as it is after, and the start says
-    so: nobody reads the stream from there (`UnfinishedImportError`). Called again, it goes on.
+    so: no job reads the stream from there (`UnfinishedImportError`). Called again, it continues.
     """
     begun_ms = now_ms()
     plan = closed_plan(store.plans)

@@ -38,7 +38,7 @@ OWN_COMMANDS = {
         "ui": "inspection.ui.command:ui",
         "shards": "inspection.shards:shards",
         "checkpoint": "checkpoint.group:checkpoint",
-        "import": "checkpoint.move_in:import_from",
+        "import": "checkpoint.import_:import_",
         "peek": "checkpoint.peek:peek",
         "pause": "checkpoint.pause:pause",
         "resume": "checkpoint.pause:resume",

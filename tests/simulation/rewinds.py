@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from kinesis_spout.application.history_recorder import INTERVAL_S
-from kinesis_spout.checkpoints import application_moves
+from kinesis_spout.checkpoints import located
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import find_rewind
-from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from kinesis_spout.errors import KinesisError
 from state.errors import StoredDataError
 from state.position import TRIM_HORIZON, Position
@@ -85,11 +85,11 @@ class Rewinds(Past):
         world = self.world
         begun_at_fault = len(world.fake.faults.struck)
         client = InProcessClient(world.service, world.settings, world.skewed, self.random)
-        wanted = WantedPosition.parse(str(Position.at_timestamp(wanted_ms)))
+        wanted = RequestedPosition.parse(str(Position.at_timestamp(wanted_ms)))
         with (
             closing(store),
             # The calls of a history come one after the other, so that its seed repeats it.
-            patch.object(application_moves, "ThreadPoolExecutor", InlinePool),
+            patch.object(located, "ThreadPoolExecutor", InlinePool),
         ):
             try:
                 store.ownership.acquire(this_process(0), timeout_s=0)

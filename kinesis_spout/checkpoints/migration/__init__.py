@@ -1,1 +1,1 @@
-"""Moving in: where another consumer of a stream stands, read from what it has stored."""
+"""Imports: where another consumer of a stream has stopped, read from what it has stored."""

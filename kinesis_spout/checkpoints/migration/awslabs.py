@@ -1,4 +1,4 @@
-"""Where a query of awslabs' Spark connector stands: its checkpoint location. Blocks on files.
+"""Where a query of awslabs' Spark connector has stopped: its checkpoint location. Blocks on files.
 
 Its formats, from `KinesisV2SourceOffset`, `KinesisV2PartitionReader`, `HDFSMetadataCommitter` and
 `DynamodbMetadataCommitter` of awslabs/spark-sql-kinesis-connector (Apache 2.0):
@@ -8,7 +8,7 @@ Its formats, from `KinesisV2SourceOffset`, `KinesisV2PartitionReader`, `HDFSMeta
     sources/<i>/shard-source/<b>/<shard id>  where its batch b *ended* in the shard, written by the
                                              task; or the same in a table of DynamoDB
 
-So the connector stands where its last committed batch ended. A batch that was planned and not
+So the connector has stopped where its last committed batch ended. A batch that was planned and not
 committed is read again. What its tasks wrote tells how much that is.
 
 A position is `iteratorType`, `iteratorPosition`, `subSequenceNumber` (-1: no aggregate) and
@@ -30,10 +30,12 @@ from kinesis_spout.checkpoints.migration.origin import (
     OriginShard,
     after_user_record,
     number_in,
+    values_of,
 )
 from kinesis_spout.checkpoints.migration.spark_checkpoint import (
     PlannedBatch,
     local_folder,
+    not_committed,
     numbered,
     read_checkpoint,
     text_of,
@@ -45,8 +47,6 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-
-_METADATA = "metadata"
 
 
 class EndInShard(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -63,6 +63,12 @@ class _SourceMetadata(msgspec.Struct, rename="camel"):
     stream_name: str
 
 
+class _Item(msgspec.Struct, rename="camel"):
+    metadata_key: int
+    metadata_sort_key: str
+    metadata_value: str
+
+
 class _SourceOffset(msgspec.Struct):
     batch: int
     shards: dict[str, EndInShard]
@@ -73,9 +79,9 @@ def origin_of(
     stream: str,
     *,
     metadata_path: Path | None = None,
-    table_items: Iterable[Mapping[str, Mapping[str, Any]]] | None = None,
+    table_items: Iterable[Mapping[str, Any]] | None = None,
 ) -> Origin:
-    """Where the query stands on the stream.
+    """Where the query has stopped on the stream.
 
     `metadata_path`: its option `kinesis.metadataPath`. `table_items`: all items of its table, where
     its metadata is in DynamoDB. Raises `MigrationError`.
@@ -84,10 +90,13 @@ def origin_of(
     checkpoint = read_checkpoint(location)
     current = checkpoint.committed or checkpoint.planned
     if current is None:
-        raise MigrationError(f"{location} has neither commits/0 nor offsets/0; nothing was read")
+        raise MigrationError(
+            f"{location} has neither commits/0 nor offsets/0, so it is not complete",
+            "copy it again",
+        )
     source, offset = _of_stream(current, stream, location)
     ends = (
-        ends_in(table_items)
+        _ends_in_table(table_items)
         if table_items is not None
         else _ends_in_files(metadata_path or location / "sources" / str(source))
     )
@@ -97,37 +106,36 @@ def origin_of(
     notes = []
     if is_committed and offset.shards and not ended:
         notes.append(
-            f"the ends of the last batch, {current.number}, are not there, so all of it is read "
-            "again; give its metadata by --metadata-path or --metadata-table, if it is elsewhere"
+            f"the ends of the last batch, {current.number}, are missing, so all of it is read "
+            "again; if they are elsewhere, give --metadata-path or --metadata-table"
         )
     begun = ends.get(offset.batch + 1 if is_committed else offset.batch, {})
     if begun or (is_committed and checkpoint.planned is not None):
-        notes.append(
-            f"batch {current.number + is_committed} was planned and not committed, so it is read "
-            "again"
-        )
+        notes.append(not_committed(current.number + is_committed))
     shards = {}
     for shard, start in offset.shards.items():
         shards[shard] = _shard(shard, ended.get(shard, start), begun.get(shard), latest)
-    for shard, end in _left(ends, offset.batch).items():
-        shards.setdefault(shard, _left_shard(shard, end))
+    for batch in sorted(ends, reverse=True):
+        for shard, end in ends[batch].items():
+            if batch <= offset.batch and shard not in shards:
+                shards[shard] = _left_shard(shard, end)
     return Origin(name="awslabs", shards=shards, drops_finished=True, notes=tuple(notes))
 
 
-def ends_in(items: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[int, dict[str, EndInShard]]:
-    """The ends of batches, from the items of the connector's table. Raises `MigrationError`."""
+def _ends_in_table(items: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, EndInShard]]:
+    """The ends of batches, from the items of the connector's table."""
     ends: dict[int, dict[str, EndInShard]] = {}
     for item in items:
-        key, shard, value = (
-            item.get(name, {}).get("S")
-            for name in ("metadataKey", "metadataSortKey", "metadataValue")
-        )
-        if key is None or shard is None or value is None or not key.isdigit():
+        try:
+            found = msgspec.convert(values_of(item), _Item, strict=False)
+        except msgspec.ValidationError as exc:
             raise MigrationError(
-                "the table has an item without metadataKey, metadataSortKey and metadataValue; "
-                "give the connector's option kinesis.dynamodb.tableName"
-            )
-        ends.setdefault(int(key), {})[shard] = _decoded(value, EndInShard, f"batch {key}, {shard}")
+                f"the table has an item that is no end of a batch ({exc})",
+                "give the connector's option kinesis.dynamodb.tableName",
+            ) from exc
+        batch, shard = found.metadata_key, found.metadata_sort_key
+        end = _end(found.metadata_value, f"batch {batch}, {shard}")
+        ends.setdefault(batch, {})[shard] = end
     return ends
 
 
@@ -135,7 +143,7 @@ def _ends_in_files(source: Path) -> dict[int, dict[str, EndInShard]]:
     folder = source / "shard-source"
     return {
         batch: {
-            file.name: _decoded(text_of(file), EndInShard, str(file))
+            file.name: _end(text_of(file), str(file))
             for file in sorted((folder / str(batch)).iterdir())
             if not file.name.startswith(".")
         }
@@ -152,33 +160,28 @@ def _of_stream(batch: PlannedBatch, stream: str, location: Path) -> tuple[int, _
         if offset is not None:
             found.append((source, offset))
     if len(found) != 1:
-        said = "reads stream {0} in several sources" if found else "does not read stream {0}"
+        problem = "reads stream {0} in several sources" if found else "does not read stream {0}"
         raise MigrationError(
-            f"the query of {location} {said.format(stream)}, as far as its batch {batch.number} "
-            "says"
+            f"the query of {location} {problem.format(stream)}, by its batch {batch.number}",
+            "give the location of a query that reads it in one source",
         )
     return found[0]
 
 
 def _source_offset(text: str, stream: str, where: str) -> _SourceOffset | None:
     """An offset of the connector on the stream; None for another source's."""
-    raw = _decoded(text, msgspec.Raw, where)
     try:
-        parts = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        metadata = msgspec.json.decode(
+            parts.pop("metadata", b"null"), type=_SourceMetadata, strict=False
+        )
     except msgspec.ValidationError:
         return None
-    if _METADATA not in parts:
-        return None
-    try:
-        metadata = msgspec.json.decode(parts.pop(_METADATA), type=_SourceMetadata, strict=False)
-    except msgspec.ValidationError:
-        return None
+    except (msgspec.DecodeError, UnicodeError) as exc:
+        raise _damaged(where, exc) from exc
     if metadata.stream_name != stream:
         return None
-    shards = {
-        shard: _decoded(bytes(part), EndInShard, f"{where}, {shard}")
-        for shard, part in parts.items()
-    }
+    shards = {shard: _end(part, f"{where}, {shard}") for shard, part in parts.items()}
     return _SourceOffset(metadata.batch_id, shards)
 
 
@@ -192,7 +195,7 @@ def _shard(
         position = Position.at_timestamp(latest_ms)
         note = "no record of it was read yet, so it is read from the time of the last batch"
     return OriginShard(
-        says=_words(end),
+        stored=_words(end),
         position=position,
         read_to=None if begun is None else _position(begun, shard),
         note=note,
@@ -202,21 +205,12 @@ def _shard(
 def _left_shard(shard: str, end: EndInShard) -> OriginShard:
     position = _position(end, shard)
     return OriginShard(
-        says=f"{_words(end)}, in an earlier batch",
+        stored=f"{_words(end)}, in an earlier batch",
         position=position,
         note=None
         if position == SHARD_END
         else "the connector left it there when it was closed, so the rest was never read",
     )
-
-
-def _left(ends: Mapping[int, Mapping[str, EndInShard]], batch: int) -> dict[str, EndInShard]:
-    """The last ends of shards in batches up to this one."""
-    last: dict[str, EndInShard] = {}
-    for number in sorted(ends):
-        if number <= batch:
-            last.update(ends[number])
-    return last
 
 
 _FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
@@ -231,7 +225,8 @@ def _position(end: EndInShard, shard: str) -> Position | None:
         return _at_time(end.iterator_position, where)
     if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:
         raise MigrationError(
-            f"{where} is a {end.iterator_type!r}, which this version does not know"
+            f"{where} is a {end.iterator_type!r}, which this version does not know",
+            "give state that was not changed",
         )
     number = number_in(end.iterator_position, where)
     if kind == "AT_SEQUENCE_NUMBER":
@@ -245,18 +240,23 @@ def _at_time(text: str, where: str) -> Position:
     try:
         return Position.at_timestamp(int(text))
     except (ValueError, InvalidPositionError) as exc:
-        raise MigrationError(f"{where} is at time {text[:40]!r}, which is no time in ms") from exc
+        raise MigrationError(
+            f"{where} is at time {text[:40]!r}, which is no time in ms", "copy it again"
+        ) from exc
 
 
 def _words(end: EndInShard) -> str:
     words = f"{end.iterator_type} {end.iterator_position}".strip()
-    return (
-        words if end.sub_sequence_number < 0 else f"{words}, user record {end.sub_sequence_number}"
-    )
+    sub = end.sub_sequence_number
+    return words if sub < 0 else f"{words}, user record {sub}"
 
 
-def _decoded(data: str | bytes, kind: Any, where: str) -> Any:
+def _end(data: str | msgspec.Raw, where: str) -> EndInShard:
     try:
-        return msgspec.json.decode(data, type=kind, strict=False)
+        return msgspec.json.decode(data, type=EndInShard, strict=False)
     except (msgspec.MsgspecError, UnicodeError) as exc:
-        raise MigrationError(f"{where} is damaged ({exc}); copy it again") from exc
+        raise _damaged(where, exc) from exc
+
+
+def _damaged(where: str, exc: Exception) -> MigrationError:
+    return MigrationError(f"{where} is damaged ({exc})", "copy it again")

@@ -1,4 +1,4 @@
-"""Where a query of Databricks' Kinesis source stands. Blocks on files.
+"""Where a query of Databricks' Kinesis source has stopped. Blocks on files.
 
 Databricks does not document its checkpoint. It documents the offsets that a query's progress shows
 (docs.databricks.com, "Monitoring Structured Streaming queries": the metrics of the Kinesis source),
@@ -9,7 +9,7 @@ as a list with an entry for each shard:
 
 `lastRecordSeqNum` is the last record that was consumed; `lastSeqNum` may be beyond it. Spark writes
 the same text of an offset into `offsets/<n>` that it shows as `endOffset`, so a location whose
-offsets are such lists is read. Of any other the error says which time to go on from (`--at`).
+offsets are such lists is read. Of any other the error says from which time to continue (`--at`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kinesis_spout.checkpoints.migration.origin import (
 from kinesis_spout.checkpoints.migration.spark_checkpoint import (
     PlannedBatch,
     local_folder,
+    not_committed,
     read_checkpoint,
     text_of,
 )
@@ -60,48 +61,54 @@ class _Progress(msgspec.Struct, rename="camel"):
 _OFFSETS = msgspec.json.Decoder(list[_ShardOffset])
 
 
-def of_location(location: Path, stream: str) -> Origin:
-    """Where the query of a checkpoint location stands. Raises `MigrationError`."""
-    location = local_folder(location)
+def origin_of(stream: str, *, progress: Path | None, location: Path | None) -> Origin:
+    """Where a query has stopped by its last progress, as `query.lastProgress` prints it, or by its
+    checkpoint location; without either nothing is known. Raises `MigrationError`.
+    """
+    shards: dict[str, OriginShard] = {}
+    notes: list[str] = []
+    if progress is not None:
+        shards = _of_progress(progress, stream)
+    elif location is not None:
+        shards = _of_location(local_folder(location), stream, notes)
+    return Origin(name="databricks", shards=shards, notes=tuple(notes))
+
+
+def _of_location(location: Path, stream: str, notes: list[str]) -> dict[str, OriginShard]:
+    """Adds to `notes`."""
     checkpoint = read_checkpoint(location)
     committed = checkpoint.committed
     if committed is None:
         raise MigrationError(
-            f"{location} has no commits/0, so no batch has gone through; give the start of the "
-            "query by --at, without --checkpoint-location"
+            f"{location} has no commits/0, so no batch has gone through",
+            "give the start of the query by --at, without --checkpoint-location",
         )
-    texts = [text for text in committed.offsets if text is not None]
-    shards = _shards(texts, stream)
+    shards = _shards([text for text in committed.offsets if text is not None], stream)
     if not shards:
         raise MigrationError(
             f"{location}/offsets/{committed.number} is not of the form that Databricks documents, "
-            f"or not of stream {stream}; {_advice(committed)}"
+            f"or not of stream {stream}",
+            _advice(committed),
         )
-    notes = []
     if checkpoint.planned is not None:
-        notes.append(
-            f"batch {checkpoint.planned.number} was planned and not committed, so it is read again"
-        )
-    return Origin(name="databricks", shards=shards, notes=tuple(notes))
+        notes.append(not_committed(checkpoint.planned.number))
+    return shards
 
 
-def of_progress(file: Path, stream: str) -> Origin:
-    """Where a query stands by its last progress, as `query.lastProgress` prints it. Raises
-    `MigrationError`.
-    """
+def _of_progress(file: Path, stream: str) -> dict[str, OriginShard]:
     try:
         progress = msgspec.json.decode(text_of(file), type=_Progress)
     except msgspec.MsgspecError as exc:
         raise MigrationError(
-            f"{file} is not the progress of a query ({exc}); save `query.lastProgress` as JSON"
+            f"{file} is not the progress of a query ({exc})", "save `query.lastProgress` as JSON"
         ) from exc
     shards = _shards([bytes(each.end_offset).decode() for each in progress.sources], stream)
     if not shards:
         raise MigrationError(
-            f"{file} has no endOffset of a Kinesis source on stream {stream}; give --at with a "
-            "time before the last batch"
+            f"{file} has no endOffset of a Kinesis source on stream {stream}",
+            "give --at with a time before the last batch",
         )
-    return Origin(name="databricks", shards=shards)
+    return shards
 
 
 def _advice(batch: PlannedBatch) -> str:
@@ -128,8 +135,9 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
             if one.shard.shard_id in found:
                 raise MigrationError(
                     f"the query reads shard {one.shard.shard_id} of stream {stream} in several "
-                    "sources, which may stand at different records; give --at with a time before "
-                    "all of them, without --checkpoint-location and --progress"
+                    "sources, which may have stopped at different records",
+                    "give --at with a time "
+                    "before all of them, without --checkpoint-location and --progress",
                 )
             found[one.shard.shard_id] = _shard(one)
     return found
@@ -138,8 +146,8 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
 def _shard(one: _ShardOffset) -> OriginShard:
     last = one.last_record_seq_num or one.last_seq_num
     if not last:
-        return OriginShard(says="no record read yet", position=None)
+        return OriginShard(stored="no record read yet", position=None)
     return OriginShard(
-        says=f"last record {last}",
+        stored=f"last record {last}",
         position=Position.after(number_in(last, f"the offset of {one.shard.shard_id}")),
     )

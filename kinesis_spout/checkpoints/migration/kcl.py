@@ -1,4 +1,4 @@
-"""Where a consumer of the Kinesis Client Library stands: the leases in its DynamoDB table. Pure.
+"""Where a consumer of the Kinesis Client Library has stopped: its leases in DynamoDB. Pure.
 
 The table has an item for each shard. Its attributes, from `DynamoDBLeaseSerializer` and
 `DynamoDBMultiStreamLeaseSerializer` of awslabs/amazon-kinesis-client (Apache 2.0):
@@ -18,7 +18,9 @@ are removed once their children's are past TRIM_HORIZON (`LeaseCleanupManager`).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
 
 from kinesis_spout.checkpoints.migration.origin import (
     MigrationError,
@@ -26,8 +28,9 @@ from kinesis_spout.checkpoints.migration.origin import (
     OriginShard,
     after_user_record,
     number_in,
+    values_of,
 )
-from state.position import SHARD_END, TRIM_HORIZON
+from state.position import SHARD_END, TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,10 +39,21 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 """An item as DynamoDB has it: by name, `{"S": text}` or another kind."""
 
 _OF_SEVERAL = re.compile(r"(\d+):([^:]+):(\d+):([^:]+)")
-_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
-# The positions at which a consumer that has processed nothing begins. They say when it began, not
-# where: LATEST is past by now, and the time of AT_TIMESTAMP is in its configuration.
-_NOT_BEGUN = frozenset({"LATEST", "AT_TIMESTAMP"})
+# LATEST and AT_TIMESTAMP are where a consumer begins that has processed nothing. They say when it
+# began, not where: LATEST is past by now, and the time is in its configuration.
+_FIXED = {
+    "SHARD_END": SHARD_END,
+    "TRIM_HORIZON": TRIM_HORIZON,
+    "LATEST": None,
+    "AT_TIMESTAMP": None,
+}
+
+
+class _Lease(msgspec.Struct, rename="camel"):
+    lease_key: str
+    checkpoint: str
+    checkpoint_sub_sequence_number: Annotated[int, msgspec.Meta(ge=0)] = 0
+    lease_owner: str | None = None
 
 
 def origin_of(
@@ -50,37 +64,43 @@ def origin_of(
     created_ms: int | None = None,
     account: str | None = None,
 ) -> Origin:
-    """The leases of the stream, from the table's items as DynamoDB has them (`{"S": ...}`).
+    """The leases of the stream, from the table's items.
 
     `created_ms`: the stream's creation, compared with leases that name it. `account`: the stream's;
-    those of a stream of this name in another one are others'. Raises `MigrationError`.
+    leases of a stream of this name in another one are left out. Raises `MigrationError`.
     """
     shards: dict[str, OriginShard] = {}
     owners: set[str] = set()
     for item in items:
-        if _text(item, "entityType", table) not in (None, "LEASE"):
+        values = values_of(item)
+        if values.get("entityType", "LEASE") != "LEASE":
             continue
-        shard_id = _shard_of(item, table, stream, created_ms, account)
-        if shard_id is None:
-            continue
-        shards[shard_id] = _lease(item, f"lease {shard_id} of table {table}")
-        owner = _text(item, "leaseOwner", table)
-        if owner is not None:
-            owners.add(owner)
+        where = f"item {values.get('leaseKey', 'without leaseKey')} of table {table}"
+        try:
+            lease = msgspec.convert(values, _Lease, strict=False)
+        except msgspec.ValidationError as exc:
+            raise MigrationError(
+                f"{where} is no lease ({exc})",
+                "give the lease table, which has the name of the KCL application",
+            ) from exc
+        shard_id = _shard_of(lease.lease_key, where, stream, created_ms, account)
+        if shard_id is not None:
+            shards[shard_id] = _origin_shard(lease, where)
+            owners |= {lease.lease_owner} if lease.lease_owner else set()
     if not shards:
         raise MigrationError(
-            f"table {table} has no lease of stream {stream}; give the lease table, which has the "
-            "name of the application"
+            f"table {table} has no lease of stream {stream}",
+            "give the lease table, which has the name of the KCL application",
         )
     return Origin(
         name="KCL",
         shards=shards,
         drops_finished=True,
         notes=(
-            "records after the last checkpoint that the workers had processed are read again",
+            "records that the workers processed after the last checkpoint are read again",
             *(
-                f"worker {owner} still holds leases; stop it before, or what it goes on to process "
-                "is read again"
+                f"worker {owner} still has leases; stop it first, or the records that it processes "
+                "from now on are read again"
                 for owner in sorted(owners)
             ),
         ),
@@ -88,15 +108,9 @@ def origin_of(
 
 
 def _shard_of(
-    item: Item, table: str, stream: str, created_ms: int | None, account: str | None
+    key: str, where: str, stream: str, created_ms: int | None, account: str | None
 ) -> str | None:
     """The shard of a lease; None for one of another stream."""
-    key = _text(item, "leaseKey", table)
-    if not key:
-        raise MigrationError(
-            f"table {table} has an item without leaseKey, so it is not a lease table; give the "
-            "table that has the name of the KCL application"
-        )
     of_several = _OF_SEVERAL.fullmatch(key)
     if of_several is None:
         return key
@@ -104,48 +118,21 @@ def _shard_of(
         return None
     if created_ms is not None and int(of_several[3]) != created_ms // 1000:
         raise MigrationError(
-            f"lease {key} of table {table} is of a stream {stream} that was created at "
-            f"{of_several[3]} s, and this one was at {created_ms // 1000} s; its records have "
-            "other numbers"
+            f"{where} belongs to a stream {stream} that was created at {of_several[3]} s, and this "
+            f"one was at {created_ms // 1000} s",
+            "give the state of this one, whose records have other numbers",
         )
     return of_several[4]
 
 
-def _lease(item: Item, where: str) -> OriginShard:
-    checkpoint = _text(item, "checkpoint", where)
-    if not checkpoint:
-        raise MigrationError(f"{where} has no checkpoint")
-    if checkpoint == "SHARD_END":
-        return OriginShard(says=checkpoint, position=SHARD_END)
-    if checkpoint == "TRIM_HORIZON":
-        return OriginShard(says=checkpoint, position=TRIM_HORIZON)
-    if checkpoint in _NOT_BEGUN:
-        return OriginShard(says=f"{checkpoint}, nothing processed yet", position=None)
-    number, sub = number_in(checkpoint, where), _number(item, "checkpointSubSequenceNumber", where)
+def _origin_shard(lease: _Lease, where: str) -> OriginShard:
+    stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number
+    position: Position | None
+    if stored in _FIXED:
+        position = _FIXED[stored]
+        nothing = "" if position is not None else ", nothing processed yet"
+        return OriginShard(stored=f"{stored}{nothing}", position=position)
+    number = number_in(stored, where)
     return OriginShard(
-        says=f"checkpoint {number}, user record {sub}", position=after_user_record(number, sub)
+        stored=f"checkpoint {number}, user record {sub}", position=after_user_record(number, sub)
     )
-
-
-def _text(item: Item, name: str, where: str) -> str | None:
-    return _value(item, name, "S", where)
-
-
-def _number(item: Item, name: str, where: str) -> int:
-    """A whole number, 0 where there is none."""
-    text = _value(item, name, "N", where)
-    if text is None:
-        return 0
-    if not _WHOLE.fullmatch(text):
-        raise MigrationError(f"{where}: {name} is {text[:40]!r}, which is no whole number")
-    return int(text)
-
-
-def _value(item: Item, name: str, kind: str, where: str) -> str | None:
-    value = item.get(name)
-    if value is None:
-        return None
-    text = value.get(kind)
-    if not isinstance(text, str):
-        raise MigrationError(f"{where}: {name} is not of type {kind}, so this is no lease table")
-    return text

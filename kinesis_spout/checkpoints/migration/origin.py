@@ -1,16 +1,16 @@
-"""Where another consumer stands on a stream, as it has stored it. Pure.
+"""Where another consumer of a stream has stopped, by what it has stored. Pure.
 
 A reader of this package (`storm_spout`, `kcl`, `awslabs`, `databricks`) makes an `Origin` from what
-that consumer wrote. `placing` turns it into a position for each shard that the stream lists.
+that consumer wrote. `import_plan` turns it into a position for each shard that the stream lists.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from state.errors import InvalidSequenceNumberError, RemediedError
-from state.position import SHARD_END, Position
+from state.position import Position
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -25,44 +25,48 @@ class MigrationError(RemediedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginShard:
-    """Where the other consumer stands in one shard.
+    """Where the other consumer has stopped in one shard.
 
-    - `says`: what it has stored, in its own words.
-    - `position`: where its next read would begin; None if it does not say. A sub-sequence number
-      names a user record of an aggregate, if the record is one: that is looked up in the stream.
+    - `stored`: what it has stored, in its own words.
+    - `position`: where its next read would begin; SHARD_END if it is done, None if it does not say.
+      A sub-sequence number names a user record of an aggregate, if the record is one: that is
+      looked up in the stream.
     - `read_to`: how far it has read without committing; None if it has not, or does not say.
     - `note`: what the operator would not expect.
     """
 
-    says: str
+    stored: str
     position: Position | None
     read_to: Position | None = None
     note: str | None = None
 
-    @property
-    def is_done(self) -> bool:
-        return self.position == SHARD_END
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the other consumer stands.
+    """Where the other consumer has stopped.
 
     - `name`: of the system, for messages.
     - `drops_finished`: it forgets a shard once that is done and its children are begun. So a shard
       that it does not name, and whose children it names, is done.
+    - `in_place`: what it has stored is the state that the application has.
     - `notes`: about all of it, one sentence each.
     """
 
     name: str
     shards: Mapping[str, OriginShard]
     drops_finished: bool = False
-    notes: tuple[str, ...] = field(default=())
+    in_place: bool = False
+    notes: tuple[str, ...] = ()
 
 
-def wish_of(name: str) -> str:
+def requested_import(name: str) -> str:
     """The requested start of an application that was imported from the system `name`."""
     return f"import from {name}"
+
+
+def values_of(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The values of an item of DynamoDB without their types: of `{"S": text}` the text."""
+    return {name: next(iter(typed.values()), None) for name, typed in item.items()}
 
 
 def number_in(text: str, where: str) -> SequenceNumber:
@@ -70,7 +74,10 @@ def number_in(text: str, where: str) -> SequenceNumber:
     try:
         return SequenceNumber(SequenceNumber.parse(text).sequence)
     except InvalidSequenceNumberError as exc:
-        raise MigrationError(f"{where} holds {text[:60]!r}, which is no sequence number") from exc
+        raise MigrationError(
+            f"{where} contains {text[:60]!r}, which is no sequence number; give state that was not "
+            "changed"
+        ) from exc
 
 
 def after_user_record(number: SequenceNumber, sub: int) -> Position:
@@ -78,4 +85,6 @@ def after_user_record(number: SequenceNumber, sub: int) -> Position:
     try:
         return Position.at(SequenceNumber(number.sequence, sub + 1))
     except InvalidSequenceNumberError as exc:
-        raise MigrationError(f"record {number} has no user record {sub}") from exc
+        raise MigrationError(
+            f"record {number} has no user record {sub}; give state that was not changed"
+        ) from exc

@@ -84,6 +84,11 @@ def read_checkpoint(location: Path) -> SparkCheckpoint:
     )
 
 
+def not_committed(number: int) -> str:
+    """The note about a planned batch."""
+    return f"batch {number} was planned and not committed, so it is read again"
+
+
 def numbered(folder: Path) -> set[int]:
     """The numbers among the names in a folder; none if it is not there. Checksums, backups and
     files that are still being written have other names.
@@ -100,7 +105,7 @@ def text_of(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except OSError as exc:
-        raise MigrationError(f"{file} cannot be read: {exc.strerror}") from exc
+        raise MigrationError(f"{file} cannot be read: {exc.strerror}; copy it again") from exc
     except UnicodeDecodeError as exc:
         raise MigrationError(f"{file} is not UTF-8; copy it again") from exc
 
@@ -110,7 +115,8 @@ def _batch(location: Path, number: int) -> PlannedBatch:
     lines = text_of(file).splitlines()
     if not lines or lines[0] != "v1":
         raise MigrationError(
-            f"{file} does not begin with v1, so it is not an offsets file that this version reads"
+            f"{file} does not begin with v1, so this version cannot read it; give --at with a time "
+            "before its last batch"
         )
     try:
         metadata = msgspec.json.decode(lines[1] if len(lines) > 1 else "", type=_Metadata)

@@ -1,4 +1,4 @@
-"""Where a topology with the Kinesis Storm spout stands: its znodes. Blocks on ZooKeeper.
+"""Where a topology with the Kinesis Storm spout has stopped: its znodes. Blocks on ZooKeeper.
 
 Its paths and values, from `ZookeeperShardState` and `ShardStateV0` of awslabs/kinesis-storm-spout
 (Amazon Software License), are those of this package's store, which reads them as they are
@@ -20,7 +20,7 @@ from kinesis_spout.checkpoints.migration.origin import (
     MigrationError,
     Origin,
     OriginShard,
-    wish_of,
+    requested_import,
 )
 
 if TYPE_CHECKING:
@@ -39,17 +39,18 @@ def chroot_and_root(zookeeper: str, prefix: str) -> tuple[str, str]:
     return "/".join([zookeeper.rstrip("/"), *above]), root
 
 
-def origin_of(store: StoreTopics, where: str) -> Origin:
-    """Where the topology stands whose znodes the store finds. `where`: their path, for messages.
+def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Origin:
+    """Where the topology has stopped whose znodes the store finds. `where`: their path, for
+    messages. `in_place`: see `Origin`.
 
     Raises `MigrationError`, and errors of the store.
     """
     start = store.identity.read_start(also_unfinished=True)
-    is_begun = start is not None and start.importing and start.requested == wish_of(NAME)
+    is_begun = start is not None and start.importing and start.requested == requested_import(NAME)
     # What an import in place has written before it was stopped says the same as what was there.
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
-            f"{where} is an application of kinesis-spout already, so there is nothing to import"
+            f"{where} is an application of kinesis-spout already; start it, or name a topology"
         )
     states = store.shard_states.load()
     listed = store.shard_list.read()
@@ -62,16 +63,16 @@ def origin_of(store: StoreTopics, where: str) -> Origin:
     if listed is not None:
         notes.append(
             "the spout removes its shardList when it is deactivated, and it is there: stop the "
-            "topology before, or what it goes on to process is read again"
+            "topology first, or the records that it processes from now on are read again"
         )
     shards = {shard: _shard(stored.state) for shard, stored in sorted(states.items())}
     for shard in listed or ():
-        shards.setdefault(shard, OriginShard(says="no checkpoint", position=None))
-    return Origin(name=NAME, shards=shards, notes=tuple(notes))
+        shards.setdefault(shard, OriginShard(stored="no checkpoint", position=None))
+    return Origin(name=NAME, shards=shards, in_place=in_place, notes=tuple(notes))
 
 
 def _shard(state: ShardState) -> OriginShard:
     if state.checkpoint is None and not state.finished:
         # An empty checkpoint is that of a shard without an acked record, wherever it began.
-        return OriginShard(says="no checkpoint", position=None)
-    return OriginShard(says=f"checkpoint {state.checkpoint_text}", position=state.read_position)
+        return OriginShard(stored="no checkpoint", position=None)
+    return OriginShard(stored=f"checkpoint {state.checkpoint_text}", position=state.read_position)

@@ -25,7 +25,7 @@ def list_(
 ) -> None:
     """List the consumers that are registered with a stream.
 
-    Each is billed for by the hour and shard, whether somebody reads with it or not.
+    Each is billed for by the hour and shard, whether it is used or not.
     """
     with operators_command(ctx) as stack:
         client = place.client(stack)
@@ -57,7 +57,7 @@ def remove(
 ) -> None:
     """Remove a consumer from a stream.
 
-    Whoever reads with it polls from then on, or registers it again by its name.
+    A reader that uses it polls from then on, or registers it again by its name.
     No checkpoint is touched.
     """
     with operators_command(ctx) as stack:

@@ -2,14 +2,11 @@
 
 from typing import Any
 
-from kinesis_spout.cli.checkpoint.export import export
-from kinesis_spout.cli.checkpoint.history import history
-from kinesis_spout.cli.checkpoint.import_export import import_export
-from kinesis_spout.cli.checkpoint.move import move
+from kinesis_spout.cli.checkpoint.move import move, rewind
 from kinesis_spout.cli.checkpoint.reset import reset
-from kinesis_spout.cli.checkpoint.rewind import rewind
-from kinesis_spout.cli.checkpoint.show import show
+from kinesis_spout.cli.checkpoint.show import history, show
 from kinesis_spout.cli.checkpoint.skip import skip
+from kinesis_spout.cli.checkpoint.transfer import export, import_export
 from kinesis_spout.cli.shared_options import command_group
 
 _COMMANDS: dict[str, Any] = {

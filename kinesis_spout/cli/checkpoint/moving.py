@@ -1,28 +1,22 @@
-"""What the commands share that change where an application stands: the steps, in their order."""
+"""The steps that the commands share which change an application's progress."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from kinesis_spout.cli.checkpoint.printing import move_lines, say
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
+from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import OWNER_WAIT_S, log_as_notes, operators_command
+from kinesis_spout.cli.places import OWNER_WAIT_S, Place, log_as_notes, operators_command
+from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.service.client import KinesisClient
 from state.process import this_process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kinesis_spout.checkpoints.application_moves import ApplicationMove
-    from kinesis_spout.cli.places import Place
-    from kinesis_spout.service.client import KinesisClient
-    from state.zookeeper.store import ZookeeperStateStore
+from state.zookeeper.store import ZookeeperStateStore
 
 DEFAULT_COUNT = 10_000
-TAKES_ITS_PLACE = "an import was stopped before its end; this one takes its place"
 Count = Annotated[
     int,
     typer.Option(
@@ -33,13 +27,22 @@ Count = Annotated[
 
 @contextmanager
 def moving_command(
-    ctx: typer.Context, place: Place
+    ctx: typer.Context, place: Place, *, dry_run: bool
 ) -> Iterator[tuple[KinesisClient, ZookeeperStateStore]]:
-    """The command's connections, closed at the end. The log's warnings are notes."""
+    """The command's connections, closed at the end. The application has state, and is owned as by
+    `own`. The log's warnings are notes.
+    """
     with operators_command(ctx) as stack:
         stack.enter_context(log_as_notes())
-        store = place.store(stack)
-        yield place.client(stack), store
+        client, store = place.client(stack), place.store(stack)
+        with place.patience(client):
+            if store.identity.read_start() is None and not store.shard_states.load():
+                raise CliError(
+                    f"application {place.application} has no state on stream {place.stream}; "
+                    "correct the names, or start it first"
+                )
+            own(store, dry_run=dry_run)
+        yield client, store
 
 
 def own(store: ZookeeperStateStore, *, dry_run: bool) -> None:
@@ -50,30 +53,6 @@ def own(store: ZookeeperStateStore, *, dry_run: bool) -> None:
         store.ownership.acquire(this_process(SystemClock().now_ms()), timeout_s=OWNER_WAIT_S)
 
 
-def say_moves(found: ApplicationMove) -> None:
-    for one in found.moves:
-        for line in move_lines(one):
-            say(line)
-
-
-def refuse_skips(found: ApplicationMove, *, allow_skip: bool) -> None:
-    """Raise `CliError` where records would be skipped, or have expired unread, unless that is
-    wanted.
-    """
-    skipping = [one.after.shard_id for one in found.moves if one.skips]
-    losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
-    if losing and not allow_skip:
-        raise CliError(
-            f"records of {', '.join(losing)} have expired, and were never read; give --allow-skip "
-            "to go on without them"
-        )
-    if skipping and not allow_skip:
-        raise CliError(
-            f"records of {', '.join(skipping)} would be skipped, and never be read; give "
-            "--allow-skip if that is wanted"
-        )
-
-
 def confirmed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
     """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
     if dry_run:
@@ -82,3 +61,15 @@ def confirmed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
     return True
+
+
+def requested_time(text: str, option: str) -> RequestedPosition:
+    """A time in the past that the user names. Raises typer's usage error, which names `option`."""
+    with usage_errors(option):
+        requested = RequestedPosition.parse(text)
+    if not requested.is_time:
+        raise typer.BadParameter(
+            f"{text} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
+            param_hint=option,
+        )
+    return requested

@@ -35,7 +35,7 @@ def pause(
         str | None, typer.Option(metavar="TEXT", help="Why; status and explain show it.")
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until what is under way has come to its end.")
+        bool, typer.Option("--wait", help="Wait until the running work has ended.")
     ] = False,
     timeout: Annotated[
         str, typer.Option(metavar="TIME", help="How long to wait at most, e.g. 10m.")
@@ -47,9 +47,9 @@ def pause(
 ) -> None:
     """Pause an application: it keeps its place and its ownership, and reads nothing.
 
-    Its job or its spouts go on running. The batch under way ends, outcomes are
+    Its job or its spouts keep running. The current batch ends, outcomes are
     checkpointed, and `kinesis-spout resume` ends the pause, also after restarts.
-    What expires from the stream meanwhile is lost, as beside a stopped job.
+    Records that expire meanwhile are lost, as beside a stopped job.
 
     Exit codes: 0 paused (with --wait: and at rest), 1 not at rest in time, or no such
     application, 3 ZooKeeper cannot be reached.
@@ -79,7 +79,7 @@ def resume(
     *,
     place: Place,
 ) -> None:
-    """End the pause of an application: it goes on where it was, at once if it runs.
+    """End the pause of an application: it continues where it was, at once if it runs.
 
     Exit codes: 0 it is not paused any more, 1 no such application, 3 ZooKeeper cannot
     be reached.
@@ -124,7 +124,9 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         signals.wait(max(0.0, min(SETTLES_S, ends_s - time.monotonic())))
         now = store.view.read()
         if now.pause is None:
-            raise CliError("somebody has ended the pause meanwhile")
+            raise CliError(
+                "the pause was ended while the command waited; pause the application again"
+            )
         why = unrest(before, now)
         if why is None:
             return f"at rest: {_owners(now)}, and nothing is under way"

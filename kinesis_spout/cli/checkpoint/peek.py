@@ -1,15 +1,15 @@
-"""`kinesis-spout peek`: shows one record of a stream, and how an application stands to it."""
+"""`kinesis-spout peek`: shows one record of a stream, and its status in an application."""
 
 import json
 from base64 import b64encode
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
-from kinesis_spout.checkpoints.record import Peeked, PeekedRecord, peek_record
-from kinesis_spout.checkpoints.standing import RecordStanding, Standing, standing_of
+from kinesis_spout.checkpoints.record import Peeked, RecordStatus, peek_record, status_of
 from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.printing import printable, say
+from kinesis_spout.cli.checkpoint.printing import printable, reason_text, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, operators_command, takes_place
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
@@ -58,10 +58,11 @@ def peek(
                 stored = place.store(stack).shard_states.load().get(shard)
                 state = None if stored is None else stored.state
             found = peek_record(client, _listed(client, shard), number, SystemClock())
+        records = _records(found, number, state, has_application=application is not None)
         if as_json:
-            say(json.dumps(_as_json(found, number, application, state), indent=2))
+            say(json.dumps({"aggregate": bool(found.users), "records": records}, indent=2))
         else:
-            for line in _lines(found, number, application, state):
+            for line in _lines(found, number, records, application, state):
                 say(line)
         if found.record is None:
             raise typer.Exit(1)
@@ -81,109 +82,36 @@ def _listed(client: KinesisClient, shard_id: str) -> ShardInfo:
     return listed[shard_id]
 
 
-def _shown(found: Peeked, number: SequenceNumber) -> list[PeekedRecord]:
-    """The records to show: the one that was asked for, or all user records of an aggregate."""
+def _records(
+    found: Peeked, number: SequenceNumber, state: ShardState | None, *, has_application: bool
+) -> list[dict[str, Any]]:
+    """The record that was asked for, or all user records of an aggregate, as JSON."""
     if found.record is None:
-        return []
-    if not found.users:
-        return [found.record]
-    return [user for user in found.users if not number.sub or user.number == number]
-
-
-def _lines(
-    found: Peeked, number: SequenceNumber, application: str | None, state: ShardState | None
-) -> list[str]:
-    lines = []
-    if found.record is None:
-        after = "" if found.next_number is None else f"; the next record is {found.next_number}"
-        lines = [f"the shard has no record {number.whole} (any more){after}"]
-    elif found.users:
-        lines = [f"record {number.whole} is an aggregate of {len(found.users)} user records"]
-    for record in _shown(found, number):
-        text, in_base64 = _data(record.data)
-        lines += [
-            f"{record.number}",
-            f"  arrived  {_time(record.arrival_ms)}",
-            f"  key      {'none' if record.key is None else printable(record.key)}",
-            f"  data     {_cut(in_base64 if text is None else printable(text))}",
-            *(["           (in base64)"] if text is None else []),
-            *_standing_lines(record.number, record.arrival_ms, application, state),
-        ]
-    if found.record is None:
-        lines += _standing_lines(number, None, application, state)
-    return lines
-
-
-def _standing_lines(
-    number: SequenceNumber,
-    arrival_ms: int | None,
-    application: str | None,
-    state: ShardState | None,
-) -> list[str]:
-    if application is None:
-        return []
-    if state is None:
-        return [f"  {application}: has no state of the shard, so it is not read yet"]
-    standing = standing_of(state, number, arrival_ms)
-    # The number of another shard lies before the position as well.
-    doubt = ", if it was of this shard" if arrival_ms is None and standing.record is None else ""
-    lines = [f"  {application}: {standing.standing}{doubt}"]
-    record = standing.record
-    if record is None:
-        return lines
-    if standing.standing is Standing.UNKNOWN:
-        lines.append(
-            f"    one of {record.count} records from {record.first} to {record.last} that are "
-            "unresolved together"
-        )
-    reason = "none was given" if record.reason is None else printable(record.reason)
+        status = _status(number, None, state) if has_application else {}
+        return [{"sequence": str(number), "missing": True, **status}]
+    users = [user for user in found.users if not number.sub or user.number == number]
     return [
-        *lines,
-        f"    attempts {record.attempts}, due {_time(record.due_ms)}",
-        f"    failed first {_time(record.first_failure_ms)}, last {_time(record.last_failure_ms)}",
-        f"    reason: {reason}",
-        *(["    was not tried: it waits for an earlier record"] if record.blocked else []),
-        *(["    may not be tried again: it waits for its dead letter"] if record.rejected else []),
-    ]
-
-
-def _as_json(
-    found: Peeked, number: SequenceNumber, application: str | None, state: ShardState | None
-) -> dict[str, Any]:
-    records = [
         {
             "sequence": str(record.number),
             "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
             "key": record.key,
-            **_json_data(record.data),
-            **_json_standing(record.number, record.arrival_ms, application, state),
+            **_data(record.data),
+            **(_status(record.number, record.arrival_ms, state) if has_application else {}),
         }
-        for record in _shown(found, number)
+        for record in (users if found.users else [found.record])
     ]
-    if found.record is None:
-        records = [
-            {"sequence": str(number), "missing": True}
-            | _json_standing(number, None, application, state)
-        ]
-    return {"aggregate": bool(found.users), "records": records}
 
 
-def _json_standing(
-    number: SequenceNumber,
-    arrival_ms: int | None,
-    application: str | None,
-    state: ShardState | None,
+def _status(
+    number: SequenceNumber, arrival_ms: int | None, state: ShardState | None
 ) -> dict[str, Any]:
-    if application is None:
-        return {}
-    standing = (
-        RecordStanding(Standing.UNREAD) if state is None else standing_of(state, number, arrival_ms)
-    )
-    record = standing.record
+    if state is None:
+        return {"standing": RecordStatus.UNREAD.value}
+    status, record = status_of(state, number, arrival_ms)
     if record is None:
-        return {"standing": standing.standing.value}
+        return {"standing": status.value}
     return {
-        "standing": standing.standing.value,
+        "standing": status.value,
         "attempts": record.attempts,
         "due": _time(record.due_ms),
         "firstFailure": _time(record.first_failure_ms),
@@ -195,17 +123,64 @@ def _json_standing(
     }
 
 
-def _data(data: bytes) -> tuple[str | None, str]:
-    """The payload as text, None if it is not UTF-8; and in base64."""
+def _lines(
+    found: Peeked,
+    number: SequenceNumber,
+    records: list[dict[str, Any]],
+    application: str | None,
+    state: ShardState | None,
+) -> Iterator[str]:
+    if found.record is None:
+        following = "" if found.next_number is None else f"; the next one is {found.next_number}"
+        yield f"the shard has no record {number.whole} (any more){following}"
+    elif found.users:
+        yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
+    for record in records:
+        if found.record is not None:
+            yield from _content_lines(record)
+        if application is None:
+            continue
+        if state is None:
+            yield f"  {application}: has no state of the shard, so it is not read yet"
+            continue
+        # The number of another shard lies before the position as well.
+        is_sure = record.get("arrival") is not None or "range" in record
+        doubt = "" if is_sure else ", if it belongs to this shard"
+        yield f"  {application}: {record['standing']}{doubt}"
+        if "range" in record:
+            yield from _unresolved_lines(record)
+
+
+def _content_lines(record: dict[str, Any]) -> Iterator[str]:
+    yield record["sequence"]
+    yield f"  arrived  {record['arrival'] or 'unknown'}"
+    yield f"  key      {'none' if record['key'] is None else printable(record['key'])}"
+    yield f"  data     {_cut(record.get('dataBase64') or printable(record['data']))}"
+    if "dataBase64" in record:
+        yield "           (in base64)"
+
+
+def _unresolved_lines(record: dict[str, Any]) -> Iterator[str]:
+    if record["standing"] == RecordStatus.UNKNOWN:
+        records = record["range"]
+        yield (
+            f"    one of {records['count']} records from {records['first']} to {records['last']} "
+            "that are unresolved together"
+        )
+    yield f"    attempts {record['attempts']}, due {record['due']}"
+    yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
+    yield f"    reason: {reason_text(record['reason'])}"
+    if record["blocked"]:
+        yield "    was not tried: it waits for an earlier record"
+    if record["rejected"]:
+        yield "    may not be tried again: it waits for its dead letter"
+
+
+def _data(data: bytes) -> dict[str, str]:
     try:
-        return data.decode(), ""
+        return {"data": data.decode()}
     except UnicodeDecodeError:
-        return None, b64encode(data).decode()
-
-
-def _json_data(data: bytes) -> dict[str, str]:
-    text, in_base64 = _data(data)
-    return {"dataBase64": in_base64} if text is None else {"data": text}
+        return {"dataBase64": b64encode(data).decode()}
 
 
 def _cut(text: str) -> str:

@@ -5,12 +5,10 @@ import typer
 from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import confirmed
 from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import OWNER_WAIT_S, Place, operators_command, takes_place
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
 from state.process import this_process
-from state.zookeeper.embedded import embedded_directory
 
 
 @takes_place(aws=False)
@@ -26,13 +24,7 @@ def reset(
     runs. Spark's checkpoint location is not touched: start with a new one.
     """
     with operators_command(ctx) as stack:
-        directory = embedded_directory(place.zookeeper)
-        if directory is not None and not directory.is_dir():
-            raise CliError(
-                f"--zookeeper {place.zookeeper}: there is no such directory, so there is no state "
-                "to reset"
-            )
-        store = place.new_store(stack)
+        store = place.store(stack)
         states = store.shard_states.load()
         if not states and store.identity.read_start(also_unfinished=True) is None:
             say(

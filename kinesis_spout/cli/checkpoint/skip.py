@@ -11,8 +11,8 @@ from kinesis_spout.checkpoints.application_moves import check_bound_stream
 from kinesis_spout.checkpoints.record import PeekedRecord, unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
 from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.moving import confirmed, moving_command, own
-from kinesis_spout.cli.checkpoint.printing import counted, printable, say, state_clause
+from kinesis_spout.cli.checkpoint.moving import confirmed, moving_command
+from kinesis_spout.cli.checkpoint.printing import reason_text, records_of, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.places import Place, takes_place
@@ -64,19 +64,14 @@ def skip(
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
     shard_id, numbers = shard_id_of(shard), _numbers(sequences or [], all_records=all_records)
-    with moving_command(ctx, place) as (client, store):
+    with moving_command(ctx, place, dry_run=dry_run) as (client, store):
         with place.patience(client):
-            if not store.shard_states.load():
-                raise CliError(
-                    f"application {place.application} has no state on stream {place.stream}"
-                )
-            own(store, dry_run=dry_run)
             found = find_skip(store.shard_states.load(), shard_id, numbers)
             if to is not None:
                 check_bound_stream(store, client.describe())
         for line in _lines(found):
             say(line)
-        if not confirmed("Skip them?", dry_run=dry_run or not found.records, yes=yes):
+        if not confirmed("Skip these records?", dry_run=dry_run or not found.records, yes=yes):
             return
         if to is not None:
             save_records(client, found, to)
@@ -88,7 +83,9 @@ def skip(
 def _numbers(texts: list[str], *, all_records: bool) -> list[SequenceNumber] | None:
     """The named records; None for all. Raises typer's usage error."""
     if bool(texts) == all_records:
-        raise typer.BadParameter("give one of them", param_hint="SEQUENCE..., --all")
+        raise typer.BadParameter(
+            "give sequence numbers or --all, not both", param_hint="SEQUENCE..., --all"
+        )
     with usage_errors("SEQUENCE..."):
         return None if all_records else [SequenceNumber.parse(text) for text in texts]
 
@@ -98,11 +95,14 @@ def _lines(found: Skip) -> Iterator[str]:
     if not found.records:
         yield "  has no unresolved record"
         return
-    yield f"  before  {state_clause(found.before)}"
-    yield f"  after   {state_clause(found.after)}"
-    yield f"  skips {counted(found.count)}"
+    for label, state in (("before", found.before), ("after ", found.after)):
+        yield (
+            f"  {label}  {state.read_position}  checkpoint {state.checkpoint_text or 'none'}  "
+            f"{state.unresolved_count} unresolved"
+        )
+    yield f"  skips {records_of(found.count)}"
     for record in found.records[:MAX_SHOWN]:
-        reason = "none was given" if record.reason is None else printable(record.reason)
+        reason = reason_text(record.reason)
         yield f"    {_name(record)}, attempts {record.attempts}, reason: {reason}"
     if len(found.records) > MAX_SHOWN:
         yield f"    and {len(found.records) - MAX_SHOWN} more"
@@ -112,7 +112,7 @@ def _name(record: UnresolvedRecord) -> str:
     if record.first == record.last:
         return str(record.first)
     return (
-        f"{counted(record.count)} from {record.first} to {record.last}, which are unresolved "
+        f"{records_of(record.count)} from {record.first} to {record.last}, which are unresolved "
         "together"
     )
 
@@ -122,7 +122,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
     listed = {shard.shard_id: shard for shard in client.list_shards()}
     shard, clock = listed.get(found.before.shard_id), SystemClock()
     if path.exists():
-        raise CliError(f"--to {path}: the file is there already; name a new one")
+        raise CliError(f"--to {path}: the file exists already; name a new one")
     saved = 0
     with LetterFile(path) as file:
         for record in found.records:
@@ -137,7 +137,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
                 say(f"  not saved, since not in the stream any more: {which}{_name(record)}")
             saved += letters
     _sync_folder(path)
-    say(f"saved {counted(saved)} to {path}")
+    say(f"saved {records_of(saved)} to {path}")
 
 
 def _letter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,15 @@ from state.process import this_process
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.shell.command_line import ASCII_LOCALE
 from tests.support.shell.operators_shell import SHARD, Shell
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+
+def peek(shell: Shell, sequence: str, *options: str, **variables: str) -> CompletedProcess[str]:
+    return shell.run(
+        "peek", SHARD, sequence, "--stream", "orders", *options, *shell.endpoint, **variables
+    )
 
 
 def test_a_shard_is_set_back_and_read_again(shell: Shell) -> None:
@@ -41,8 +51,8 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
     refused = shell.checkpoint(*to)
     assert (refused.returncode, refused.stdout.splitlines()[-1]) == (1, "  skips 1 record")
     assert refused.stderr == (
-        f"error: records of {SHARD} would be skipped, and never be read; give --allow-skip if that "
-        "is wanted\n"
+        f"error: records of {SHARD} would be skipped and never be read; give --allow-skip to skip "
+        "them\n"
     )
     assert shell.checkpoint(*to, "--allow-skip").returncode == 0
     assert shell.consume() == ["c"]
@@ -118,7 +128,7 @@ def test_an_export_that_cannot_be_imported_leaves_the_application_as_it_was(shel
     for exported, said in (
         (text[: len(text) // 2], "export.json holds"),
         (text.replace(f'"{SHARD}": {{', '"paused": {'), "shard id 'paused' is reserved"),
-        (json.dumps(other), "the export is of stream"),
+        (json.dumps(other), "the export belongs to stream"),
     ):
         (shell.folder / "export.json").write_text(exported)
         for how in ("--dry-run", "--yes"):
@@ -131,29 +141,23 @@ def test_an_export_that_cannot_be_imported_leaves_the_application_as_it_was(shel
 def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     """What a producer or an error has written is no command for the terminal."""
     (number,) = shell.put("a\x1b[31m")
-    place = (SHARD, number, "--stream", "orders")
-    alone = shell.run("peek", *place, *shell.endpoint)
+    alone = peek(shell, number)
     assert (alone.returncode, alone.stderr) == (0, "")
     assert alone.stdout.splitlines()[0] == number
     assert alone.stdout.splitlines()[2:] == ["  key      key", r"  data     a\x1b[31m"]
     shell.consume()
     shell.leave_unresolved(number, reason="no rates\x07")
     named = ("--application", "etl", "--zookeeper", shell.zookeeper)
-    shown = shell.run("peek", *place, *named, *shell.endpoint)
+    shown = peek(shell, number, *named)
     assert shown.stdout.splitlines()[4:] == [
         "  etl: unresolved",
         "    attempts 3, due 1970-01-01T00:00:01.000Z",
         "    failed first 1970-01-01T00:00:00.000Z, last 1970-01-01T00:00:00.500Z",
         r"    reason: no rates\x07",
     ]
-    (record,) = json.loads(shell.run("peek", *place, *named, *shell.endpoint, "--json").stdout)[
-        "records"
-    ]
-    assert (record["data"], record["attempts"], record["standing"]) == (
-        "a\x1b[31m",
-        3,
-        "unresolved",
-    )
+    (record,) = json.loads(peek(shell, number, *named, "--json").stdout)["records"]
+    told = (record["data"], record["attempts"], record["standing"])
+    assert told == ("a\x1b[31m", 3, "unresolved")
 
 
 def test_characters_that_the_locale_lacks_end_no_command(shell: Shell) -> None:
@@ -163,16 +167,15 @@ def test_characters_that_the_locale_lacks_end_no_command(shell: Shell) -> None:
     with closing(shell.store("étl")) as store:
         store.ownership.acquire(this_process(0), timeout_s=1)
     (number,) = shell.put("grün日")
-    place = (SHARD, number, "--stream", "orders", "--application", "étl")
-    named = (*place, "--zookeeper", shell.zookeeper, *shell.endpoint)
-    shown = shell.run("peek", *named, **ASCII_LOCALE)
+    named = ("--application", "étl", "--zookeeper", shell.zookeeper)
+    shown = peek(shell, number, *named, **ASCII_LOCALE)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.splitlines()[2:] == [
         "  key      key",
         r"  data     gr\xfcn\u65e5",
         r"  \xe9tl: has no state of the shard, so it is not read yet",
     ]
-    as_json = shell.run("peek", *named, "--json", **ASCII_LOCALE)
+    as_json = peek(shell, number, *named, "--json", **ASCII_LOCALE)
     assert json.loads(as_json.stdout)["records"][0]["data"] == "grün日"
     status = shell.operate("status", *shell.endpoint, application="étl", **ASCII_LOCALE)
     assert status.stderr == ""
@@ -183,23 +186,23 @@ def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:
     binary = bytes([255, 0])
     number = shell.fake.model.put("orders", "key", aggregate_of([b"x", binary]))
     sequence = number.partition(":")[2]
-    both = shell.run("peek", SHARD, sequence, "--stream", "orders", *shell.endpoint)
+    both = peek(shell, sequence)
     lines = both.stdout.splitlines()
     assert lines[0] == f"record {sequence} is an aggregate of 2 user records"
     assert [line for line in lines if "data" in line] == [
         "  data     x",
         f"  data     {b64encode(binary).decode()}",
     ]
-    second = shell.run("peek", SHARD, f"{sequence}.1", "--stream", "orders", *shell.endpoint)
+    second = peek(shell, f"{sequence}.1")
     assert second.stdout.splitlines()[1] == f"{sequence}.1"
-    none = shell.run("peek", SHARD, f"{sequence}.2", "--stream", "orders", *shell.endpoint)
+    none = peek(shell, f"{sequence}.2")
     assert (none.returncode, none.stderr.count("\n")) == (1, 1)
 
 
 def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     (number,) = shell.put("a")
     later = str(int(number) + 1)
-    ended = shell.run("peek", SHARD, later, "--stream", "orders", *shell.endpoint)
+    ended = peek(shell, later)
     assert ended.returncode == 1
     assert ended.stdout == f"the shard has no record {later} (any more)\n"
 
@@ -217,7 +220,7 @@ def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None
     dry = shell.checkpoint(*to, "--dry-run")
     shown = dry.stdout.splitlines()
     assert (dry.returncode, dry.stderr) == (0, "")
-    assert shown[0].startswith(f"where it was at {then}, as stored at 20")
+    assert shown[0].startswith(f"positions at {then}, as stored at 20")
     assert shown[-1] == "nothing was written"
     assert sum(int(line.split()[1]) for line in shown if line.startswith("  repeats")) == 3
     assert shell.consume() == []

@@ -32,7 +32,7 @@ def shell(fake_kinesis: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> Sh
     return Shell(fake_kinesis, zookeeper_chroot, tmp_path)
 
 
-def move_in(shell: Shell, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
+def import_(shell: Shell, *arguments: str, application: str = "etl") -> CompletedProcess[str]:
     return shell.operate("import", *arguments, *shell.endpoint, application=application)
 
 
@@ -51,28 +51,36 @@ def test_a_kcl_application_is_gone_on_with_at_the_next_record(
     shell: Shell, moto_endpoint: str
 ) -> None:
     """A finished shard, one in the middle, an aggregate in the middle, and a child that was not
-    begun. A dry run writes nothing, and says the same.
+    begun. A dry run writes nothing, and says the same. State is replaced only where that is said.
     """
     kcl_stream(shell.fake.model)
     here, options = numbers(shell.fake.model), kcl_table(shell, moto_endpoint)
-    dry = move_in(shell, *options, "--dry-run")
+    dry = import_(shell, *options, "--dry-run")
     assert (dry.returncode, shell.states()) == (0, {})
     lines = dry.stdout.splitlines()
     assert lines[:5] == [
         "shardId-000000000000",
-        "  there   SHARD_END",
+        "  source  SHARD_END",
         "  before  no state",
         "  after   SHARD_END",
         "  reads nothing, skips nothing",
     ]
     assert lines[8].startswith(f"  after   AFTER:{here['shardId-000000000001:3']}  (next record ")
-    assert lines[9] == "  reads 2 records that wait, repeats nothing known, skips nothing"
+    assert lines[9] == "  reads 2 waiting records, repeats nothing known, skips nothing"
     assert f"  after   AT:{here['shardId-000000000002:0']}.2  (next record " in dry.stdout
-    assert "worker worker-1 still holds leases" in dry.stderr
-    done = move_in(shell, *options, "--yes")
+    assert "worker worker-1 still has leases" in dry.stderr
+    done = import_(shell, *options, "--yes")
     assert (done.returncode, done.stdout.splitlines()) == (0, [*lines[:-1], "imported"])
     assert read(shell) == ["b4", "b5", "c2", "d0"]
     assert shell.consume() == []
+    refused = import_(shell, *options, "--yes")
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "error: application etl has state on stream orders already; give --replace to replace it, "
+        "or another --application"
+    )
+    assert import_(shell, *options, "--yes", "--replace").returncode == 0
+    assert read(shell) == ["b4", "b5", "c2", "d0"]
 
 
 def test_the_metadata_of_awslabs_may_be_in_a_table(
@@ -90,29 +98,13 @@ def test_the_metadata_of_awslabs_may_be_in_a_table(
     table = f"kdsc-{tmp_path.name}"
     make_table(moto_endpoint, table, items, METADATA_KEYS)
     options = ("--from", "awslabs", "--checkpoint-location", str(location), "--yes")
-    without = move_in(shell, *options, "--dry-run")
-    assert "the ends of the last batch, 0, are not there, so all of it is read again" in (
+    without = import_(shell, *options, "--dry-run")
+    assert "the ends of the last batch, 0, are missing, so all of it is read again" in (
         without.stderr
     )
     place = ("--metadata-table", table, "--dynamodb-endpoint-url", moto_endpoint)
-    assert move_in(shell, *options, *place).returncode == 0
+    assert import_(shell, *options, *place).returncode == 0
     assert read(shell) == ["a9", "b4", "b5", "g2"]
-
-
-def test_an_application_with_state_is_replaced_only_if_that_is_wanted(
-    shell: Shell, moto_endpoint: str
-) -> None:
-    kcl_stream(shell.fake.model)
-    shell.consume()
-    options = (*kcl_table(shell, moto_endpoint), "--yes")
-    refused = move_in(shell, *options)
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1] == (
-        "error: application etl has state on stream orders already; give --replace to replace it, "
-        "or another --application"
-    )
-    assert move_in(shell, *options, "--replace").returncode == 0
-    assert read(shell) == ["b4", "b5", "c2", "d0"]
 
 
 def test_what_cannot_be_imported_is_a_sentence(
@@ -131,7 +123,7 @@ def test_what_cannot_be_imported_is_a_sentence(
         (("storm-spout", "--topology", "typo"), 1, "has no shardList and no state"),
         (("databricks", "--at", "AT:5"), 2, "is a position in one shard"),
     ):
-        ended = move_in(shell, "--from", *arguments, "--yes")
+        ended = import_(shell, "--from", *arguments, "--yes")
         assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
         flat = " ".join(ended.stderr.replace("│", " ").split())
         assert said in flat, (arguments, ended.stderr)

@@ -12,9 +12,9 @@ from kinesis_spout.application.history_recorder import MARGIN_MS
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
 from kinesis_spout.checkpoints.recorded_move import ServiceTime
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.checkpoints.wanted_position import WantedPosition
-from kinesis_spout.cli.checkpoint.printing import move_lines
+from kinesis_spout.cli.checkpoint.move import move_lines
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import ManualClock, early_end, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
@@ -52,7 +52,7 @@ def moved(
         found = find_moves(
             client,
             store,
-            WantedPosition.parse(to),
+            RequestedPosition.parse(to),
             shards,
             clock=job.clock,
             max_counted=count,
@@ -166,7 +166,7 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
     young = one.put(2)
     move = moved(one, f"AT:{old[1]}", shard(0), write=False)[shard(0)]
     assert move.note == (
-        f"record {old[1]} has expired, or never was in the shard; the oldest one is {young[0]}"
+        f"record {old[1]} has expired or was never in the shard; the oldest one is {young[0]}"
     )
 
 
@@ -191,7 +191,7 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     assert move.expired_ms[1] == horizon_ms
     since, until = map(Position.at_timestamp, move.expired_ms)
     assert move_lines(move)[4] == (
-        f"  what arrived from {since} to {until} was not read, and is not in the stream any more"
+        f"  records that arrived from {since} to {until} expired before they were read"
     )
 
 
@@ -240,8 +240,11 @@ def test_the_loss_of_a_shard_that_has_vanished_is_accepted_and_its_children_are_
     moves = moved(job, "TRIM_HORIZON")
     gone = moves[shard(0)]
     assert (gone.accepts_loss, gone.after.lifecycle) == (True, Lifecycle.FINISHED)
-    assert gone.note == "is not listed any more, so it is given up: the rest of it is not read"
-    assert any("what arrived from 2026-01-01T" in line for line in move_lines(gone))
+    assert (
+        gone.note
+        == "the shard is not listed any more, so it is given up: the rest of it is not read"
+    )
+    assert any("records that arrived from 2026-01-01T" in line for line in move_lines(gone))
     assert not any(one.accepts_loss for one in moved(job, "TRIM_HORIZON").values())
     plan, read = run_job(job)
     assert read == put
@@ -337,7 +340,12 @@ def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob
     run_job(one)
     with closing(one.client()) as client, closing(one.store()) as store:
         found = find_moves(
-            client, store, WantedPosition.parse("TRIM_HORIZON"), (), clock=one.clock, max_counted=9
+            client,
+            store,
+            RequestedPosition.parse("TRIM_HORIZON"),
+            (),
+            clock=one.clock,
+            max_counted=9,
         )
         one.put(1)
         run_job(one)
@@ -362,7 +370,7 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
     one.put(3)
     one.clock.advance(10)
     with closing(one.client()) as client, one.owned_store() as store:
-        wanted = WantedPosition.parse("LATEST")
+        wanted = RequestedPosition.parse("LATEST")
         found = find_moves(client, store, wanted, (), clock=machines, max_counted=9)
         (move,) = found.moves
         assert str(move.skipped) == "3"
@@ -410,9 +418,7 @@ def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_eve
     one.clock.advance(60)
     move = moved(one, f"AFTER:{numbers[1]}" if to == "AFTER" else to, shard(0))[shard(0)]
     assert (effect(move), move.before.read_position) == ((skipped, "0"), REFUSED)
-    assert move.note == (
-        "the service refuses AT:123, where it stands, so its records count as unread"
-    )
+    assert move.note == ("the service refuses its position AT:123, so its records count as unread")
     assert run_job(one)[1] == numbers[len(numbers) - left :]
 
 
@@ -433,7 +439,7 @@ def test_a_time_older_than_the_retention_is_the_oldest_record() -> None:
         move = moved(one, "-29h")[shard(0)]
         assert move.after.read_position == TRIM_HORIZON
         assert move.lost_until_ms == horizon_ms
-        assert any("arrived there before" in line for line in move_lines(move))
+        assert any("arrived before" in line for line in move_lines(move))
 
 
 @pytest.mark.parametrize(("kind", "first"), [("AT", 2), ("AFTER", 3)])

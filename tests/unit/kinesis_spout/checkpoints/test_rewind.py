@@ -8,8 +8,8 @@ import pytest
 
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import Rewind, find_rewind, read_history
-from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.errors import InvalidPositionError
 from state.position import TRIM_HORIZON, Position
 from state.process import this_process
@@ -24,7 +24,7 @@ def rewound(job: SimulatedJob, to_ms: int, *, write: bool = True) -> Rewind:
     with closing(job.client()) as client, closing(job.store()) as store:
         if write:
             store.ownership.acquire(this_process(0), timeout_s=1)
-        wanted = WantedPosition.parse(str(Position.at_timestamp(to_ms)))
+        wanted = RequestedPosition.parse(str(Position.at_timestamp(to_ms)))
         found = find_rewind(client, store, wanted, clock=job.clock, max_counted=1000)
         if write:
             write_moves(store, found.move, cause="rewind")
@@ -85,7 +85,9 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
     one.put(1)
     one.clock.advance(3600)
     run_.read()
-    with pytest.raises(MoveRefusedError, match=r"the history begins at .* `checkpoint set --to 20"):
+    with pytest.raises(
+        MoveRefusedError, match=r"the history begins later, at .* `checkpoint set --to 20"
+    ):
         rewound(one, start_ms)
     with pytest.raises(MoveRefusedError, match="in the future"):
         rewound(one, run_.now_ms() + 1_000)
@@ -146,10 +148,10 @@ def test_a_shard_that_is_not_listed_any_more_is_named(one: SimulatedJob) -> None
 )
 def test_a_time_of_today_is_a_position(text: str, time: str) -> None:
     """In UTC, as the commands show times, or in its own zone."""
-    wanted = WantedPosition.parse(text)
-    assert (wanted.is_time, wanted.is_of_one_shard) == (True, False)
+    wanted = RequestedPosition.parse(text)
+    assert (wanted.is_time, wanted.belongs_to_one_shard) == (True, False)
     found = wanted.at(1_772_625_600_000)  # 2026-03-04T12:00:00Z
     assert found == Position.parse(f"2026-03-04T{time}")
     for other in ("24:00", "14:60", "14", "14:00+25:00"):
         with pytest.raises(InvalidPositionError):
-            WantedPosition.parse(other)
+            RequestedPosition.parse(other)

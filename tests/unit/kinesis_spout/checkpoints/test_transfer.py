@@ -11,7 +11,8 @@ import pytest
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.migration import storm_spout
-from kinesis_spout.checkpoints.migration.arrival import find_arrival
+from kinesis_spout.checkpoints.migration.import_plan import find_import
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.transfer import (
     check_positions,
     check_states,
@@ -19,7 +20,6 @@ from kinesis_spout.checkpoints.transfer import (
     import_application,
     import_of,
 )
-from kinesis_spout.checkpoints.wanted_position import WantedPosition
 from state.codec.exported import ExportedApplication
 from state.errors import StoredDataError, UnfinishedImportError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
@@ -119,7 +119,7 @@ def exported_from_before_its_start(job: SimulatedJob) -> tuple[ExportedApplicati
     job.clock.advance(60)
     assert run_job(job) == []
     with closing(job.client()) as client, job.owned_store() as store:
-        back = WantedPosition.parse("TRIM_HORIZON")
+        back = RequestedPosition.parse("TRIM_HORIZON")
         write_moves(
             store,
             find_moves(client, store, back, (), clock=job.clock, max_counted=10),
@@ -200,7 +200,7 @@ def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
     with closing(job.client()) as client, closing(job.store()) as store:
         with pytest.raises(UnfinishedImportError, match="again, `kinesis-spout checkpoint import`"):
             export_application(store, "app", now_ms=0)
-        latest = WantedPosition.parse("LATEST")
+        latest = RequestedPosition.parse("LATEST")
         with pytest.raises(UnfinishedImportError):
             find_moves(client, store, latest, [shard(0)], clock=job.clock, max_counted=10)
         store.identity.reset(this_process(0), timeout_s=1)
@@ -220,8 +220,8 @@ def test_an_export_that_cannot_be_stored_is_refused_before_anything_is_written(n
 
 
 def write_topology(job: SimulatedJob) -> list[int]:
-    """A topology in the application's own paths, with a shard that was read to its end: what it has
-    not read.
+    """A topology in the application's own paths, with a shard that was read to its end, and one
+    that is not listed any more: what it has not read of the others.
     """
     paths, tree = job.store().paths, MemoryTree(job.backend)
     left = []
@@ -232,16 +232,20 @@ def write_topology(job: SimulatedJob) -> list[int]:
         checkpoint = numbers[3 if index == 0 else 1]
         tree.commit([Create(f"{path}/state", b'{"checkpoint":"%d"}' % checkpoint)])
         left += [number for number in numbers if number > checkpoint]
+    tree.ensure(paths.shard(shard(9)))
+    tree.commit([Create(f"{paths.shard(shard(9))}/state", b'{"checkpoint":"5"}')])
     job.fake.split(STREAM, shard(0))
     return sorted(left + job.put(2, key=job.key_of(0)))
 
 
-def import_in_place(job: SimulatedJob, tree: ZnodeTree) -> None:
-    """What `kinesis-spout import --from storm-spout` does where the topology's znodes are."""
+def import_in_place(job: SimulatedJob, tree: ZnodeTree) -> list[str]:
+    """What `kinesis-spout import --from storm-spout` does where the topology's znodes are: the
+    shards whose rest has expired.
+    """
     store = StoreTopics(tree, job.store().paths, reset_command="kinesis-spout reset")
     with closing(job.client()) as client, closing(store):
         store.ownership.acquire(this_process(0), timeout_s=1)
-        found = find_arrival(
+        found = find_import(
             client,
             storm_spout.origin_of(store, "/words/orders"),
             client.describe(),
@@ -252,6 +256,7 @@ def import_in_place(job: SimulatedJob, tree: ZnodeTree) -> None:
             max_counted=10,
         )
         import_application(store, found.application, now_ms=job.clock.now_ms)
+        return list(found.expired)
 
 
 def test_a_killed_import_in_place_goes_on_from_what_it_has_left() -> None:
@@ -261,12 +266,15 @@ def test_a_killed_import_in_place_goes_on_from_what_it_has_left() -> None:
         with simulated(shards=2) as job:
             left = write_topology(job)
             try:
-                import_in_place(job, DyingTree(MemoryTree(job.backend), writes, after=False))
+                expired = import_in_place(
+                    job, DyingTree(MemoryTree(job.backend), writes, after=False)
+                )
             except Crash:
                 stopped += 1
                 import_in_place(job, MemoryTree(job.backend))
                 assert sorted(run_job(job)) == left
             else:
+                assert expired == [shard(9)]
                 break
     else:
         raise AssertionError(f"the import has more than {MOST_WRITES} writes")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
-from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults.plan import alter
@@ -114,7 +114,7 @@ def test_a_record_with_a_time_that_cannot_be_ends_the_spout_once_those_before_it
     after = under_test.put(1)
     with closing(under_test.store()) as store:
         store.ownership.acquire(this_process(0), timeout_s=0)
-        wanted = WantedPosition.parse(f"AFTER:{number}")
+        wanted = RequestedPosition.parse(f"AFTER:{number}")
         client: Any = under_test.services().client
         clock = under_test.clock
         found = find_moves(client, store, wanted, (shard,), clock=clock, max_counted=9)

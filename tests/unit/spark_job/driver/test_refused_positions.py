@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
-from kinesis_spout.checkpoints.wanted_position import WantedPosition
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.errors import ConfigError, RequestRefusedError
 from state.position import Position
 from state.process import this_process
@@ -80,7 +80,7 @@ def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
     assert one.states()[shard(0)].read_position == strange
     with closing(one.client()) as client, closing(one.store()) as store:
         store.ownership.acquire(this_process(0), timeout_s=1)
-        oldest = WantedPosition.parse("TRIM_HORIZON")
+        oldest = RequestedPosition.parse("TRIM_HORIZON")
         found = find_moves(client, store, oldest, (), clock=one.clock, max_counted=9)
         write_moves(store, found)
     assert read_all(one, coordinator(one))[1] == numbers

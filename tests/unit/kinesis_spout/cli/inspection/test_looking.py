@@ -146,7 +146,9 @@ def test_a_stream_that_was_deleted_is_told_from_one_that_never_was(one: Simulate
         one.fake.delete_stream(requests.DeleteStream(stream_name=STREAM))
     one.clock.advance(60)
     client = one.services(one.settings()).client
-    with pytest.raises(StreamNotFoundError, match=r"application app has state .* stream was deleted"):
+    with pytest.raises(
+        StreamNotFoundError, match=r"application app has state .* stream was deleted"
+    ):
         read_snapshot(client, one.store(), application="app", clock=one.clock)
     with pytest.raises(StreamNotFoundError, match="check the stream's name"):
         read_snapshot(client, None, application="app", clock=one.clock)

@@ -10,13 +10,13 @@ from state.position import SHARD_END, Position, PositionKind, StartingPosition
 
 
 @dataclass(frozen=True, slots=True)
-class WantedPosition:
+class RequestedPosition:
     """A starting position, or SHARD_END (None)."""
 
     start: StartingPosition | None
 
     @classmethod
-    def parse(cls, text: str) -> WantedPosition:
+    def parse(cls, text: str) -> RequestedPosition:
         """Read `LATEST`, `-2h`, `14:00` or any position. Raises `InvalidPositionError`."""
         text = text.strip()
         if text == PositionKind.SHARD_END:
@@ -31,7 +31,7 @@ class WantedPosition:
             ) from exc
 
     @property
-    def is_of_one_shard(self) -> bool:
+    def belongs_to_one_shard(self) -> bool:
         """Whether it means something in one shard only: a sequence number, or a shard's end."""
         return self.start is None or (
             self.start.position is not None and self.start.position.sequence is not None

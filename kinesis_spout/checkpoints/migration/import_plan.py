@@ -1,0 +1,291 @@
+"""What an import does: a position for each shard of the stream, from where another consumer has
+stopped. Blocks on the service; writes nothing.
+
+    the other consumer                                     the shard is read
+    names it, with a position                              from there
+    names it, done                                         not any more; an open one without
+                                                             children cannot be done: refused
+    names it, but nothing was processed yet:
+      a shard that it comes from was                       from its beginning
+      else                                                 from the time that is asked for (`at`)
+    does not name it, but a shard that it comes from       from its beginning
+    does not name it, but one that comes from it, where
+      it forgets shards that are done                      not any more
+    knows nothing of it                                    from the time that is asked for
+
+A shard that is not listed any more is left out: nothing of it can be read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinesis_spout.aggregation.user_records import unpacked
+from kinesis_spout.checkpoints.located import END, NONE, Counted, ShardSearch, for_each_shard
+from kinesis_spout.checkpoints.migration.origin import MigrationError, requested_import
+from kinesis_spout.checkpoints.moves import Goal, lost_until, resolved, verified_until
+from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
+from kinesis_spout.shards.lineage import ShardLineage
+from state.codec.exported import ExportedApplication
+from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
+from state.shard_state import Lifecycle, ShardState
+from state.store.identity import StartPin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kinesis_spout.checkpoints.migration.origin import Origin
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.client import KinesisClient
+    from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+
+MAX_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedPosition:
+    """One listed shard, and where it will be read.
+
+    - `stored`: what the other consumer has stored of it. `read_to`: how far that has read without
+      committing.
+    - `passed_over`: the records before the position were perhaps never read, so they are counted.
+    """
+
+    shard: ShardInfo
+    stored: str
+    position: Position
+    read_to: Position | None = None
+    passed_over: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardImport:
+    """One shard: what the other consumer has stored, and the state that it becomes.
+
+    - `arrival_ms`: the arrival of the next record; None without one.
+    - `waiting`: records that are read next. `repeated`: those of them that the other consumer has
+      read and not committed. `skipped`: records before the position that were perhaps never read.
+    - `lost_until_ms`: records that arrived before this, and were not read, may have expired.
+    """
+
+    stored: str
+    state: ShardState
+    arrival_ms: int | None
+    waiting: Counted
+    repeated: Counted = NONE
+    skipped: Counted = NONE
+    lost_until_ms: int | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """All listed shards, and what becomes the application. `expired`: shards that were not done and
+    are not listed any more, so that the rest of them has expired.
+    """
+
+    shards: Sequence[ShardImport]
+    expired: Sequence[str]
+    application: ExportedApplication
+
+
+def find_import(
+    client: KinesisClient,
+    origin: Origin,
+    summary: StreamSummary,
+    application: str,
+    *,
+    at: Position | None,
+    now_ms: int,
+    clock: Clock,
+    max_counted: int,
+) -> ImportPlan:
+    """What the application becomes. `at`: see the module. `now_ms`: the service's time.
+
+    Raises `MigrationError`, and errors of the service.
+    """
+    listed = ShardLineage.of(client.list_shards(), {}).listed
+    horizon_ms = now_ms - summary.retention_ms
+
+    def find(one: ResolvedPosition) -> ShardImport:
+        search = ShardSearch(client, one.shard, clock)
+        try:
+            return _shard_import(search, one, now_ms, horizon_ms, max_counted)
+        except ShardNotFoundError:
+            raise MigrationError(
+                f"shard {one.shard.shard_id} has just expired", "run the command again"
+            ) from None
+
+    shards = for_each_shard(find, positions(origin, listed, at))
+    return ImportPlan(
+        shards=shards,
+        expired=sorted(
+            shard
+            for shard, one in origin.shards.items()
+            if shard not in listed and one.position != SHARD_END
+        ),
+        application=ExportedApplication(
+            application=application,
+            exported_ms=now_ms,
+            stream=summary.identity,
+            # Every listed shard gets a state. Those that are listed later are children.
+            start=StartPin(
+                time_ms=now_ms,
+                requested=requested_import(origin.name),
+                position=TRIM_HORIZON,
+                shards=tuple(sorted(listed)),
+            ),
+            states=tuple(one.state for one in shards),
+        ),
+    )
+
+
+def positions(
+    origin: Origin, listed: Mapping[str, ShardInfo], at: Position | None
+) -> list[ResolvedPosition]:
+    """Each listed shard, in the order of the ids, by the table of the module. Pure.
+
+    Raises `MigrationError` for shards that need a time where there is no `at`, and for an open
+    shard that is said to be done.
+    """
+    parents = {name: shard.parents for name, shard in listed.items()}
+    children = defaultdict[str, list[str]](list)
+    for name, above in parents.items():
+        for parent in above:
+            children[parent].append(name)
+    begun = {name for name, one in origin.shards.items() if one.position is not None}
+    found, unknown = [], []
+    for shard_id, shard in sorted(listed.items()):
+        one, below = origin.shards.get(shard_id), _reached(shard_id, children)
+        stored = None if one is None else one.stored
+        # A shard may be listed as open for a moment after its children are.
+        if one is not None and one.position == SHARD_END and not (shard.is_closed or below):
+            raise MigrationError(
+                f"{origin.name} says that {shard_id} is done, but it is open; this is the state of "
+                "another stream, or of one that was created again: give the state of this one"
+            )
+        if one is not None and one.position is not None:
+            found.append(
+                ResolvedPosition(
+                    shard=shard,
+                    stored=one.stored,
+                    position=one.position,
+                    read_to=one.read_to,
+                    note=one.note,
+                )
+            )
+        elif one is None and origin.drops_finished and below & origin.shards.keys():
+            found.append(
+                ResolvedPosition(
+                    shard=shard,
+                    stored="not named, but a shard that comes from it is",
+                    position=SHARD_END,
+                    passed_over=True,
+                    note=f"{origin.name} has finished it or never read it",
+                )
+            )
+        elif _reached(shard_id, parents) & begun:
+            stored = stored or "not named yet, but a shard that it comes from is"
+            found.append(ResolvedPosition(shard=shard, stored=stored, position=TRIM_HORIZON))
+        elif at is not None:
+            found.append(
+                ResolvedPosition(
+                    shard=shard,
+                    stored=stored or "not named",
+                    position=at,
+                    passed_over=True,
+                    note="it is read from the position of --at",
+                )
+            )
+        else:
+            unknown.append(shard_id)
+    if unknown:
+        more = len(unknown) - MAX_NAMED
+        named = ", ".join(unknown[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        raise MigrationError(
+            f"{origin.name} has no position of {named}",
+            "give --at with the time from which to read "
+            "there, as --at -1h, or --at TRIM_HORIZON for all that is there",
+        )
+    return found
+
+
+def _reached(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = [start]
+    while pending:
+        fresh = set(edges.get(pending.pop(), ())) - found
+        found |= fresh
+        pending += fresh
+    return found
+
+
+def _shard_import(
+    search: ShardSearch, one: ResolvedPosition, now_ms: int, horizon_ms: int, max_counted: int
+) -> ShardImport:
+    _check_number(one)
+    wanted = one.position
+    try:
+        found = resolved(search, _exact(search, wanted), horizon_ms)
+        read_to = None if one.read_to is None else search.locate(_exact(search, one.read_to))
+    except RequestRefusedError as exc:
+        raise MigrationError(
+            f"shard {one.shard.shard_id} has no record {wanted.sequence}: {exc}"
+        ) from exc
+    if found.first is None and found.at_shard_end:
+        found = END
+    position = found.position
+    # A record of which a part was read is there as a whole, or has expired as a whole.
+    whole = wanted if wanted.sequence is None else Position.at(wanted.sequence.whole)
+    return ShardImport(
+        stored=one.stored,
+        state=ShardState(
+            shard_id=one.shard.shard_id,
+            checkpoint=position.sequence if position.kind is PositionKind.AFTER else None,
+            read_position=position,
+            lifecycle=Lifecycle.FINISHED if position.is_end else Lifecycle.ACTIVE,
+            parents=one.shard.parents,
+            verified_until_ms=verified_until(found, now_ms),
+        ),
+        arrival_ms=found.arrival_ms,
+        waiting=search.count(found, END, max_counted),
+        repeated=NONE if read_to is None else search.count(found, read_to, max_counted),
+        skipped=search.count(search.locate(TRIM_HORIZON), found, max_counted)
+        if one.passed_over
+        else NONE,
+        lost_until_ms=lost_until(search, Goal(whole, was_there=True), found, horizon_ms),
+        note=one.note,
+    )
+
+
+def _check_number(one: ResolvedPosition) -> None:
+    """Refuse a number that the shard cannot have: one from before it, or from after its end."""
+    number, shard = one.position.sequence, one.shard
+    first, ending = shard.starting_sequence, shard.ending_sequence
+    if number is None:
+        return
+    is_odd = ending is not None and ending < first  # an emulator's
+    if number.whole < first or (ending is not None and not is_odd and number.whole > ending):
+        raise MigrationError(
+            f"shard {shard.shard_id} cannot have record {number.whole}, which is outside its "
+            "numbers; this is the state of another stream, or of one that was created again: give "
+            "the state of this one"
+        )
+
+
+def _exact(search: ShardSearch, position: Position) -> Position:
+    """The position, where it names a user record that is perhaps not there: a record that is no
+    aggregate, or its last user record, is done as a whole.
+    """
+    number = position.sequence
+    if number is None or not number.sub or position.kind is not PositionKind.AT:
+        return position
+    page = search.first_page(Position.at(number.whole))
+    if page.first is not None and page.first.whole == number.whole:
+        users = unpacked(page.records.column("data")[0].as_py()) or ()
+        if number.sub < len(users):
+            return position
+    return Position.after(number.whole)
