@@ -46,7 +46,7 @@ def unknown_shard(shard_id: str, known: Collection[str]) -> MoveRefusedError:
     """The refusal of a shard that the application does not have."""
     nearest = nearest_name(shard_id, known)
     hint = f"did you mean {nearest}?" if nearest else f"name one of {', '.join(sorted(known))}"
-    return MoveRefusedError(f"the application has no shard {shard_id}; {hint}")
+    return MoveRefusedError(f"the application has no shard {shard_id}", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,8 @@ def _check(search: ShardSearch, shard: ShardInfo, goal: Goal, notes: list[str]) 
     """Refuse an end that an open shard does not have, and a number that it cannot be moved to."""
     if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
-            f"shard {shard.shard_id} is open, so it has no end yet; use LATEST to skip what it has"
+            f"shard {shard.shard_id} is open, so it has no end yet",
+            "use LATEST to skip what it has",
         )
     if goal.position.sequence is not None and not goal.was_there:
         _check_number(search, shard, goal.position.sequence, notes)
@@ -296,8 +297,8 @@ def _check_number(
             ) from exc
     if first is None:
         raise MoveRefusedError(
-            f"shard {shard.shard_id} has no record {sequence.whole} and none after it; give the "
-            "number of one of its records, or a time"
+            f"shard {shard.shard_id} has no record {sequence.whole} and none after it",
+            "give the number of one of its records, or a time",
         )
     if not first.shares_record(sequence):
         oldest = search.locate(TRIM_HORIZON).first

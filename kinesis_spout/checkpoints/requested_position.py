@@ -26,8 +26,9 @@ class RequestedPosition:
         except InvalidPositionError as exc:
             # The grammar of starts, to which this adds one.
             raise InvalidPositionError(
-                f"{text!r} is not a position; use TRIM_HORIZON, LATEST, -2h, 14:00, an ISO time "
-                "like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END"
+                f"{text!r} is not a position",
+                "use TRIM_HORIZON, LATEST, -2h, 14:00, an ISO time "
+                "like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END",
             ) from exc
 
     @property

@@ -94,20 +94,20 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
         whole = [entry for entry in entries if entry is not None]
         if len(whole) == len(marks):
             return whole
-    raise ConflictError("the history was changed again and again while it was read; try again")
+    raise ConflictError("the history was changed again and again while it was read", "try again")
 
 
 def _past(entries: list[HistoryEntry], requested: Position) -> Past:
     if not entries:
         raise MoveRefusedError(
-            "the application has no history yet: it is written while the job runs; move it with "
-            f"`checkpoint set --to {requested}`"
+            "the application has no history yet: it is written while the job runs",
+            f"move it with `checkpoint set --to {requested}`",
         )
     past = past_at(entries, requested.timestamp_ms or 0)
     if past is None:
         raise MoveRefusedError(
-            f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}; move the "
-            f"application with `checkpoint set --to {requested}`"
+            f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}",
+            f"move the application with `checkpoint set --to {requested}`",
         )
     return past
 

@@ -98,6 +98,7 @@ def _named(state: ShardState, number: SequenceNumber) -> UnresolvedRecord:
     if record is None:
         raise MoveRefusedError(
             f"record {number} of shard {state.shard_id} is not unresolved but {status}, so it "
-            "cannot be skipped; look at it with `kinesis-spout peek`"
+            "cannot be skipped",
+            "look at it with `kinesis-spout peek`",
         )
     return record

@@ -104,7 +104,8 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
         raise StreamMismatchError(
             f"the export belongs to stream {exported.stream.arn}, created at "
             f"{exported.stream.created_ms} ms, not to {known.arn}, created at "
-            f"{known.created_ms} ms, whose records have other numbers; give an export of this one"
+            f"{known.created_ms} ms, whose records have other numbers",
+            "give an export of this one",
         )
 
 
@@ -134,7 +135,8 @@ def check_positions(client: KinesisClient, exported: ExportedApplication) -> Non
         if refused is not None:
             raise StoredDataError(
                 f"the export of application {exported.application!r} cannot be imported: "
-                f"{position} {refused}; give an export of this stream"
+                f"{position} {refused}",
+                "give an export of this stream",
             )
 
 

@@ -116,7 +116,7 @@ def _advice(batch: PlannedBatch) -> str:
         return "give --at with a time before its last batch"
     time = Position.at_timestamp(batch.planned_ms)
     return (
-        f"its last committed batch was planned at {time}: give --at with a time before that, by as "
+        f"give --at with a time before {time}, when its last committed batch was planned, by as "
         "much as the query was behind"
     )
 

@@ -164,8 +164,9 @@ def positions(
         # A shard may be listed as open for a moment after its children are.
         if one is not None and one.position == SHARD_END and not (shard.is_closed or below):
             raise MigrationError(
-                f"{origin.name} says that {shard_id} is done, but it is open; this is the state of "
-                "another stream, or of one that was created again: give the state of this one"
+                f"{origin.name} says that {shard_id} is done, but it is open: this is the state of "
+                "another stream, or of one that was created again",
+                "give the state of this one",
             )
         if one is not None and one.position is not None:
             found.append(
@@ -271,8 +272,8 @@ def _check_number(one: ResolvedPosition) -> None:
     if number.whole < first or (ending is not None and not is_odd and number.whole > ending):
         raise MigrationError(
             f"shard {shard.shard_id} cannot have record {number.whole}, which is outside its "
-            "numbers; this is the state of another stream, or of one that was created again: give "
-            "the state of this one"
+            "numbers: this is the state of another stream, or of one that was created again",
+            "give the state of this one",
         )
 
 

@@ -75,8 +75,8 @@ def number_in(text: str, where: str) -> SequenceNumber:
         return SequenceNumber(SequenceNumber.parse(text).sequence)
     except InvalidSequenceNumberError as exc:
         raise MigrationError(
-            f"{where} contains {text[:60]!r}, which is no sequence number; give state that was not "
-            "changed"
+            f"{where} contains {text[:60]!r}, which is no sequence number",
+            "give state that was not changed",
         ) from exc
 
 
@@ -86,5 +86,5 @@ def after_user_record(number: SequenceNumber, sub: int) -> Position:
         return Position.at(SequenceNumber(number.sequence, sub + 1))
     except InvalidSequenceNumberError as exc:
         raise MigrationError(
-            f"record {number} has no user record {sub}; give state that was not changed"
+            f"record {number} has no user record {sub}", "give state that was not changed"
         ) from exc

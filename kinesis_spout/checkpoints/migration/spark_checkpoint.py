@@ -57,10 +57,10 @@ def local_folder(location: Path) -> Path:
         location = type(location)("/" + text.removeprefix("file:").lstrip("/"))
     if ":/" in text and not text.startswith("file:"):
         raise MigrationError(
-            f"{text} is not a folder of this machine; copy it here first, as with `aws s3 sync`"
+            f"{text} is not a folder of this machine", "copy it here first, as with `aws s3 sync`"
         )
     if not location.is_dir():
-        raise MigrationError(f"{location} is no folder; give the query's checkpointLocation")
+        raise MigrationError(f"{location} is no folder", "give the query's checkpointLocation")
     return location
 
 
@@ -69,14 +69,14 @@ def read_checkpoint(location: Path) -> SparkCheckpoint:
     offsets, commits = numbered(location / "offsets"), numbered(location / "commits")
     if not offsets:
         raise MigrationError(
-            f"{location} has no offsets/<batch>; give the query's checkpointLocation, and not a "
-            "folder above or below it"
+            f"{location} has no offsets/<batch>",
+            "give the query's checkpointLocation, and not a folder above or below it",
         )
     last = max(commits, default=-1)
     if last >= 0 and last not in offsets:
         raise MigrationError(
-            f"{location} has commits/{last} but not offsets/{last}; it is not complete, so copy it "
-            "again"
+            f"{location} has commits/{last} but not offsets/{last}, so it is not complete",
+            "copy it again",
         )
     return SparkCheckpoint(
         _batch(location, last) if last >= 0 else None,
@@ -105,9 +105,9 @@ def text_of(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except OSError as exc:
-        raise MigrationError(f"{file} cannot be read: {exc.strerror}; copy it again") from exc
+        raise MigrationError(f"{file} cannot be read: {exc.strerror}", "copy it again") from exc
     except UnicodeDecodeError as exc:
-        raise MigrationError(f"{file} is not UTF-8; copy it again") from exc
+        raise MigrationError(f"{file} is not UTF-8", "copy it again") from exc
 
 
 def _batch(location: Path, number: int) -> PlannedBatch:
@@ -115,12 +115,14 @@ def _batch(location: Path, number: int) -> PlannedBatch:
     lines = text_of(file).splitlines()
     if not lines or lines[0] != "v1":
         raise MigrationError(
-            f"{file} does not begin with v1, so this version cannot read it; give --at with a time "
-            "before its last batch"
+            f"{file} does not begin with v1, so this version cannot read it",
+            "give --at with a time before its last batch",
         )
     try:
         metadata = msgspec.json.decode(lines[1] if len(lines) > 1 else "", type=_Metadata)
     except msgspec.MsgspecError as exc:
-        raise MigrationError(f"{file}: its second line is damaged ({exc}); copy it again") from exc
+        raise MigrationError(
+            f"{file}: its second line is damaged ({exc})", "copy it again"
+        ) from exc
     offsets = tuple(None if line == _NONE else line for line in lines[2:])
     return PlannedBatch(number, metadata.batch_timestamp_ms, offsets)

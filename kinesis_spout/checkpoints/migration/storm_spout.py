@@ -50,14 +50,14 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     # What an import in place has written before it was stopped says the same as what was there.
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
-            f"{where} is an application of kinesis-spout already; start it, or name a topology"
+            f"{where} is an application of kinesis-spout already", "start it, or name a topology"
         )
     states = store.shard_states.load()
     listed = store.shard_list.read()
     if not states and listed is None:
         raise MigrationError(
-            f"{where} has no shardList and no state of a shard; check the prefix, the topology's "
-            "name and the stream"
+            f"{where} has no shardList and no state of a shard",
+            "check the prefix, the topology's name and the stream",
         )
     notes = ["records after a checkpoint that were acked out of order are read again"]
     if listed is not None:

@@ -128,8 +128,8 @@ def rewind(
         lost = sorted({*found.lost, *expired})
         if lost and not allow_skip:
             raise CliError(
-                f"records of {', '.join(lost)} that are to be read again may have expired; give "
-                "--allow-skip to go back as far as is possible"
+                f"records of {', '.join(lost)} that are to be read again may have expired",
+                "give --allow-skip to go back as far as is possible",
             )
         if confirmed("Move these shards?", dry_run=dry_run, yes=yes):
             write_moves(store, found.move, cause="rewind")
@@ -161,13 +161,13 @@ def _refuse_skips(found: ApplicationMove, *, allow_skip: bool) -> None:
     losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
     if losing and not allow_skip:
         raise CliError(
-            f"records of {', '.join(losing)} have expired and were never read; give --allow-skip "
-            "to go on without them"
+            f"records of {', '.join(losing)} have expired and were never read",
+            "give --allow-skip to go on without them",
         )
     if skipping and not allow_skip:
         raise CliError(
-            f"records of {', '.join(skipping)} would be skipped and never be read; give "
-            "--allow-skip to skip them"
+            f"records of {', '.join(skipping)} would be skipped and never be read",
+            "give --allow-skip to skip them",
         )
 
 

@@ -38,8 +38,8 @@ def moving_command(
         with place.patience(client):
             if store.identity.read_start() is None and not store.shard_states.load():
                 raise CliError(
-                    f"application {place.application} has no state on stream {place.stream}; "
-                    "correct the names, or start it first"
+                    f"application {place.application} has no state on stream {place.stream}",
+                    "correct the names, or start it first",
                 )
             own(store, dry_run=dry_run)
         yield client, store

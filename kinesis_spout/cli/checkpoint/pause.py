@@ -102,8 +102,9 @@ def _check_known(store: ZookeeperStateStore, place: Place) -> None:
     )
     if not is_known and not store.shard_states.load() and not store.ownership.holders():
         raise CliError(
-            f"application {place.application} has never run on stream {place.stream}; correct the "
-            "names, or give --before-start to `kinesis-spout pause` if it is to start paused"
+            f"application {place.application} has never run on stream {place.stream}",
+            "correct the "
+            "names, or give --before-start to `kinesis-spout pause` if it is to start paused",
         )
 
 
@@ -125,7 +126,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         now = store.view.read()
         if now.pause is None:
             raise CliError(
-                "the pause was ended while the command waited; pause the application again"
+                "the pause was ended while the command waited", "pause the application again"
             )
         why = unrest(before, now)
         if why is None:

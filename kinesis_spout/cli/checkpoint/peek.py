@@ -78,7 +78,7 @@ def _listed(client: KinesisClient, shard_id: str) -> ShardInfo:
     if shard_id not in listed:
         nearest = nearest_name(shard_id, listed)
         hint = f"did you mean {nearest}?" if nearest else "kinesis-spout shards lists them"
-        raise CliError(f"the service lists no shard {shard_id}; {hint}")
+        raise CliError(f"the service lists no shard {shard_id}", hint)
     return listed[shard_id]
 
 

@@ -122,7 +122,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
     listed = {shard.shard_id: shard for shard in client.list_shards()}
     shard, clock = listed.get(found.before.shard_id), SystemClock()
     if path.exists():
-        raise CliError(f"--to {path}: the file exists already; name a new one")
+        raise CliError(f"--to {path}: the file exists already", "name a new one")
     saved = 0
     with LetterFile(path) as file:
         for record in found.records:

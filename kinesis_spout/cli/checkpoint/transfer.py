@@ -49,8 +49,8 @@ def export(
         exported = export_application(store, place.application, now_ms=SystemClock().now_ms())
         if exported is None:
             raise CliError(
-                f"application {place.application} has no state on stream {place.stream}; correct "
-                "the names, or export it after its first start"
+                f"application {place.application} has no state on stream {place.stream}",
+                "correct the names, or export it after its first start",
             )
         data = encode_export(exported)
         if to is None:
@@ -69,10 +69,10 @@ def _write_new(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError as exc:
-        raise CliError(f"--to {path}: the file exists already; name a new one") from exc
+        raise CliError(f"--to {path}: the file exists already", "name a new one") from exc
     except OSError as exc:
         raise CliError(
-            f"--to {path}: cannot be written: {exc.strerror}; choose a file that can be"
+            f"--to {path}: cannot be written: {exc.strerror}", "choose a file that can be"
         ) from exc
 
 
@@ -108,7 +108,8 @@ def import_export(
             data = file.read_bytes()
         except OSError as exc:
             raise CliError(
-                f"{file} cannot be read: {exc.strerror}; name a file that `checkpoint export` wrote"
+                f"{file} cannot be read: {exc.strerror}",
+                "name a file that `checkpoint export` wrote",
             ) from exc
         exported = decode_export(data, str(file))
         clock = SystemClock()
@@ -132,7 +133,8 @@ def import_export(
         if found.ahead and not allow_skip:
             raise CliError(
                 f"{', '.join(found.ahead)} would move forward, and the records in between would "
-                "never be read; give --allow-skip to skip them"
+                "never be read",
+                "give --allow-skip to skip them",
             )
         if confirmed("Import these positions?", dry_run=dry_run, yes=yes):
             import_application(store, exported, now_ms=service_time.now_ms)
@@ -150,6 +152,6 @@ def check_replaced(
         say("an import was stopped before its end; this one replaces it")
     elif found.replaces and not replace:
         raise CliError(
-            f"application {place.application} has state on stream {place.stream} already; give "
-            "--replace to replace it, or another --application"
+            f"application {place.application} has state on stream {place.stream} already",
+            "give --replace to replace it, or another --application",
         )
