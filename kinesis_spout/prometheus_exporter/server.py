@@ -81,8 +81,8 @@ def prometheus() -> Any:
         import prometheus_client  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as exc:
         raise MissingExtraError(
-            "metrics for Prometheus need prometheus-client, which is not installed; "
-            + how_to_install("metrics")
+            "metrics for Prometheus need prometheus-client, which is not installed",
+            how_to_install("metrics"),
         ) from exc
     return prometheus_client
 

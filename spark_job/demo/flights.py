@@ -56,8 +56,8 @@ def find_flights() -> Path:
         if path.is_file():
             return path
     raise CliError(
-        f"the PyPI package {PACKAGE}, the demo's input, is not installed; "
-        + how_to_install("local")
+        f"the PyPI package {PACKAGE}, the demo's input, is not installed",
+        how_to_install("local"),
     )
 
 

@@ -410,10 +410,10 @@ class OutputColumns:
         names = [column.name.lower() for column in self.columns]
         doubled = next((name for name in names if names.count(name) > 1), None)
         if not names or doubled is not None:
+            has = "no column" if doubled is None else f"column {doubled} twice"
             raise ConfigError(
-                f"the schema given to batch.map_records has column {doubled} twice; keep one"
-                if doubled
-                else "the schema given to batch.map_records has no column; give at least one"
+                f"the schema given to batch.map_records has {has}",
+                "give at least one" if doubled is None else "keep one",
             )
 
     def rows(self, output: object) -> list[dict[str, Any]]:

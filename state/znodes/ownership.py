@@ -188,28 +188,24 @@ class OwnershipZnodes(Nodes):
 
     def _owned_by(self, holder: _Holder, task: TaskShare | None) -> OwnedByAnotherError:
         who, name = describe(holder.info), subject(self._paths)
+        other_name = "or use another application name"
         if holder.task is None:
-            what = (
-                f"{name} is being consumed by {who}; stop that process first, or use another "
-                "application name"
-            )
+            what = f"{name} is being consumed by {who}"
+            remedy = f"stop that process first, {other_name}"
         elif task is None:
-            what = (
-                f"{name} is being consumed by {holder.task.label}, {who}; stop all tasks "
-                "first, or use another application name"
-            )
+            what = f"{name} is being consumed by {holder.task.label}, {who}"
+            remedy = f"stop all tasks first, {other_name}"
         elif holder.task == task:
-            what = (
-                f"{task.label} of {name} is running already ({who}); stop that process "
-                "first, or give this one another task index"
-            )
+            what = f"{task.label} of {name} is running already ({who})"
+            remedy = "stop that process first, or give this one another task index"
         else:
+            total = holder.task.total
             what = (
-                f"{name} is being consumed by {holder.task.total} tasks in total, not "
-                f"{task.total} ({holder.task.label} is {who}); stop the others first, or use the "
-                f"same total of {holder.task.total}"
+                f"{name} is being consumed by {total} tasks in total, not {task.total} "
+                f"({holder.task.label} is {who})"
             )
-        return OwnedByAnotherError(what)
+            remedy = f"stop the others first, or use the same total of {total}"
+        return OwnedByAnotherError(what, remedy)
 
     def _may_replace(self, holder: _Holder) -> bool:
         """Whether the holder is known to be gone, although its session may not have expired yet."""
