@@ -79,6 +79,15 @@ def waiting(world: World) -> int:
     return sum(len(state.unresolved) for state in world.states().values())
 
 
+def run_with_all_streams(query: StreamsQuery) -> None:
+    """Start it again with all of them. In the end its sink has what was put, each record once."""
+    query.stop()
+    query.active = list(STREAMS)
+    for _ in range(MOST_BATCHES):
+        query.run_batch()
+    check_sink(query)
+
+
 def test_due_retries_of_a_paused_stream_wait_for_the_end_of_its_pause(query: StreamsQuery) -> None:
     """Its other streams go on meanwhile. Afterwards the records are tried again."""
     orders, clicks = query.jobs["orders"], query.jobs["clicks"]
@@ -141,11 +150,7 @@ def test_a_stream_that_comes_back_goes_on_behind_its_last_batch(untracked: Strea
     for _ in range(3):
         put(untracked, 1)
         untracked.run_batch()
-    untracked.stop()
-    untracked.active = list(STREAMS)
-    for _ in range(MOST_BATCHES):
-        untracked.run_batch()
-    check_sink(untracked)
+    run_with_all_streams(untracked)
 
 
 def test_a_batch_is_not_repeated_without_a_stream_that_it_has(untracked: StreamsQuery) -> None:
@@ -156,11 +161,7 @@ def test_a_batch_is_not_repeated_without_a_stream_that_it_has(untracked: Streams
     untracked.active = ["orders", "logins"]
     with pytest.raises(ConfigError, match="clicks"):
         untracked.run_batch()
-    untracked.stop()
-    untracked.active = list(STREAMS)
-    for _ in range(MOST_BATCHES):
-        untracked.run_batch()
-    check_sink(untracked)
+    run_with_all_streams(untracked)
 
 
 def test_the_plan_that_a_batch_has_nothing_of_is_closed(untracked: StreamsQuery) -> None:
