@@ -224,7 +224,7 @@ _TEXT = """
 == waits for parents: Waiting, effect
     shard {shard} waits until its {parents:parent is|parents are} read to the end: {parents:shards}
 
-# Its shard may be read all the same, by polling: so it is told of a shard that keeps up, too.
+# Polling may read the shard meanwhile, so a shard that keeps up has this cause, too.
 == not subscribed: Slow, below
     shard {shard} has no subscription (enhanced fan-out) since {since_at_ms}: {error}
     while it is polled instead, it shares its five reads and 2 MB a second with all that poll it

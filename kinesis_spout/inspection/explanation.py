@@ -56,7 +56,7 @@ def _answer(
     look: Look, about: str, first: int, used: set[tuple[Kind, str]]
 ) -> tuple[int, Row, Found]:
     """The first row that answers. Parents in a circle, which no service creates, are passed over
-    when they come again.
+    the second time.
     """
     for place, row in enumerate(TABLE[first:], start=first):
         is_new = (row.kind, about) not in used

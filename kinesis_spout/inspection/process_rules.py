@@ -98,7 +98,7 @@ def paused(look: Look, shard_id: str) -> Found | None:
 
 
 def kinesis_refuses(look: Look, shard_id: str) -> Found | None:
-    """The service refuses who looks. A job that reads all the same needs no other right."""
+    """The service refuses the credentials of `explain`. A job that reads needs no other right."""
     if look.refused is None or shard_id in look.tips or look.has_moved(shard_id):
         return None
     error, state = split(look.refused), look.now.states.get(shard_id)

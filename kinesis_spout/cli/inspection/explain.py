@@ -164,7 +164,7 @@ def _causes_in_all(look: Look, found: Collection[Group], commands: Collection[st
 def _parts(
     look: Look, group: Group, told: Sequence[Action] | str, place: Place, width: int
 ) -> Iterator[RenderableType]:
-    """`told`: the actions, or the shards above for which the same were told."""
+    """`told`: the actions, or the shards above that have the same ones."""
     explained, said = group.explanation, shards_named(group.shards, MAX_NAMED)
     health = look.health(explained.shard_id)
     waits = ""
