@@ -34,9 +34,8 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.config import StreamRef
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
-from state.zookeeper.applications import StoredApplications
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
-from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
+from state.zookeeper.store import DEFAULT_ROOT, StoredApplications, ZookeeperStateStore
 
 STREAM_VARIABLE, ZOOKEEPER_VARIABLE = "KINESIS_SPOUT_STREAM", "KINESIS_SPOUT_ZOOKEEPER"
 _STREAM_HELP = "Name or ARN of the stream."
@@ -93,10 +92,10 @@ class Place:
     empty names, and opens the stream alone. What it opens is closed by the stack.
     """
 
-    application: str
-    stream: str
-    zookeeper: str
-    zookeeper_root: str
+    application: str = ""
+    stream: str = ""
+    zookeeper: str = ""
+    zookeeper_root: str = DEFAULT_ROOT
     option: Sequence[str] | None = None
     region: str | None = None
     endpoint_url: str | None = None
@@ -189,7 +188,12 @@ def takes_place(
         @wraps(command)
         def run(ctx: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in names}
-            place = (_any_place if application == "any" else _place)(ctx, values)
+            if application == "any":
+                _check_stream(**values)
+            elif application == "optional":
+                both = both_or_neither(ctx, values["application"], values["zookeeper"])
+                values["application"], values["zookeeper"] = both
+            place = Place(**{name: one for name, one in values.items() if one is not None})
             command(ctx, place=place, **given)
 
         context, *own = inspect.signature(command, eval_str=True).parameters.values()
@@ -210,24 +214,12 @@ def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> 
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _place(ctx: typer.Context, given: dict[str, Any]) -> Place:
-    """Raises typer's usage error for an application without ZooKeeper, or the other way round."""
-    application, zookeeper = both_or_neither(ctx, given.get("application"), given.get("zookeeper"))
-    return Place(
-        **{"zookeeper_root": DEFAULT_ROOT}
-        | given
-        | {"application": application or "", "zookeeper": zookeeper or ""}
-    )
-
-
-def _any_place(ctx: typer.Context, given: dict[str, Any]) -> Place:
+def _check_stream(*, application: str | None, stream: str | None, **_: object) -> None:
     """Raises typer's usage error for an application without its stream."""
-    del ctx
-    if given["application"] is not None and given["stream"] is None:
+    if application is not None and stream is None:
         raise typer.BadParameter(
             "an application has state for each of its streams; name one", param_hint="--stream"
         )
-    return Place(**given | {name: given[name] or "" for name in ("application", "stream")})
 
 
 def both_or_neither(

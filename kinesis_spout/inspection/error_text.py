@@ -58,7 +58,7 @@ def split(text: str | None, known_remedy: str | None = None) -> SplitError:
     if denied is not None:
         on = f" on {denied[2]}" if denied[2] else ""
         remedy = f"allow {denied[1]}{on} to the role or user of the job (IAM)"
-    text = f"{text}; {known_remedy}"
+    text = text if known_remedy is None else f"{text}; {known_remedy}"
     if "fail_on_data_loss" in text or "failOnDataLoss" in text:
         topic = Topic.LOSS
     elif "denies access" in text:

@@ -1,4 +1,4 @@
-"""The state store in ZooKeeper."""
+"""The state store in ZooKeeper: of one application, and which applications there are."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from state.zookeeper.security import OPEN, ZookeeperSecurity
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 DEFAULT_ROOT = "kinesis-spout"
+SESSION_TIMEOUT_S, OPERATION_TIMEOUT_S, CONNECT_TIMEOUT_S = 10.0, 15.0, 10.0
 
 
 class ZookeeperStateStore(StoreTopics):
@@ -36,9 +37,9 @@ class ZookeeperStateStore(StoreTopics):
         application: str,
         stream: str,
         root: str = DEFAULT_ROOT,
-        session_timeout_s: float = 10.0,
-        operation_timeout_s: float = 15.0,
-        connect_timeout_s: float = 10.0,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         security: ZookeeperSecurity = OPEN,
     ) -> None:
         security.check_usable(address)
@@ -46,8 +47,9 @@ class ZookeeperStateStore(StoreTopics):
         if directory is not None:
             # Absolute, because a pickled copy may have another working directory.
             address = f"{EMBEDDED_PREFIX}{directory}"
-        chroot = "" if directory is not None else ConnectString.parse(address).chroot
-        paths = ZookeeperPaths(chroot=chroot, root=root, application=application, stream=stream)
+        paths = ZookeeperPaths(
+            chroot=_chroot_of(address), root=root, application=application, stream=stream
+        )
         connection: dict[str, Any] = {
             "address": address,
             "session_timeout_s": session_timeout_s,
@@ -67,3 +69,60 @@ class ZookeeperStateStore(StoreTopics):
 
     def __reduce__(self) -> tuple[Callable[[], ZookeeperStateStore], tuple[()]]:
         return self._open_copy, ()
+
+
+class StoredApplications:
+    """All applications under a root in ZooKeeper, read through one connection.
+
+    Blocking: the first call connects. Each call blocks for at most 15 s, the first one for up to
+    10 s more. It writes nothing.
+    """
+
+    def __init__(self, address: str, *, root: str, security: ZookeeperSecurity = OPEN) -> None:
+        security.check_usable(address)
+        self._chroot, self._root = _chroot_of(address), root
+        self._tree = ZookeeperTree(
+            address,
+            security=security,
+            session_timeout_s=SESSION_TIMEOUT_S,
+            operation_timeout_s=OPERATION_TIMEOUT_S,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+        )
+
+    def names(self) -> list[tuple[str, str]]:
+        """Each application with each stream that it has state of, by name. One that was reset, or
+        was never begun, has none.
+        """
+        top = f"{self._chroot}/{self._root}"
+        applications = sorted(self._children([top])[0])
+        streams = self._children(f"{top}/{one}" for one in applications)
+        pairs = [
+            (application, stream)
+            for application, found in zip(applications, streams, strict=True)
+            for stream in sorted(found)
+        ]
+        nodes = self._children(self._paths(*pair).base for pair in pairs)
+        return [pair for pair, found in zip(pairs, nodes, strict=True) if {*found} - {"reset"}]
+
+    def topics(self, application: str, stream: str) -> StoreTopics:
+        """What is stored of one of them. It lives as long as this object; do not close it."""
+        return StoreTopics(
+            self._tree, self._paths(application, stream), reset_command="kinesis-spout reset"
+        )
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._tree.close()
+
+    def _children(self, paths: Iterable[str]) -> list[list[str]]:
+        return [found or [] for found in self._tree.children(list(paths))]
+
+    def _paths(self, application: str, stream: str) -> ZookeeperPaths:
+        return ZookeeperPaths(
+            chroot=self._chroot, root=self._root, application=application, stream=stream
+        )
+
+
+def _chroot_of(address: str) -> str:
+    """Empty for an embedded server."""
+    return "" if embedded_directory(address) is not None else ConnectString.parse(address).chroot

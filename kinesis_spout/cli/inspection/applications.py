@@ -23,16 +23,15 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.cli.exit_codes import CliError, sentence_of
-from kinesis_spout.cli.inspection.looking import Looking, refuse_another_stream, show
+from kinesis_spout.cli.inspection.looking import Looking, look_once, say_watching, show
 from kinesis_spout.cli.inspection.status_screen import COLOURS
 from kinesis_spout.cli.places import note
-from kinesis_spout.cli.shared_options import errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef, duration
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import SEVERITY, Health
 from kinesis_spout.inspection.reader import TipReader
-from kinesis_spout.inspection.status import status_of, verdict_sentence
+from kinesis_spout.inspection.status import verdict_sentence
 from state.errors import StoredDataError
 
 if TYPE_CHECKING:
@@ -42,10 +41,9 @@ if TYPE_CHECKING:
 
     from kinesis_spout.cli.exit_codes import StopSignals
     from kinesis_spout.cli.places import Place
-    from kinesis_spout.inspection.snapshot import Snapshot
     from kinesis_spout.inspection.status import ApplicationStatus
 
-MAX_CONCURRENT_LOOKS = 8
+MAX_CONCURRENT_LOOKS = 32
 _ONE_FAILS = (KinesisError, StoredDataError, CliError)  # the others are still shown
 
 
@@ -97,8 +95,9 @@ class ApplicationLine:
 def look_at_all(
     place: Place, signals: StopSignals, window_s: float, *, max_asked: int
 ) -> list[ApplicationLine]:
-    """Judge all applications in ZooKeeper, or those on the stream that `place` names, over one
-    window. The worst come first. Blocks for the window.
+    """Judge all applications in ZooKeeper, or those on the stream that `place` names, as `status`
+    judges one. The worst come first. Blocks for the window, and again for each further
+    `MAX_CONCURRENT_LOOKS` applications.
 
     An application whose stream cannot be read is a line with the error. Raises `StateError` where
     ZooKeeper does not answer.
@@ -108,25 +107,23 @@ def look_at_all(
         wanted = StreamRef.of(place.stream).name if place.stream else None
         named = [pair for pair in stored.names() if wanted in {None, pair[1]}]
 
-        def begin(pair: tuple[str, str]) -> tuple[ApplicationLine, Looking | None, Snapshot | None]:
+        def judged(pair: tuple[str, str]) -> ApplicationLine:
             application, stream = pair
+            line = ApplicationLine(application, stream)
             try:
                 topics = stored.topics(application, stream)
                 known = topics.identity.read()  # its ARN tells the region, where streams differ
                 client = replace(place, stream=known.arn if known else stream).client(stack)
                 tips = TipReader(client, clock)
                 looks = Looking(client, topics, tips, clock, application, max_asked)
-                return ApplicationLine(application, stream), looks, looks.snapshot()
+                return replace(line, status=look_once(looks, signals, window_s, is_silent=True))
             except _ONE_FAILS as exc:
-                return ApplicationLine(application, stream, error=sentence_of(exc)), None, None
+                return replace(line, error=sentence_of(exc))
 
+        if window_s and named:
+            say_watching(window_s)
         with ThreadPoolExecutor(MAX_CONCURRENT_LOOKS) as pool:
-            before = list(pool.map(begin, named))
-            if window_s and named:
-                if errors().is_terminal:
-                    errors().print(f"watching for {duration(window_s * 1000)} ...", style="dim")
-                signals.wait(window_s)
-            lines = list(pool.map(_end, before))
+            lines = list(pool.map(judged, named))
     return sorted(lines, key=lambda one: (-SEVERITY[one.verdict], one.application, one.stream))
 
 
@@ -154,15 +151,3 @@ def print_applications(
     for one in lines:
         if one.error:
             note(f"application {one.application} on stream {one.stream}: {one.error}")
-
-
-def _end(begun: tuple[ApplicationLine, Looking | None, Snapshot | None]) -> ApplicationLine:
-    line, looks, before = begun
-    if looks is None or before is None:
-        return line
-    try:
-        now = looks.snapshot()
-        refuse_another_stream(now)
-        return replace(line, status=status_of(looks.look(before, now)))
-    except _ONE_FAILS as exc:
-        return replace(line, error=sentence_of(exc))

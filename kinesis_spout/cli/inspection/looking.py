@@ -15,6 +15,7 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.health import Look, worth_asking
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
+from kinesis_spout.inspection.status import status_of
 from state.position import Position
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.inspection.health import TipAnswer
     from kinesis_spout.inspection.snapshot import Snapshot
+    from kinesis_spout.inspection.status import ApplicationStatus
     from kinesis_spout.service.client import KinesisClient
     from state.znodes.topics import StoreTopics
 
@@ -143,20 +145,42 @@ def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iter
 
 
 def two_snapshots(
-    looks: Looking, signals: StopSignals, window_s: float, *, first: str | None = None
+    looks: Looking,
+    signals: StopSignals,
+    window_s: float,
+    *,
+    first: str | None = None,
+    is_silent: bool = False,
 ) -> tuple[Snapshot, Snapshot]:
     """Snapshots at the beginning and at the end of the window; the same one twice where there is no
-    window, or nothing to watch. Says on a terminal that it waits. `first`: a shard to ask before
-    all others.
+    window, or nothing to watch. Says on a terminal that it waits, unless it `is_silent`. `first`: a
+    shard to ask before all others.
     """
     before = looks.snapshot()
     if not window_s or not before.is_known:
         return before, before
     looks.begin(before, first=first)
-    if errors().is_terminal:
-        errors().print(f"watching for {duration(window_s * 1000)} ...", style="dim")
+    if not is_silent:
+        say_watching(window_s)
     signals.wait(window_s)
     return before, looks.snapshot()
+
+
+def say_watching(window_s: float) -> None:
+    """On a terminal only."""
+    if errors().is_terminal:
+        errors().print(f"watching for {duration(window_s * 1000)} ...", style="dim")
+
+
+def look_once(
+    looks: Looking, signals: StopSignals, window_s: float, *, is_silent: bool = False
+) -> ApplicationStatus:
+    """Two snapshots with the window between them, and the shards' tips. Blocks for the window.
+    Raises the errors of both services, and `CliError` for the state of an earlier stream.
+    """
+    before, now = two_snapshots(looks, signals, window_s, is_silent=is_silent)
+    refuse_another_stream(now)
+    return status_of(looks.look(before, now))
 
 
 def show(console: Console, shown: RenderableType) -> None:

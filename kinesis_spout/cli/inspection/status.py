@@ -15,10 +15,9 @@ from kinesis_spout.cli.inspection.looking import (
     REFRESH_S,
     Looking,
     MovingWindow,
+    look_once,
     looking,
-    refuse_another_stream,
     show,
-    two_snapshots,
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
@@ -96,13 +95,6 @@ def status(
             _print(stdout_console(), found, most)
         if code := EXIT_CODES[found.verdict]:
             raise typer.Exit(code)
-
-
-def look_once(looks: Looking, signals: StopSignals, window_s: float) -> ApplicationStatus:
-    """Two snapshots with the window between them, and the shards' tips. Blocks for the window."""
-    before, now = two_snapshots(looks, signals, window_s)
-    refuse_another_stream(now)
-    return status_of(looks.look(before, now))
 
 
 def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | None) -> None:

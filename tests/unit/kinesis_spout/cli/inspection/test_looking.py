@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.inspection import status
+from kinesis_spout.cli.inspection.looking import look_once
 from kinesis_spout.cli.inspection.shards import inspect_shards
-from kinesis_spout.cli.inspection.status import look_once
 from kinesis_spout.cli.main import app
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.inspection.health import Health
