@@ -285,8 +285,8 @@ SECURITY = by_field(
     ),
     Option.choice(
         "zookeeperAuth",
-        "who the job is to ZooKeeper: `none`; `digest`, ZooKeeper's own user and password; "
-        "`sasl`, DIGEST-MD5, which needs the extra `sasl`; `kerberos`, GSSAPI",
+        "how the job authenticates to ZooKeeper: `none`; `digest`, ZooKeeper's own user and "
+        "password; `sasl`, DIGEST-MD5, which needs the extra `sasl`; `kerberos`, GSSAPI",
         "none",
         among=AUTHS,
     ),
@@ -341,8 +341,8 @@ _STATE = by_field(
 _READING = by_field(
     Option.choice(
         "wireFormat",
-        "encoding of the pages that are read: `json`, or `cbor`, which is cheaper and needs "
-        "the extra `cbor`; `auto`: `cbor` where it is installed and the endpoint speaks it",
+        "encoding of the pages: `json`, or `cbor`, which is cheaper and needs the extra `cbor`; "
+        "`auto`: `cbor` where it is installed and the endpoint speaks it",
         "auto",
         among=("auto", "json", "cbor"),
     ),
@@ -393,8 +393,8 @@ _READING = by_field(
     ),
     Option.switch(
         "failOnDataLoss",
-        "`true` stops with an error when records may have expired unread; `false` logs them "
-        "and goes on",
+        "`true` stops with an error when records may have expired unread; `false` logs them and "
+        "continues",
         "true",
     ),
     Option.choice(

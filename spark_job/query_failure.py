@@ -109,7 +109,11 @@ def for_spark(error: BaseException, function: str) -> BaseException:
     can_be_sent = len(trace) <= MAX_TRACE_CHARS and trace == trace.encode(errors="replace").decode()
     if isinstance(error, KeyboardInterrupt) or (isinstance(error, Exception) and can_be_sent):
         return error
-    log.error("%s raised what Spark cannot take\n%s", function, text_of(trace, MAX_TRACE_CHARS))
+    log.error(
+        "%s raised an error that Spark cannot pass on\n%s",
+        function,
+        text_of(trace, MAX_TRACE_CHARS),
+    )
     return FunctionError(f"{function} raised {described(error)}")
 
 

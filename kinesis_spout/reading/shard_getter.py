@@ -367,9 +367,9 @@ class KinesisShardGetter:
         )
         if decoded.last < decoded.first or (before is not None and decoded.first <= before):
             raise MalformedResponseError(
-                f"shard {self._shard_id} of {self._client.where} gave records from {decoded.first} "
-                f"to {decoded.last} at position "
-                f"{self._position}, which is out of order: nothing of it was read",
+                f"shard {self._shard_id} of {self._client.where} gave records from "
+                f"{decoded.first} to {decoded.last} at position {self._position}, which is out of "
+                "order, so the page was dropped",
                 "try again",
             )
 

@@ -243,7 +243,9 @@ class SubscribedGetter:
             return None  # also where `close` was called meanwhile
         first, last = pushed.page.first, pushed.page.last
         if first is not None and last is not None and last < first:
-            what = f"records from {first} to {last}, which is out of order; nothing of it was read"
+            what = (
+                f"records from {first} to {last}, which is out of order, so the event was dropped"
+            )
             self._on_failure(opened, MalformedResponseError(f"shard {self.shard_id} pushed {what}"))
             return None
         page = _pushed_page(pushed, self.shard_id, position=self.position)
@@ -255,7 +257,7 @@ class SubscribedGetter:
         if pushed.continuation is None and not page.ended:
             # No subscription until the polling getter knows whether the shard has ended.
             self._must_poll = True
-            what = "its end without children, which is no evidence of it; it is polled"
+            what = "its end without children, which does not prove the end, so the shard is polled"
             self._on_failure(opened, MalformedResponseError(f"shard {self.shard_id} pushed {what}"))
         return event
 

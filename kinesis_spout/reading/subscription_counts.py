@@ -78,8 +78,8 @@ class SubscriptionCounts:
             error = self._errors.setdefault(shard_id, _NO_ANSWER)
         if is_first:
             log.warning(
-                "shard %s is polled, as no subscription could be had for %g s (%s); subscribing is "
-                "tried again, for it and for any other shard",
+                "shard %s is polled, because it has had no subscription for %g s (%s); the "
+                "reader keeps trying to subscribe",
                 shard_id,
                 after_s,
                 error,
@@ -136,9 +136,9 @@ class SharedConsumer:
                 return
             self._has_warned = True
         log.warning(
-            "another reader seems to take the subscriptions of consumer %s (shard %s: %d times in "
-            "%.0f s), so both get less by subscription than they could, and poll; give each "
-            "application a consumer of its own with %s",
+            "another reader seems to use consumer %s too (it took the subscription to shard %s "
+            "%d times in %.0f s), so both poll part of the time; give each application its own "
+            "consumer with %s",
             self._consumer,
             shard_id,
             _TIMES,
@@ -152,9 +152,9 @@ class SharedConsumer:
             if not any(_is_often(times_s, now_s) for times_s in self._taken_s.values()):
                 return None
         return SubscriptionInUseError(
-            f"another reader takes the subscriptions of consumer {self._consumer} again and again, "
-            "as it has the same consumer",
-            f"give each application one of its own with {self._option}",
+            f"another reader uses consumer {self._consumer} too, and keeps taking its "
+            "subscriptions",
+            f"give each application its own consumer with {self._option}",
         )
 
 

@@ -127,8 +127,8 @@ class KinesisClient:
                 raise
         now = Position.at_timestamp(now_ms)
         log.warning(
-            "the clock of %s was set back: position %s of shard %s is later than its time now, so "
-            "the shard is read from %s on, also records that are older than the position",
+            "the clock of %s was set back, and position %s of shard %s is in its future: the "
+            "shard is read from %s on, so records from before the position may be delivered",
             self.where,
             position,
             shard_id,

@@ -177,8 +177,8 @@ class OwnConsumer:
             found = self._registry.find(name=self._name)
         if found.status != ACTIVE:
             raise ServiceUnavailableError(
-                f"consumer {found.name} of {self._client.where} is {found.status}; it is asked for "
-                "again until it is ACTIVE"
+                f"consumer {found.name} of {self._client.where} is {found.status}; the reader "
+                "waits until it is ACTIVE"
             )
         return found
 

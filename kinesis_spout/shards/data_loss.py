@@ -118,7 +118,7 @@ class DataLossDetector:
         if not self._reported.issuperset(lapsed.intersection(shards)):
             new = [shard for shard in sorted(lapsed) if shard not in self._reported]
             self._report_data_loss(
-                f"were not read for longer than the retention of {retention_ms // 3_600_000} h",
+                f"have not been read for longer than the retention of {retention_ms // 3_600_000} h",
                 _with_positions(new, states, horizon_ms),
             )
             self._reported.update(new)
@@ -131,7 +131,7 @@ class DataLossDetector:
         service time less the retention.
         """
         self._report_data_loss(
-            "were read later than their records are kept",
+            "were read after some of their records had expired",
             _with_positions((shard for shard in shards if shard in states), states, horizon_ms),
         )
 
@@ -153,7 +153,7 @@ class DataLossDetector:
         gone = [shard for shard in wanted if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
-                "the service does not list any more, before anything of them was read",
+                "the service no longer lists, and of which nothing was read",
                 ", ".join(gone),
             )
 
@@ -183,7 +183,7 @@ class DataLossDetector:
         gone = [shard for shard in missing if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
-                "the service does not list any more, before they were read to their ends",
+                "the service no longer lists, and which were not read to their ends",
                 _with_positions(gone, lineage.states, horizon_ms),
             )
         return gone
@@ -215,22 +215,22 @@ class DataLossDetector:
         for (first, last), lasted_s in self._holes.note(holes, listing.listed_s).items():
             if (first, last) not in self._reported_holes:
                 log.warning(
-                    "stream %s has no open shard for the hash keys %d to %d in every listing for "
-                    "%.0f s; if the list leaves a shard out, its records are not read: compare it "
-                    "with the AWS console",
+                    "every listing of stream %s for %.0f s lacks an open shard for the hash keys "
+                    "%d to %d. A shard that the service does not list is not read: compare the "
+                    "shards with the AWS console",
                     self._stream_name,
+                    lasted_s,
                     first,
                     last,
-                    lasted_s,
                 )
                 self._reported_holes.add((first, last))
 
-    def report(self, what: str, *, going_on: str = "going on with what is left") -> None:
+    def report(self, what: str, *, going_on: str = "reading the remaining records") -> None:
         """Report a loss: raises `DataLossError` where `failOnDataLoss` is true, else warns."""
         self.reports += 1
         sentence = f"records may be lost: {what}"
         if self._fail_on_data_loss:
-            raise DataLossError(sentence, f"{self._accept_loss} to go on with what is left")
+            raise DataLossError(sentence, f"{self._accept_loss} to read the remaining records")
         log.warning("%s; %s, as failOnDataLoss is false", sentence, going_on)
 
     def _report_data_loss(self, what: str, named: str) -> None:

@@ -125,4 +125,5 @@ class SpoutNotifier:
         except BaseException:  # noqa: BLE001  # a listener may raise anything
             # Not `log.exception`: a handler may be unable to write what the error says.
             trace = text_of(traceback.format_exc(), MAX_TRACE_CHARS)
-            log.error("listener %s raised; the spout goes on\n%s", text_of(function), trace)  # noqa: TRY400
+            said = "listener %s raised an error, and the spout continues\n%s"
+            log.error(said, text_of(function), trace)  # noqa: TRY400

@@ -200,7 +200,7 @@ class SpoutOutages:
         if begins:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
             log.warning(
-                "the spout cannot %s%s, and tries again until it can: %s",
+                "the spout cannot %s%s, and keeps trying: %s",
                 _WORK[part],
                 of_shard,
                 said(error),
@@ -316,7 +316,7 @@ class AnswerWatch:
         ):
             self._report()
         if before is not None and self._silent is None:
-            log.warning("records of stream %s are answered again", self._stream)
+            log.warning("records of stream %s get outcomes again", self._stream)
         return self._silent
 
     def finish(self) -> None:

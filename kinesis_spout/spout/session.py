@@ -321,8 +321,9 @@ class SpoutSession:
 
     def _warn_of_redelivery(self, why: str) -> None:
         log.warning(
-            "%s, so the spout is closed without its last commit; %d records that were acked or "
-            "dead-lettered since the commit before come again, and so do those without an outcome",
+            "%s, so the spout closed without its last commit. Records without an outcome are "
+            "redelivered, and with them %d records that were acked or dead-lettered since the "
+            "commit before",
             why,
             self._committer.not_stored,
         )

@@ -74,8 +74,10 @@ BATCH_OPTIONS: dict[str, Option] = {
     "read_bytes_per_second": OPTIONS["read_bytes_per_second"],
     "fail_on_data_loss": replace(
         OPTIONS["fail_on_data_loss"],
-        meaning="`true` fails the read when records after a start that names a time or a record "
-        "may have expired; `false` logs them and goes on",
+        meaning=(
+            "`true` fails the read when records after a start that names a time or a record may "
+            "have expired; `false` logs them and continues"
+        ),
     ),
     "aggregated_records": OPTIONS["aggregated_records"],
     **by_field(

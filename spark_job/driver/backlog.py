@@ -144,7 +144,7 @@ class Backlog:
         left = []
         if unread := self._unread(self._run):
             log.warning(
-                "the run ends, though these shards, or their children, were not read up to its "
+                "the run ends, though these shards or their children were not read up to its "
                 "start within maxSearchTime: %s",
                 ", ".join(unread),
             )
@@ -152,8 +152,8 @@ class Backlog:
             left.append(f"{shards} not read up to its start")
         if queued := self._outcomes.queue.records():
             log.warning(
-                "the run ends, though %d records wait for their retry; the next run retries them, "
-                "and option availableNowRetryWait sets how long a run waits for retries",
+                "the run ends, and leaves %d records to be retried by the next run; option "
+                "availableNowRetryWait sets how long a run waits for retries",
                 queued,
             )
             left.append(f"{'1 record' if queued == 1 else f'{queued:,} records'} to be retried")

@@ -180,17 +180,17 @@ class Coordinator:
         reset = self._store.identity.read_reset()
         if reset is None:
             what = (
-                f"plan {plan_id} of application {application} is known, but ZooKeeper has no start "
-                f"of {application} on stream {stream} any more; restore ZooKeeper, or name the "
-                "right one in option zookeeper, or, after a reset, give the query a new "
+                f"Spark's checkpoint names plan {plan_id}, but ZooKeeper has no state of "
+                f"application {application} on stream {stream}; restore ZooKeeper, name the right "
+                "one in option zookeeper, or, after a reset, give the query a new "
                 "checkpointLocation"
             )
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
             what = (
-                f"plan {plan_id} of application {application} is known to Spark's checkpoint, and "
-                f"the state of {application} on stream {stream} was removed (kinesis-spout reset, "
-                f"{by}); give the query a new checkpointLocation"
+                f"Spark's checkpoint names plan {plan_id}, but kinesis-spout reset ({by}) has "
+                f"removed the state of application {application} on stream {stream}; give the "
+                "query a new checkpointLocation"
             )
         self._catalog.loss.report(what, going_on="starting at the oldest record")
         return OLDEST
@@ -270,7 +270,7 @@ class Coordinator:
         A paused application still writes its history, and keeps its ownership. An AvailableNow run
         does not wait for the end of a pause.
         """
-        meanwhile = "this run ends without reading on" if self.is_available_now else STANDS_STILL
+        meanwhile = "this run ends" if self.is_available_now else STANDS_STILL
         if self.session.is_paused(meanwhile=meanwhile):
             self.session.record_history()
             self.session.keep_during_pause()

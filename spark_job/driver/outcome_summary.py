@@ -107,8 +107,8 @@ class OutcomeSummary:
             )
         if self.delivery_limit is not None and delivery_limit is None:
             log.warning(
-                "deliveries of plan %s did not answer: no new records are read until the record "
-                "that ends its process is found",
+                "deliveries of plan %s ended without an outcome: no new records are read until "
+                "the record that ends its process is found",
                 plan_id,
             )
         if settled.report is not None:
@@ -122,14 +122,14 @@ class OutcomeSummary:
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(
-                "plan %s ended without a report of its outcomes: its records are delivered again",
+                "plan %s ended without a report of its outcomes: its records are redelivered",
                 plan_id,
             )
         if self._unreported >= MAX_UNREPORTED:
             raise ConfigError(
                 f"application {self._settings.application} tracks its records, but "
                 f"{self._unreported} batches in a row ended without a report of their outcomes, "
-                "so their records would be delivered again for ever",
+                "so their records would be redelivered forever",
                 "give foreachBatch "
                 "src.tracked(...) again, or set option wholeBatchAck to true to ack batches as a "
                 "whole from now on",

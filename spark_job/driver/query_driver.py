@@ -321,8 +321,8 @@ class QueryDriver:
             elif was_empty and not self._query.is_of_one:
                 stream.left_out_until_s = now_s + stream.search_ms / 1000
                 log.warning(
-                    "stream %s is behind, but gave no record for %s; it is left out of the "
-                    "next batches for as long, while the other streams go on",
+                    "stream %s is behind, but gave no record for %s; the next batches leave it "
+                    "out for as long and read the other streams",
                     stream.settings.label,
                     duration(stream.search_ms),
                 )
@@ -342,7 +342,7 @@ class QueryDriver:
         for stream in served:
             stream.found = found[stream.index]
             if stream.trouble is not None:
-                log.warning("stream %s is served again", stream.settings.label)
+                log.warning("the service answers for stream %s again", stream.settings.label)
             stream.trouble = None
         return served
 
@@ -433,14 +433,14 @@ class QueryDriver:
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
         reason = (
             f"an operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
-            "which may have had it; run the query with the plan's stream alone until a batch is "
-            "done, or"
+            "and it may have belonged to one of these; run the query with the plan's stream alone "
+            "until a batch is done, or"
             if moved_labels
             else "read that stream too, or"
         )
         return KinesisError(
-            f"the checkpoint location ends with plan {plan_id} of a query of one stream, which "
-            f"none of the streams {', '.join(labels)} has in ZooKeeper; {reason} give the "
+            f"the checkpoint location ends with plan {plan_id} of a query of one stream, and none "
+            f"of the streams {', '.join(labels)} has that plan in ZooKeeper; {reason} give the "
             "query a new checkpointLocation (ZooKeeper keeps the progress)"
         )
 
@@ -478,8 +478,7 @@ class QueryDriver:
         wait_s = LEFT_OUT.wait_s(stream.trouble.times)
         stream.left_out_until_s = now_s + wait_s
         log.warning(
-            "stream %s is left out of the next batches for %.0f s, while the other streams go on: "
-            "%s",
+            "the next batches leave stream %s out for %.0f s and read the other streams: %s",
             stream.settings.label,
             wait_s,
             error,

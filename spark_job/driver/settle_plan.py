@@ -168,8 +168,8 @@ def _seen(
     late = [] if named is None else sorted(results.keys() - set(named))
     if late:
         log.warning(
-            "plan %s: tasks %s published what they read after the batch had reported its outcomes, "
-            "so their records are delivered again",
+            "plan %s: tasks %s published their read results after the batch had reported its "
+            "outcomes, so their records are redelivered",
             plan_id,
             ", ".join(map(str, late)),
         )
@@ -222,8 +222,8 @@ def _changes(
             after = settle_shard(before.state, end, plan_id, shard, outcome)
         except PlanMismatchError as exc:
             log.warning(
-                "%s; nothing of it is settled, and its records are delivered again from where the "
-                "state is, which `kinesis-spout shards` shows",
+                "%s; nothing is settled for this shard, and its records are redelivered from its "
+                "stored position, which `kinesis-spout shards` shows",
                 exc,
             )
             continue

@@ -139,8 +139,8 @@ class StreamPlans:
         plan = self.made(plan_id) or self._plans.read(plan_id)
         if plan is None:
             log.warning(
-                "plan %s is no longer in ZooKeeper, so its batch is empty; later batches read its "
-                "unacked records, from the shard states",
+                "plan %s is no longer in ZooKeeper, so its batch is empty; later batches "
+                "redeliver its unacked records",
                 plan_id,
             )
             return {}
@@ -174,8 +174,8 @@ class StreamPlans:
         if removed := self._plans.removed_logs(plan.plan_id):
             # Rows of these logs may have been handed over, in a range that nobody knows any more.
             log.warning(
-                "somebody removed from ZooKeeper what tasks %s of plan %s had published, so the "
-                "plan is closed and their records are delivered again",
+                "the logs of tasks %s of plan %s were removed from ZooKeeper, so the plan is "
+                "closed and their records are redelivered",
                 ", ".join(map(str, removed)),
                 plan.plan_id,
             )
@@ -184,8 +184,8 @@ class StreamPlans:
             # What its tasks published has no aggregate. With one option or another, what they did
             # not read would be read in two ways if the option changed again.
             log.warning(
-                "plan %s was made while aggregatedRecords was %s, so it is closed, and what it did "
-                "not read comes with the next plan",
+                "plan %s was made while aggregatedRecords was %s, so it is closed, and the next "
+                "plan reads the records that it had not read",
                 plan.plan_id,
                 FAIL,
             )

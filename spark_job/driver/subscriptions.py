@@ -73,8 +73,8 @@ class QuerySubscriptions:
             self._ask_at_s = self._clock.monotonic_s() + _ASK_AGAIN_S
             if self._no_consumer is None:
                 log.warning(
-                    "stream %s is polled, as it cannot be subscribed to (%s); the consumer is "
-                    "asked for again every minute",
+                    "stream %s is polled, because its consumer gives no subscription (%s); the "
+                    "job asks for the consumer again every minute",
                     self._label,
                     exc,
                 )

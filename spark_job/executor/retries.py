@@ -149,6 +149,6 @@ def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None
     )
     if settings.fail_on_data_loss:
         raise DataLossError(
-            f"{sentence}", "set option failOnDataLoss to false to go on with what is left"
+            f"{sentence}", "set option failOnDataLoss to false to read the remaining records"
         )
-    log.warning("%s; going on, as failOnDataLoss is false", sentence)
+    log.warning("%s; reading the remaining records, as failOnDataLoss is false", sentence)

@@ -111,8 +111,8 @@ class LedgerListener(StreamingQueryListener):
             if not self._has_logged:
                 self._has_logged = True
                 log.exception(
-                    "the metrics of Spark's queries miss a report; the queries go on, and later "
-                    "errors of this kind are not logged"
+                    "a report is missing from the metrics of Spark's queries; the queries "
+                    "continue, and later errors of this kind are not logged"
                 )
 
 

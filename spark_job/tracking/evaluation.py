@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 # left out of it, and any second evaluation with a failure raises.
 MAX_KNOWN_IDS = 1_000
 CHANGED = (
-    "a record fails that did not fail when its batch was evaluated first: the persisted rows were "
-    "lost, and the function gives another result now; nothing is acked, and the batch is "
-    "delivered again"
+    "a record failed that had not failed when its batch was first evaluated: Spark lost the "
+    "persisted rows, and the function returned another result; nothing is acked, and the batch is "
+    "redelivered"
 )
 
 

@@ -195,8 +195,8 @@ class Tracked:
             if self._query.is_of_one or rows_in(_store(stream).plans.read_ends(known)):
                 log.warning(
                     "batch %d was processed and reported before its plan %s of stream %s was "
-                    "closed, so the function is not called again; what is not reported of it is "
-                    "delivered again",
+                    "closed, so the function is not called again; records that the report does "
+                    "not ack are redelivered",
                     batch_id,
                     known,
                     stream.label,
@@ -245,8 +245,8 @@ class Tracked:
             closing(run_batch(self._process, batch, batch_id, bisect=self._options.bisect)) as run,
         ):
             log.warning(
-                "the plan of batch %d is not open any more: nothing of the batch is acked, and its "
-                "records are delivered again; %d of them failed",
+                "the plan of batch %d is no longer open, so nothing of the batch is acked and "
+                "its records are redelivered; %d of them failed",
                 batch_id,
                 len(run.failures),
             )

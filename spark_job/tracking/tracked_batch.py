@@ -198,8 +198,8 @@ class TrackedBatch:
         """The evaluations of `map_records`. Raises RuntimeError if one has failed."""
         if len(self._begun) > len(self._evaluations):
             raise RuntimeError(
-                "batch.map_records failed and the function given to tracked(...) went on, so "
-                "nothing of the batch is acked; let its error through"
+                "batch.map_records failed and the function given to tracked(...) caught its "
+                "error, so nothing of the batch is acked; let the error through"
             )
         return self._evaluations
 

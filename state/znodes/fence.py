@@ -148,9 +148,8 @@ class Fence:
 
     def _stale(self) -> StaleOwnerError:
         return StaleOwnerError(
-            f"another process has taken over {subject(self._paths)}, so this one can store nothing "
-            "any more; the other one gets what this one had not stored, also records that it has "
-            "delivered"
+            f"another process has taken over {subject(self._paths)}, so this process stores "
+            "nothing more. The other process redelivers the records whose outcome was not stored"
         )
 
     def write(self, operations: Sequence[Operation]) -> None:

@@ -128,7 +128,7 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         tracked_batches.spark.catalog.clearCache()
         rows.extend(row.n for row in output.where("n >= 0").collect())
 
-    with pytest.raises(Exception, match="did not fail when its batch was evaluated first"):
+    with pytest.raises(Exception, match="had not failed when its batch was first evaluated"):
         tracked_batches.run(process)
     assert tracked_batches.stream.checkpoints() == {}
     assert rows == []
@@ -161,7 +161,7 @@ def test_persisted_rows_that_are_lost_and_are_the_same_afterwards_do_no_harm(
     ("swallowed", "error"),
     [
         (contextlib.nullcontext(), "Python worker exited unexpectedly"),
-        (contextlib.suppress(Exception), "let its error through"),
+        (contextlib.suppress(Exception), "let the error through"),
     ],
 )
 def test_a_function_that_ends_its_worker_fails_the_batch(

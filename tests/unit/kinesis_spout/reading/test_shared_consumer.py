@@ -18,5 +18,5 @@ def test_a_shard_that_is_taken_thrice_in_five_minutes_is_told_with_a_remedy() ->
     error = shared.conflict(20_300.0)
     assert error is not None
     assert "billing" in error.message
-    assert error.remedy == "give each application one of its own with consumer_name"
+    assert error.remedy == "give each application its own consumer with consumer_name"
     assert shared.conflict(20_320.0 + 1) is None, "for so long it was not taken"

@@ -158,7 +158,7 @@ def test_another_reader_of_the_consumer_costs_no_record(
         wanted += reading.world.put(2)
     reading.go_on(22)
     assert reading.came == wanted
-    (said,) = [said for said in caplog.messages if "another reader seems to take" in said]
+    (said,) = [said for said in caplog.messages if "another reader seems to use" in said]
     assert "consumer_name" in said
 
 

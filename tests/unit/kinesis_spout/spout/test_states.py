@@ -179,7 +179,10 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
             spout.fetch()
         if not is_taken_over:
             assert spout.spout.next_tuple() is not None
-    with pytest.raises(StaleOwnerError, match=r"has taken over .* also records that it has deliv"):
+    with pytest.raises(
+        StaleOwnerError,
+        match=r"has taken over .* redelivers the records whose outcome was not stored",
+    ):
         spout.spout.next_tuple()
     with pytest.raises(StaleOwnerError):
         spout.spout.next_tuple()
