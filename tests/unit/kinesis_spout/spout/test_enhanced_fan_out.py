@@ -255,6 +255,27 @@ def test_a_shard_that_ends_without_children_is_polled_until_that_is_proven(
     assert sorted(reading.came) == sorted(wanted)
 
 
+def test_events_out_of_order_are_a_failure_and_a_fault_of_the_program_is_raised(
+    reading: Reading,
+) -> None:
+    """Nothing of them is handed over. Neither is tried again as it is."""
+    world = reading.world
+    reading.go_on(7)
+    world.fake.faults.add(
+        alter(lambda event: msgspec.structs.replace(event, records=event.records[::-1])),
+        operation="SubscribeToShard",
+    )
+    world.service.connections[-1].cut()
+    wanted = world.put(3)
+    assert reading.go_on(20) == wanted
+    assert reading.totals.failed == 4  # a break, this, and two refusals within five seconds
+    world.fake.faults.add(alter(lambda _: 1 // 0), operation="SubscribeToShard")
+    world.service.connections[-1].cut()
+    world.put(1)
+    with pytest.raises(ZeroDivisionError):
+        reading.go_on(20)
+
+
 def test_a_spout_that_takes_no_records_is_not_pushed_to_without_bound() -> None:
     """What does not fit waits at the service, and nothing is lost when it ends the subscription."""
     world = SpoutUnderTest()
