@@ -9,7 +9,7 @@ from state.errors import PlanMismatchError
 from state.plan import ChildShard, ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.settle import child_states, children_first, settle_shard
-from state.shard_state import FIRST_READ_GRACE_MS, ShardState, UnresolvedRecord
+from state.shard_state import FIRST_READ_GRACE_MS, ShardState
 from state.store.shard_states import StateChange, StoredState
 from tests.support.state.tracker import SHARD, fresh_state, seq
 
@@ -22,12 +22,6 @@ READ = ShardState(
     settled_plan="4-a",
     verified_until_ms=7_000,
 )
-QUEUED = UnresolvedRecord(first=seq(50), last=seq(50), attempts=9, due_ms=7)
-
-
-def test_a_finished_batch_acks_all_of_its_records() -> None:
-    """Checkpoint and read position move to its last record."""
-    assert settle_shard(fresh_state(), END, "4-a") == READ
 
 
 def test_settling_again_changes_nothing() -> None:

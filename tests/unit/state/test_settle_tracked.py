@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from state.errors import PlanMismatchError
-from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
+from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice
 from state.position import Position
 from state.report import PlanReport, ShardOutcome
 from state.settle import settle_shard
@@ -86,34 +86,6 @@ def test_what_was_delivered_unpacked_stays_so_in_a_batch_of_whole_records() -> N
     report = PlanReport(shards=(ShardOutcome(shard_id=SHARD, unresolved=(again, waiting(60))),))
     (outcome,) = report.of_whole_records.shards
     assert settled(*outcome.unresolved).unresolved == (again, replace(waiting(60), whole=True))
-
-
-def test_records_that_the_outcome_names_are_queued_exactly_as_given() -> None:
-    """New records, retries, records and ranges of a range, with keys and blocked, in the order of
-    the shard.
-    """
-    left = (
-        waiting(20, attempts=4, reason="again", first_failure_ms=1, last_failure_ms=2),
-        waiting(31, attempts=2),
-        waiting(35, 38, count=2, attempts=0),
-        waiting(50, attempts=0, key="00ff", blocked=True),
-        waiting(60, 69, count=10),
-        waiting(99),
-    )
-    after = settled(*left)
-    assert after.unresolved == left
-    assert (after.checkpoint, after.read_position) == (seq(10), Position.after(seq(99)))
-
-
-def test_a_plan_of_retries_only_changes_nothing_else() -> None:
-    """There is no new range, and nothing new is known of the tip."""
-    slice_ = replace(SLICE, max_records=0)
-    end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
-    outcome = ShardOutcome(shard_id=SHARD, unresolved=(waiting(20, attempts=4),))
-    after = settle_shard(replace(STATE, at_tip=True), end, PLAN, slice_, outcome)
-    assert after == replace(
-        STATE, checkpoint=seq(10), unresolved=outcome.unresolved, settled_plan=PLAN, at_tip=True
-    )
 
 
 @pytest.mark.parametrize("of_end", [None, Position.at(seq(50))])
@@ -230,17 +202,6 @@ PART = replace(
     retry_rows=5,
     retry_part=RangePart(last=seq(33), rest=seq(35), count=3),
 )
-
-
-def test_of_a_range_that_was_read_in_part_the_rest_stays_queued_as_it_was() -> None:
-    stored = replace(RANGE, count=9, reason="why", first_failure_ms=1, key="k", rejected=True)
-    state = replace(STATE, unresolved=(ALONE, OTHER, stored))
-    after = settled(end=PART, state=state)
-    assert after.unresolved == (replace(stored, first=seq(35), count=6),)
-    short = replace(PART, retries_short=(ShortRange(first=seq(30), missing=1),))
-    assert settled(end=short, state=state).unresolved == (replace(stored, first=seq(35), count=5),)
-    assert settle_shard(state, PART, PLAN, SLICE) == after
-    assert settle_shard(state, PART, PLAN, SLICE) == after
 
 
 @pytest.mark.parametrize(

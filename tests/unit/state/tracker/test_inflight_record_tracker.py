@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from state.errors import IllegalTrackerEventError
-from state.position import Position
 from state.retry_policy import RetryPolicy
-from state.shard_state import TIMED_OUT
 from state.tracker.emission import Emission, parse_message_id
 from state.tracker.inflight_record_tracker import UNANSWERED
 from state.tracker.transitions import (
@@ -126,48 +124,6 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
     check_structure(tracker)
 
 
-def test_the_checkpoint_stays_below_an_aggregate_until_all_of_its_user_records_are_acked() -> None:
-    """It is of Kinesis records. Acked ones in front of it count, in whatever order they were."""
-    tracker = make_tracker(5, 6, 7)
-    assert tracker.emit(seq(7, 1)) == Emission(SHARD, seq(7, 1), 1, seq(7, 1))
-    tracker.emit(seq(7, 2))
-    for acked in (seq(6), seq(7), seq(7, 1)):
-        tracker.ack(acked, 1)
-        assert tracker.checkpoint is None
-    tracker.ack(seq(5), 1)
-    assert tracker.checkpoint == seq(6)
-    tracker.ack(seq(7, 2), 1)
-    assert tracker.checkpoint == seq(7)
-    for number in (seq(9), seq(9, 1), seq(9, 2)):
-        tracker.emit(number)
-    for acked in (seq(9), seq(9, 1)):
-        tracker.ack(acked, 1)
-        assert tracker.checkpoint == seq(7)
-    span = make_tracker()
-    span.emit_span(seq(5), seq(7), 2)
-    span.emit(seq(7, 1))
-    span.ack(seq(5), 1)
-    assert span.checkpoint == seq(5)
-
-
-def test_the_checkpoint_stays_below_an_aggregate_that_was_emitted_in_part() -> None:
-    """All of its user records that were emitted are acked. The others come after a restart, and
-    those that were acked do not.
-    """
-    tracker = make_tracker(5, 7)
-    tracker.emit(seq(7, 1))
-    tracker.leave_rest(seq(7, 2))
-    for acked in (seq(5), seq(7), seq(7, 1)):
-        tracker.ack(acked, 1)
-    assert (tracker.checkpoint, tracker.read_position) == (seq(5), Position.at(seq(7, 2)))
-    again = restart(tracker)
-    with pytest.raises(IllegalTrackerEventError):
-        again.emit(seq(7, 1))
-    again.emit(seq(7, 2))
-    again.ack(seq(7, 2), 1)
-    assert (again.checkpoint, again.read_position) == (seq(7), Position.after(seq(7)))
-
-
 def test_a_rest_of_another_kinesis_record_is_refused() -> None:
     """It would let the checkpoint pass an aggregate that was emitted in part."""
     tracker = make_tracker(5)
@@ -273,26 +229,6 @@ def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_or_its_retry_i
     assert [record.first for record in tracker.exhausted] == seqs(1, 2)
     assert nodes(tracker) == [(1, EXHAUSTED), (2, EXHAUSTED), (3, PENDING)]
     assert tracker.next_retry_ms is None
-
-
-def test_an_emission_times_out_at_its_deadline_unless_that_is_moved_or_met() -> None:
-    """A retry has a deadline of its own."""
-    tracker = make_tracker()
-    for number, deadline_ms in ((1, 300), (2, 200), (3, 100), (4, 100)):
-        tracker.emit(seq(number), deadline_ms=deadline_ms)
-    assert tracker.extend(seq(3), 1, None)
-    tracker.ack(seq(4), 1)
-    assert (tracker.next_deadline_ms, tracker.expire(199)) == (200, [])
-    assert [emission.message_id for emission in tracker.expire(300)] == [
-        f"{SHARD}:2:1",
-        f"{SHARD}:1:1",
-    ]
-    record = tracker.awaited(seq(1))
-    assert record is not None
-    assert (record.reason, record.last_failure_ms) == (TIMED_OUT, 300)
-    take_retry(tracker, 400, deadline_ms=900)
-    assert tracker.next_deadline_ms == 900
-    assert [emission.attempt for emission in tracker.expire(900)] == [2]
 
 
 def test_an_announced_delivery_is_stored_as_a_failure_until_it_has_its_outcome() -> None:
