@@ -104,36 +104,6 @@ def test_a_subscription_is_renewed_when_its_five_minutes_are_over(reading: Readi
     assert reading.world.service.reads == 0
 
 
-def test_nothing_is_lost_over_broken_connections_and_reshards(reading: Reading) -> None:
-    """A connection may break within five seconds of the subscription, when the next one is refused,
-    or be half open: no byte for 15 s. The last event names the children; a merge has one of two.
-    """
-    world = reading.world
-    wanted = world.put(2)
-    reading.go_on(0.2)
-    for _ in range(3):
-        world.service.connections[-1].cut()
-        wanted += world.put(2)
-        reading.go_on(7)
-    world.service.connections[-1].silence()
-    wanted += world.put(2)
-    assert reading.go_on(14) == []
-    assert reading.go_on(4) == wanted[-2:]
-    assert reading.came == wanted
-    assert reading.totals.opened == 5
-    failed = reading.totals.failed
-    world.fake.split(STREAM, SHARD)
-    wanted += world.put(4)
-    reading.go_on(5)
-    first, second = (shard.shard_id for shard in world.fake.shards(STREAM)[1:])
-    world.fake.merge(STREAM, first, second)
-    wanted += world.put(4)
-    reading.go_on(5)
-    assert sorted(reading.came) == sorted(wanted)
-    assert (reading.totals.failed, reading.totals.polled_shards) == (failed, 0)
-    assert world.service.reads == 0
-
-
 def take_over(world: SpoutUnderTest) -> None:
     """Another process subscribes with the same consumer."""
     consumer = world.fake.stream(STREAM).consumers["reader"]
