@@ -18,7 +18,7 @@ from state.plan import (
 )
 from state.position import Position
 from state.sequence_number import SequenceNumber
-from state.task_log import LOG_FORMAT, TaskLog
+from state.task_log import TaskLog
 
 number = SequenceNumber
 CHILD = ChildShard(shard_id="c", parents=("a",))
@@ -56,12 +56,6 @@ RETRIED = read(retries_done=2, retry_rows=3, retries_gone=(number(1),), payload_
 
 # appending
 # ---------
-def test_entries_are_appended_at_the_end_in_their_order() -> None:
-    first = TaskLog().extended([read(1, 2), read(1, 5, "b")], seal=False)
-    both = first.extended([read(3, 4), read(6, 6, "b")], seal=True)
-    assert first.entries == (read(1, 2), read(1, 5, "b"))
-    assert both.entries == (*first.entries, read(3, 4), read(6, 6, "b"))
-    assert (first.sealed, both.sealed, both.format) == (False, True, LOG_FORMAT)
 
 
 def test_a_log_counts_its_rows_and_bytes_with_those_of_retries() -> None:
@@ -116,13 +110,6 @@ def test_an_entry_that_does_not_continue_its_shard_is_refused(
         TaskLog().extended([*before, entry], seal=False)
     if before:
         assert before_it.extended([replace(before[0], shard_id="b")], seal=False).entries
-
-
-def test_new_records_follow_retries_and_an_entry_without_records_follows_any() -> None:
-    """Whatever their numbers are. The last answer for a shard says where its tip is."""
-    assert log(RETRIED, read(10, 12)).rows == 6
-    assert len(log(read(1, 2), read(at_tip=True), read(), read(3, 4)).entries) == 4
-    assert len(log(read(1, 2, at_shard_end=True), read(at_shard_end=True)).entries) == 2
 
 
 # iterators
@@ -187,12 +174,6 @@ def test_shards_are_folded_in_the_order_of_their_first_entries() -> None:
     assert one.folded() == TaskResult(shards=(read(1, 4, "b"), read(1, 9, count=4)), sealed=False)
     assert one.extended((), seal=True).folded().sealed
     assert TaskLog().folded() == TaskResult(shards=(), sealed=False)
-
-
-def test_a_shard_of_one_entry_is_that_entry() -> None:
-    """So a log of format 1 gives what was written in it."""
-    one = read(1, 2, at_tip=True, iterator="i", position=Position.at(number(1)))
-    assert folded(one) is one
 
 
 SHORT = ShortRange(first=number(4), missing=1)

@@ -7,7 +7,7 @@ import hashlib
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, hash_key_of
+from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.aggregation.user_records import MAX_ROWS
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
@@ -93,36 +93,6 @@ def test_what_is_not_an_aggregate_as_a_whole_is_a_plain_record(damaged: bytes) -
         ("102", 0, "k", b"a"),
         ("102", 1, "k", b""),
     ]
-
-
-UNUSUAL = {
-    "a field of a later version": (user(1, b"d") + number(15, 7), b"d"),
-    "a number with more bytes than it needs": (b"\x08\x81\x80\x00" + string(3, b"d"), b"d"),
-    "an explicit hash key": (user(1, b"d", 0), b"d"),
-    "long data": (user(1, b"d" * 20_000), b"d" * 20_000),
-}
-
-
-@pytest.mark.parametrize(("record", "data"), UNUSUAL.values(), ids=UNUSUAL)
-def test_a_record_is_read_in_any_form_that_protobuf_reads(record: bytes, data: bytes) -> None:
-    """The form that producers write is not the only one."""
-    payload = aggregate([b"k", b"l"], [user(0, b"a"), record, user(0, b"b")], [b"007"])
-    assert unpacked([payload]) == [
-        ("100", 0, "k", b"a"),
-        ("100", 1, "l", data),
-        ("100", 2, "k", b"b"),
-    ]
-
-
-def test_the_records_of_other_shards_are_counted() -> None:
-    """By the explicit hash key, or else by the MD5 of the key. The others keep their numbers."""
-    border = hash_key_of("k")
-    explicit = [str(border - 1).encode(), str(border).encode()]
-    users = [user(0, b"a", 1), user(0, b"b"), user(0, b"c", 0), user(0, b"d")]
-    unpacker = Unpacker(lambda: HashRange(border, HASH_KEYS - 1))
-    found = rows(list(unpacker.unpack(page([aggregate([b"k"], users, explicit), BY_HAND]))))
-    assert [sub for _, sub, _, _ in found] == [0, 1, 3, 0, 1]
-    assert unpacker.left_out == 1
 
 
 def test_batches_have_bounded_numbers_of_rows() -> None:

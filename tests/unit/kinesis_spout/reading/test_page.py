@@ -74,38 +74,6 @@ def test_the_parts_of_a_page_say_what_they_hold(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [page_of(1_000, 2_000), page_of(), Page(shard_id="a", gone=True)],
-    ids=["records", "none", "gone"],
-)
-def test_a_part_that_leaves_nothing_out_is_the_page_itself(page: Page) -> None:
-    """With its tip, its end and its iterator."""
-    assert page.head(page.count) is page
-    assert page.head(10_000) is page
-    assert page.after(0) is page
-
-
-@pytest.mark.parametrize(
-    ("arrivals_ms", "count"),
-    [
-        ((), 0),
-        ((1_000,), 1),
-        ((1_000, 2_000, 2_000), 3),
-        ((1_000, 2_000, 2_001), 2),
-        ((2_001,), 0),
-        ((1_000, 2_001, 1_500), 1),
-    ],
-)
-def test_the_records_before_a_late_one_arrived_in_time(
-    arrivals_ms: tuple[int, ...], count: int
-) -> None:
-    """A record of that very millisecond does. Those after a late one do not count even if they
-    arrived earlier: positions are in the shard's order, so the next run skips nothing.
-    """
-    assert page_of(*arrivals_ms).arrived_by(2_000) == count
-
-
-@pytest.mark.parametrize(
     ("last", "count"),
     [
         *((SequenceNumber(number), min(number, 3)) for number in (0, 1, 2, 3, 10)),

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from kinesis_spout.errors import (
     AccessDeniedError,
     KinesisError,
-    ThrottledError,
 )
 from kinesis_spout.reading.buffered_getter import (
     FIRST_LIMIT,
@@ -113,18 +112,6 @@ def shards_of(getters: list[BufferedGetter]) -> list[str]:
     return [getter.shard_id for getter in getters]
 
 
-def test_a_buffer_fetches_no_more_records_than_it_has_room_for() -> None:
-    """Taking a page makes room again."""
-    scripted = ScriptedGetter("a", 4, 9)
-    getter = buffered(scripted, max_records=10)
-    for _ in range(2):
-        fetched(getter)
-    assert (scripted.limits, getter.buffered_records, getter.wants_fetch) == ([10, 6], 10, False)
-    page = getter.take()
-    assert page is not None
-    assert (page.count, getter.buffered_records, getter.wants_fetch) == (4, 6, True)
-
-
 def test_a_page_that_was_replaced_is_not_dropped_in_the_place_of_its_successor() -> None:
     """Another thread has fetched between the look at the empty page and its removal."""
     getter = buffered(ScriptedGetter("a", 0, 2))
@@ -148,18 +135,6 @@ def test_a_failed_fetch_gives_its_reservation_back() -> None:
     budget.settle(0)
     assert getter.wants_fetch
     assert fetched(getter).count == 1
-
-
-def test_a_shard_is_read_up_to_its_total_also_if_pages_are_taken_meanwhile() -> None:
-    """The room of the buffer comes back with each page that is taken; the total does not."""
-    scripted = ScriptedGetter("a", 4)
-    getter = buffered(scripted, max_records=5, total_records=7)
-    for _ in range(2):
-        assert getter.wants_fetch
-        fetched(getter)
-        getter.take()
-    assert scripted.limits == [5, 3]
-    assert (getter.is_over, getter.wants_fetch, getter.buffered_records) == (True, False, 0)
 
 
 @pytest.mark.parametrize(
@@ -188,35 +163,6 @@ def test_a_shard_is_over_when_it_is_ended_or_gone_and_its_last_page_is_kept(last
     assert getter.take() is first
     assert [getter.take() for _ in others] == others
     assert getter.take() is None
-
-
-def test_a_buffer_that_is_full_or_closed_keeps_what_was_fetched() -> None:
-    """It goes on when pages are taken, unless it was closed."""
-    getter = buffered(ScriptedGetter("a", 3), max_records=3)
-    fetched(getter)
-    assert (getter.wants_fetch, getter.is_over) == (False, False)
-    getter.close()
-    assert (getter.is_over, getter.wants_fetch) == (True, False)
-    assert getter.take() is not None
-    assert not getter.wants_fetch
-
-
-def test_a_reservation_grows_with_the_largest_page_of_its_shard() -> None:
-    """A small budget allows several shards at once while their pages are small. All of it comes
-    back.
-    """
-    small, large = (page_of("a", count).columns.nbytes for count in (1, 50))
-    budget = ByteBudget(8 * large)
-    getter = buffered(ScriptedGetter("a", 1, 50, 1), budget=budget, page_bytes=small)
-    for reserved in (small, 2 * small, 2 * large, 2 * large):
-        assert getter.try_reserve()
-        assert not budget.try_reserve(8 * large - reserved + 1)
-        assert budget.try_reserve(8 * large - reserved)
-        budget.settle(0, 8 * large - reserved)
-        getter.fetch()
-        getter.take()
-    assert budget.held_bytes == 0
-    assert budget.try_reserve(8 * large)
 
 
 def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
@@ -266,22 +212,6 @@ def test_the_page_of_a_fetch_that_was_in_flight_when_the_buffer_started_over_is_
     assert (getter.is_over, getter.last_page, getter.wants_fetch) == (False, None, True)
 
 
-def test_shards_are_fetched_in_strict_rotation() -> None:
-    """One that is throttled holds no thread and gets its next turn."""
-    log: list[str] = []
-    scripts = {"a": (1,), "b": (ThrottledError("wait"), 1), "c": (1,)}
-    getters = [
-        buffered(ScriptedGetter(name, *script, log=log), max_records=2)
-        for name, script in scripts.items()
-    ]
-    done: list[str] = []
-    with reader_of(getters) as reader:
-        while not reader.idle:
-            done += shards_of(reader.step(LIMIT_S))
-    assert log == list("abcabcb")
-    assert sorted(done) == list("aabbcc")
-
-
 def test_a_shard_that_must_wait_is_skipped_and_delays_no_other() -> None:
     """It gets its turn when it is due, and the wait for it is on the clock."""
     log: list[str] = []
@@ -300,22 +230,6 @@ def test_a_shard_that_must_wait_is_skipped_and_delays_no_other() -> None:
         assert clock.monotonic_s() == 2.0
         assert shards_of(reader.step(LIMIT_S)) == ["slow"]
         assert (clock.monotonic_s(), reader.idle) == (7.0, True)
-
-
-def test_a_slow_shard_does_not_delay_the_results_of_others() -> None:
-    """Completed fetches are returned, the others stay in flight, and `step` keeps its timeout."""
-    release = threading.Event()
-    getters = [
-        buffered(ScriptedGetter("slow", release), max_records=1),
-        buffered(ScriptedGetter("b"), max_records=1),
-    ]
-    with reader_of(getters, 2) as reader:
-        assert shards_of(reader.step(LIMIT_S)) == ["b"]
-        assert reader.step(0.02) == []
-        assert not reader.idle
-        release.set()
-        assert shards_of(reader.step(LIMIT_S)) == ["slow"]
-        assert reader.idle
 
 
 def test_a_shard_without_budget_is_the_first_to_get_some() -> None:
@@ -373,25 +287,6 @@ def test_leaving_the_reader_waits_for_fetches_in_flight_unless_by_an_exception(
         release.set()
     assert getter.buffered_records == (error is None)
     release.set()
-
-
-def test_a_shard_that_somebody_waits_for_is_fetched_first() -> None:
-    """Although the others are before it, and have spent the budget. The rotation goes on after
-    it.
-    """
-    log: list[str] = []
-    budget = ByteBudget(1)
-    getters = [buffered(ScriptedGetter(name, log=log), budget=budget) for name in "abc"]
-    with reader_of(getters) as reader:
-        assert shards_of(reader.step(LIMIT_S)) == ["a"]
-        assert reader.step(LIMIT_S) == []
-        getters[2].demand()
-        assert shards_of(reader.step(LIMIT_S, awaited=getters[2])) == ["c"]
-        assert reader.step(LIMIT_S) == []
-        for getter in getters:
-            getter.take()
-        assert shards_of(reader.step(LIMIT_S)) == ["a"]
-    assert log == list("aca")
 
 
 class PoolWithoutThreads(Executor):
@@ -457,18 +352,6 @@ def test_each_shard_has_its_own_limit_and_the_newest_page_counts() -> None:
     assert limits.limit("a") == limits.limit("b")
     limits.note(sized(2, 4 * MB))
     assert limits.limit("a") == 1
-
-
-def test_a_fetch_reserves_the_size_of_a_record_once_that_is_known() -> None:
-    """Eight shards of large records would otherwise fetch ten times the budget at first."""
-    limits = PageLimits(MB)
-    assert limits.reserve("a", at_least=MB) == MB
-    limits.note(sized(1, 40_000))
-    assert limits.reserve("a", at_least=MB) == MB
-    limits.note(sized(1, 6 * MB))
-    assert 4 * MB < limits.reserve("a", at_least=MB) < 5 * MB
-    limits.note(sized(1, 16 * MB))
-    assert limits.reserve("a", at_least=MB) == RESERVED_PAGE_BYTES
 
 
 @given(

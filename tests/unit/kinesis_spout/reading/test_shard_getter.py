@@ -37,16 +37,13 @@ if TYPE_CHECKING:
 SHARD = "shardId-000000000000"
 
 
-class SimulatedClock(ManualClock):
-    """It begins at 1000 s."""
+BEGAN_S = 1000.0
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.advance(1000.0 - self.monotonic_s())
 
-    @property
-    def seconds(self) -> float:
-        return self.monotonic_s()
+def clock_at_begin() -> ManualClock:
+    clock = ManualClock()
+    clock.advance(BEGAN_S - clock.monotonic_s())
+    return clock
 
 
 class ScriptedClient(KinesisClient):
@@ -59,7 +56,7 @@ class ScriptedClient(KinesisClient):
         self.script = deque(script)
         self.iterators_for: list[Position] = []
         self.fetches: list[tuple[str, int]] = []
-        self.clock = SimulatedClock()
+        self.clock = clock_at_begin()
 
     def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:
         del retry
@@ -134,7 +131,7 @@ def test_an_expired_iterator_is_replaced_by_one_after_the_last_record() -> None:
     assert getter.fetch_unless_throttled(10).first == SequenceNumber(3)
     assert client.iterators_for == [after(2)]
     assert [iterator for iterator, _ in client.fetches] == ["hint", "next", "fresh-1"]
-    assert client.clock.seconds == 1000.0
+    assert client.clock.monotonic_s() == 1000.0
 
 
 OLD, THROTTLED = ExpiredIteratorError("old"), ThrottledError("of the shard's limits")
@@ -147,7 +144,7 @@ def test_throttles_and_new_iterators_that_expire_at_once_are_waited_out(
     """A fault of the service for some seconds must not end a query."""
     client = ScriptedClient(*[error] * 8, fetched([3]))
     assert getter_of(client, iterator="hint").fetch(10).count == 1
-    assert 10 < client.clock.seconds - 1000 < 60
+    assert 10 < client.clock.monotonic_s() - 1000 < 60
     assert len(client.iterators_for) == iterators
 
 
@@ -167,6 +164,13 @@ def test_a_caller_that_does_not_wait_learns_when_to_call_again(
     assert getter.fetch_unless_throttled(10).count == 1
 
 
+def test_a_caller_that_tries_again_by_itself_waits_by_its_own_backoff_alone() -> None:
+    getter = getter_of(ScriptedClient(OLD), iterator="hint", one_attempt=True)
+    with pytest.raises(ExpiredIteratorError, match="old"):
+        getter.fetch_unless_throttled(10)
+    assert getter.ready_at_s() == 1000.0
+
+
 @pytest.mark.parametrize(
     ("error", "raised", "says"),
     [
@@ -181,40 +185,23 @@ def test_what_lasts_for_too_long_ends_in_an_error_that_says_so(
     client = ScriptedClient(error)
     with pytest.raises(raised, match=says):
         getter_of(client, iterator="hint", refusal_timeout_s=60.0).fetch(10)
-    assert 1060 <= client.clock.seconds < 1080
-
-
-def test_a_caller_that_tries_again_by_itself_gets_the_error_of_a_new_iterator() -> None:
-    """Its own backoff counts, so nothing waits twice."""
-    client = ScriptedClient(ExpiredIteratorError("old"))
-    getter = getter_of(client, iterator="hint", one_attempt=True)
-    with pytest.raises(ExpiredIteratorError, match="old"):
-        getter.fetch_unless_throttled(10)
-    assert getter.ready_at_s() == 1000.0
-    assert len(client.iterators_for) == 1
-
-
-def test_an_invalid_hint_is_replaced_but_a_fresh_iterator_is_trusted() -> None:
-    """A hint may belong to a stream that was deleted and created again."""
-    client = ScriptedClient(ShardNotFoundError("?"), fetched([1]))
-    assert getter_of(client, iterator="hint").fetch(10).count == 1
-    client = ScriptedClient(ShardNotFoundError("gone"))
-    assert getter_of(client, iterator="hint").fetch(10).gone
-    assert len(client.fetches) == 2
+    assert 1060 <= client.clock.monotonic_s() < 1080
 
 
 def test_a_shard_that_the_service_does_not_know_gives_a_page_that_says_so() -> None:
     """Without records, and without an end: the position stays, as nothing says how far the shard
-    was read.
+    was read. A hint may belong to a stream that was deleted and created again, so it is replaced.
     """
-    getter = getter_of(
-        ScriptedClient(fetched([3], after="b"), ShardNotFoundError("gone")), TRIM_HORIZON
-    )
-    assert not getter.fetch(10).gone
+    gone = ShardNotFoundError("gone")
+    client = ScriptedClient(gone, fetched([3], after="b"), gone)
+    getter = getter_of(client, iterator="hint")
+    assert getter.fetch(10).count == 1
     page = getter.fetch_unless_throttled(10)
     assert page == Page(shard_id=SHARD, gone=True)
-    assert (page.gone, page.count, page.ended, page.at_tip) == (True, 0, False, False)
-    assert getter.position == after(3)
+    assert (page.ended, page.at_tip, getter.position) == (False, False, after(3))
+    client = ScriptedClient(gone)
+    assert getter_of(client, iterator="hint").fetch(10).gone
+    assert len(client.fetches) == 2, "a fresh iterator is trusted"
 
 
 @pytest.mark.parametrize(
@@ -273,22 +260,34 @@ def test_a_missing_iterator_is_the_end_only_if_new_iterators_give_the_same_answe
     assert client.iterators_for == [TRIM_HORIZON, *[after(5)] * 3]
 
 
+END, EMPTY = fetched([], after=None), fetched([], behind_ms=5)
+ALIEN = {"ShardId": "c", "ParentShards": ["another"], "HashKeyRange": {}}
+
+
 @pytest.mark.parametrize(
-    "between", [fetched([6]), fetched([6], after=None), fetched([]), fetched([], behind_ms=None)]
+    ("script", "ended"),
+    [
+        # another answer between them: those before it were malformed, and so count for nothing
+        *(
+            ([END, END, between, END, END, END], [False] * 5 + [True])
+            for between in (
+                fetched([6]),
+                fetched([6], after=None),
+                fetched([]),
+                fetched([], behind_ms=None),
+            )
+        ),
+        # empty pages are behind the tip, so they do not say that the shard is open
+        ([EMPTY, END, EMPTY, EMPTY, END, EMPTY, END], [False] * 6 + [True]),
+        # children of another shard are no evidence
+        ([fetched([4], after=None, ChildShards=[ALIEN]), fetched([5])], [False, False]),
+    ],
 )
-def test_another_answer_between_them_disproves_the_end(between: DecodedPage) -> None:
-    """The answers before it were malformed, and so count for nothing."""
-    end = fetched([], after=None)
-    client = ScriptedClient(end, end, between, end, end, end)
-    getter = getter_of(client)
-    assert [getter.fetch(10).ended for _ in range(6)] == [False] * 5 + [True]
-
-
-def test_empty_pages_before_the_end_are_passed_by_each_new_iterator() -> None:
-    """They are behind the tip, so they do not say that the shard is open."""
-    end, empty = fetched([], after=None), fetched([], behind_ms=5)
-    getter = getter_of(ScriptedClient(empty, end, empty, empty, end, empty, end))
-    assert [getter.fetch(10).ended for _ in range(7)] == [False] * 6 + [True]
+def test_an_end_without_children_is_proved_by_three_new_iterators_in_a_row(
+    script: list[DecodedPage], ended: list[bool]
+) -> None:
+    getter = getter_of(ScriptedClient(*script))
+    assert [getter.fetch(10).ended for _ in ended] == ended
 
 
 def test_a_position_that_somebody_else_has_read_up_to_is_asked_anew() -> None:
@@ -298,14 +297,6 @@ def test_a_position_that_somebody_else_has_read_up_to_is_asked_anew() -> None:
     assert [getter.fetch(10).ended for _ in range(2)] == [False] * 2
     getter.move_to(after(7))
     assert [getter.fetch(10).ended for _ in range(3)] == [False, False, True]
-
-
-def test_children_of_another_shard_are_no_evidence_of_the_end() -> None:
-    child = {"ShardId": "c", "ParentShards": ["another"], "HashKeyRange": {}}
-    client = ScriptedClient(fetched([4], after=None, ChildShards=[child]), fetched([5]))
-    getter = getter_of(client)
-    assert not getter.fetch(10).ended
-    assert getter.fetch(10).first == SequenceNumber(5)
 
 
 @pytest.mark.parametrize(
@@ -332,19 +323,19 @@ def test_what_somebody_else_has_read_meanwhile_ends_the_row_of_refusals() -> Non
     """A subscription has brought records, so the shard was read all the same. So do minutes without
     a call: there was no room for a page, or the machine slept.
     """
-    clock = SimulatedClock()
+    clock = clock_at_begin()
     getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, refusal_timeout_s=60.0)
     with pytest.raises(ThrottledError):
         getter.fetch_unless_throttled(10)
     clock.sleep(600.0)
-    while clock.seconds < 1655:
+    while clock.monotonic_s() < 1655:
         clock.sleep(getter.ready_at_s() - clock.monotonic_s())
         with pytest.raises(ThrottledError):
             getter.fetch_unless_throttled(10)
     getter.move_to(Position.after(SequenceNumber(7)))
     with pytest.raises(StillThrottledError):
         getter.fetch(10)
-    assert clock.seconds >= 1710
+    assert clock.monotonic_s() >= 1710
 
 
 @pytest.mark.parametrize("sequences", [[7, 6], [5, 8], [3]])

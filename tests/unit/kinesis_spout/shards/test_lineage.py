@@ -4,7 +4,6 @@ module's table.
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -54,13 +53,6 @@ def test_every_shard_has_its_phase() -> None:
     assert seen.unlisted_with_retries() == ["failed"]
 
 
-def test_a_finished_shard_is_finished_also_while_it_is_listed() -> None:
-    seen = lineage(
-        [shard("p", closed=True), shard("q", closed=True)], state("p", ended=True), drained("q")
-    )
-    assert [seen.phase(one) for one in ("p", "q")] == [ShardPhase.FINISHED, ShardPhase.DRAINED]
-
-
 # parents ------------------------------------------------------------------------------------------
 P, C = shard("p"), shard("c", "p")
 Q, MERGED = shard("q", closed=True), shard("c", "p", "q")
@@ -104,11 +96,6 @@ def test_a_child_waits_until_its_parents_were_read_to_their_ends(
 
 
 # odd listings -------------------------------------------------------------------------------------
-def test_a_shard_that_is_listed_twice_is_closed_if_one_entry_is() -> None:
-    for listing in permutations([shard("p"), shard("p", closed=True), shard("c", "p")]):
-        seen = lineage(list(listing), state("p"), state("c", "p"))
-        assert seen.oldest_first() == ["p", "c"]
-        assert seen.phase("p") is ShardPhase.DRAINING
 
 
 def test_the_order_is_oldest_first_and_by_id_among_equals() -> None:

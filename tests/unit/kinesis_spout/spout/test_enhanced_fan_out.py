@@ -104,36 +104,6 @@ def test_a_subscription_is_renewed_when_its_five_minutes_are_over(reading: Readi
     assert reading.world.service.reads == 0
 
 
-def test_nothing_is_lost_over_broken_connections_and_reshards(reading: Reading) -> None:
-    """A connection may break within five seconds of the subscription, when the next one is refused,
-    or be half open: no byte for 15 s. The last event names the children; a merge has one of two.
-    """
-    world = reading.world
-    wanted = world.put(2)
-    reading.go_on(0.2)
-    for _ in range(3):
-        world.service.connections[-1].cut()
-        wanted += world.put(2)
-        reading.go_on(7)
-    world.service.connections[-1].silence()
-    wanted += world.put(2)
-    assert reading.go_on(14) == []
-    assert reading.go_on(4) == wanted[-2:]
-    assert reading.came == wanted
-    assert reading.totals.opened == 5
-    failed = reading.totals.failed
-    world.fake.split(STREAM, SHARD)
-    wanted += world.put(4)
-    reading.go_on(5)
-    first, second = (shard.shard_id for shard in world.fake.shards(STREAM)[1:])
-    world.fake.merge(STREAM, first, second)
-    wanted += world.put(4)
-    reading.go_on(5)
-    assert sorted(reading.came) == sorted(wanted)
-    assert (reading.totals.failed, reading.totals.polled_shards) == (failed, 0)
-    assert world.service.reads == 0
-
-
 def take_over(world: SpoutUnderTest) -> None:
     """Another process subscribes with the same consumer."""
     consumer = world.fake.stream(STREAM).consumers["reader"]
@@ -253,6 +223,27 @@ def test_a_shard_that_ends_without_children_is_polled_until_that_is_proven(
     wanted += world.put(10)
     reading.go_on(10)
     assert sorted(reading.came) == sorted(wanted)
+
+
+def test_events_out_of_order_are_a_failure_and_a_fault_of_the_program_is_raised(
+    reading: Reading,
+) -> None:
+    """Nothing of them is handed over. Neither is tried again as it is."""
+    world = reading.world
+    reading.go_on(7)
+    world.fake.faults.add(
+        alter(lambda event: msgspec.structs.replace(event, records=event.records[::-1])),
+        operation="SubscribeToShard",
+    )
+    world.service.connections[-1].cut()
+    wanted = world.put(3)
+    assert reading.go_on(20) == wanted
+    assert reading.totals.failed == 4  # a break, this, and two refusals within five seconds
+    world.fake.faults.add(alter(lambda _: 1 // 0), operation="SubscribeToShard")
+    world.service.connections[-1].cut()
+    world.put(1)
+    with pytest.raises(ZeroDivisionError):
+        reading.go_on(20)
 
 
 def test_a_spout_that_takes_no_records_is_not_pushed_to_without_bound() -> None:

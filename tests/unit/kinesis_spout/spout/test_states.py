@@ -35,21 +35,6 @@ if TYPE_CHECKING:
     from state.memory_store import MemoryStateStore
 
 
-def test_a_retry_of_a_clock_that_was_hours_ahead_comes_after_its_own_delay(
-    one: SimulatedJob,
-) -> None:
-    one.clock.advance(6 * 3_600.0)
-    spout, (emission,) = emitted(one)
-    emission.fail("once")
-    spout.coordinate()
-    spout.crash()
-    one.clock._passed_s -= 6 * 3_600.0
-    again = SteppedSpout(one)
-    again.after(2.0).fetch()
-    again.step("retries")
-    assert [emission.attempt for emission in again.drain()] == [2]
-
-
 def test_the_tip_is_not_stored_beside_a_position_that_is_older(one: SimulatedJob) -> None:
     """After a crash the records from there on are read again. If they have expired by then, nobody
     would hear of it.

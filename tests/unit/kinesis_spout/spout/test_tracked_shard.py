@@ -69,13 +69,6 @@ def stored(*records: UnresolvedRecord, read_to: int = 9) -> ShardState:
     )
 
 
-def test_a_message_id_with_a_sub_sequence_names_no_plain_record() -> None:
-    shard = tracked(page_of([1]))
-    emit(shard)
-    assert shard.find(seq(1, 5), 1) is None
-    assert shard.find(seq(2), 1) is None
-
-
 def test_a_record_that_was_postponed_or_acked_while_it_was_being_read_is_not_read_again() -> None:
     """Reading took so long that the retry was due and postponed again before its payload came."""
     state = stored(waiting(1), waiting(2), read_to=99)
@@ -179,16 +172,6 @@ def scheduled(
 def out(spout: SpoutScheduler, count: int = 1) -> list[SpoutEmission]:
     deliveries = (spout.emit() for _ in range(count))
     return [delivery for delivery in deliveries if delivery is not None]
-
-
-def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
-    """Although the new records were granted before it failed."""
-    now = [0]
-    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]), now_ms=lambda: now[0])
-    first, *_ = out(spout, 3)
-    spout.record_failure(first, "no")
-    now[0] = DUE_MS
-    assert [one.sequence for one in out(spout, 2)] == [seq(1), seq(4)]
 
 
 def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:

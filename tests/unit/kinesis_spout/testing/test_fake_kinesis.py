@@ -9,42 +9,15 @@ import pytest
 from kinesis_spout.testing import ManualClock, ServiceError
 from kinesis_spout.testing.service import requests
 from tests.support.kinesis.fake_calls import (
-    SHARD,
     STREAM,
     data,
     iterator,
-    listed,
     new_fake,
     page,
 )
-from tests.support.kinesis.fake_consumers import event_of, pushed, register, subscribe
+from tests.support.kinesis.fake_consumers import event_of, register, subscribe
 
 HOUR_S = 3_600
-
-
-def test_records_are_gone_after_the_retention_period() -> None:
-    """A record cannot be read 24 hours after its arrival; a later one still can."""
-    fake, clock = new_fake()
-    fake.put(STREAM, "key", b"old")
-    clock.advance(HOUR_S)
-    fake.put(STREAM, "key", b"newer")
-    clock.advance(23 * HOUR_S + 1)
-    assert data(page(fake, iterator(fake))) == [b"newer"]
-
-
-def test_a_closed_shard_is_forgotten_after_the_retention_period() -> None:
-    """Once all of its records are past retention, a closed shard is not listed and not found."""
-    fake, clock = new_fake()
-    fake.split(STREAM, SHARD)
-    clock.advance(24 * HOUR_S)
-    assert len(listed(fake)) == 3
-    clock.advance(1)
-    assert [shard.shard_id for shard in listed(fake)] == [
-        "shardId-000000000001",
-        "shardId-000000000002",
-    ]
-    with pytest.raises(ServiceError, match="ResourceNotFoundException"):
-        iterator(fake)
 
 
 def test_an_iterator_lives_for_five_minutes() -> None:
@@ -72,24 +45,6 @@ def test_what_was_read_before_the_clock_was_set_back_is_still_a_position() -> No
 
 
 MIB = 1024 * 1024
-
-
-def test_every_reader_gets_a_run_of_empty_pages() -> None:
-    """Every reader gets the records before the run, the run, and the records after it.
-
-    MillisBehindLatest is 0 at the tip only.
-    """
-    fake, clock = new_fake()
-    fake.put(STREAM, "key", b"before")
-    fake.insert_empty_pages(STREAM, SHARD, 3)
-    fake.put(STREAM, "key", b"after")
-    clock.advance(1)
-    for _ in range(2):
-        pages = [page(fake, iterator(fake))]
-        while not pages[-1].records or pages[-1].records[-1].data != b"after":
-            pages.append(page(fake, pages[-1].next_shard_iterator))
-        assert [data(one) for one in pages] == [[b"before"], [], [], [], [b"after"]]
-        assert [one.millis_behind_latest > 0 for one in pages] == [True, True, True, True, False]
 
 
 def test_arrival_times_need_not_be_in_order() -> None:
@@ -163,37 +118,6 @@ def test_reading_goes_on_after_the_continuation_number(kind: str) -> None:
         event = event_of(subscribe(fake, arn, "AFTER_SEQUENCE_NUMBER", sequence_number=number))
         assert [record.data for record in event.records] == [text]
         number = event.continuation_sequence_number
-
-
-def test_a_subscription_lives_for_five_minutes() -> None:
-    """It then ends without an error, even if there are records left."""
-    fake, clock = new_fake()
-    subscription = subscribe(fake, register(fake))
-    clock.advance(299.999)
-    fake.put(STREAM, "key", b"x")
-    assert pushed(subscription) == [b"x"]
-    clock.advance(0.001)
-    fake.put(STREAM, "key", b"y")
-    assert subscription.next_event() is None
-    assert subscription.ended
-
-
-def test_a_second_subscription_is_refused_within_five_seconds_and_takes_over_after_them() -> None:
-    """There is one per consumer and shard. The first one ends with one ResourceInUseException."""
-    fake, clock = new_fake()
-    arn = register(fake)
-    first = subscribe(fake, arn)
-    clock.advance(4.999)
-    with pytest.raises(ServiceError, match="ResourceInUseException"):
-        subscribe(fake, arn)
-    assert not first.ended
-    clock.advance(0.001)
-    second = subscribe(fake, arn)
-    with pytest.raises(ServiceError, match="ResourceInUseException"):
-        first.next_event()
-    assert first.ended
-    assert first.next_event() is None
-    assert pushed(second) == []
 
 
 def test_a_wait_that_rounding_leaves_is_over_in_the_end() -> None:

@@ -13,19 +13,12 @@ import pytest
 
 from kinesis_spout.testing import (
     FakeKinesisProtocol,
-    Fault,
     ManualClock,
     TransportFaultError,
-    error,
-    expired_iterator,
-    internal_failure,
-    limit_exceeded,
-    service_unavailable,
-    throttle,
     timeout,
     truncate,
 )
-from tests.support.kinesis.fake_calls import SHARD, STREAM, iterator, new_fake
+from tests.support.kinesis.fake_calls import SHARD, STREAM, new_fake
 from tests.support.kinesis.services import ServedFake, kinesis_client, serve
 
 if TYPE_CHECKING:
@@ -41,30 +34,6 @@ def call(
     return answer.status, json.loads(answer.body or b"{}")
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "code"),
-    [
-        (throttle(), 400, "ProvisionedThroughputExceededException"),
-        (internal_failure(), 500, "InternalFailure"),
-        (service_unavailable(), 503, "ServiceUnavailable"),
-        (limit_exceeded(), 400, "LimitExceededException"),
-        (expired_iterator(), 400, "ExpiredIteratorException"),
-        (error("AccessDeniedException"), 400, "AccessDeniedException"),
-    ],
-)
-def test_a_fault_is_applied_as_often_as_planned(fault: Fault, status: int, code: str) -> None:
-    """Two errors, then the answer. The plan lists the faults that it applied."""
-    fake, _ = new_fake()
-    protocol = FakeKinesisProtocol(fake)
-    start = iterator(fake)
-    fake.faults.add(fault, operation="GetRecords", times=2)
-    for _ in range(2):
-        answer = call(protocol, "GetRecords", ShardIterator=start)
-        assert (answer[0], answer[1]["__type"]) == (status, code)
-    assert call(protocol, "GetRecords", ShardIterator=start)[0] == 200
-    assert fake.faults.struck == [("GetRecords", fault)] * 2
-
-
 @pytest.mark.parametrize("processed", [True, False])
 def test_a_timeout_takes_its_time_and_gives_no_answer(processed: bool) -> None:  # noqa: FBT001  # pytest's way
     """The plan says whether the put is processed."""
@@ -75,25 +44,6 @@ def test_a_timeout_takes_its_time_and_gives_no_answer(processed: bool) -> None: 
         call(protocol, "PutRecord", StreamName=STREAM, PartitionKey="key", Data="eA==")
     assert clock.monotonic_s() == 30
     assert len(fake.records(STREAM, SHARD)) == int(processed)
-
-
-def test_a_fault_for_one_shard_spares_the_others() -> None:
-    """An iterator is matched by its shard. `skip` lets the first requests pass."""
-    fake, _ = new_fake(shards=2)
-    protocol = FakeKinesisProtocol(fake)
-    fake.faults.add(throttle(), shard_id=SHARD, skip=1, times=None)
-    other = iterator(fake, shard_id="shardId-000000000001")
-    seen = [call(protocol, "GetRecords", ShardIterator=iterator(fake))[0] for _ in range(3)]
-    assert seen == [200, 400, 400]
-    assert call(protocol, "GetRecords", ShardIterator=other)[0] == 200
-    assert call(protocol, "ListShards", StreamName=STREAM)[0] == 200
-
-
-def test_the_date_header_is_the_injected_clocks() -> None:
-    """The test decides the service's time."""
-    with serve(clock=ManualClock()) as fake, kinesis_client(fake.endpoint_url) as client:
-        headers = client.list_streams()["ResponseMetadata"]["HTTPHeaders"]
-    assert headers["date"] == "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
 def test_an_answer_that_breaks_off_has_a_part_of_its_body(fake_kinesis: ServedFake) -> None:

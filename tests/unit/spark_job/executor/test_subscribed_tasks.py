@@ -4,16 +4,15 @@ the log are the same.
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.testing import (
-    alter,
-    early_end,
-)
+from kinesis_spout.testing import alter, early_end, error, service_unavailable
+from spark_job.executor.shard_feed import MAX_SUBSCRIPTIONS
 from spark_job.executor.task_reader import Pace
 from tests.simulation.in_process import Service
 from tests.support.kinesis.fake_consumers import register
@@ -23,11 +22,25 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kinesis_spout.testing import Fault
     from state.plan import ShardReadResult, ShardSlice
 
 MINUTE_S = 60.0
 DAY_MS = 86_400_000
 BY_ONES = Pace(round_bytes=1, held_records=1, held_bytes=1)
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    """A task that waits for ever without a wait, in simulated time, fails after so much CPU."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError("the task does not end")
+
+    signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 10.0)
+    yield
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
 
 
 @pytest.fixture
@@ -96,6 +109,45 @@ def test_a_task_goes_on_by_polling_after_the_last_event(
     assert pushed.end.pushed == 2 * events
     assert pushed.end.fallback is not None
     assert pushed.is_closed
+
+
+BACKWARDS = alter(lambda event: msgspec.structs.replace(event, records=event.records[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "fallback", "for_good"),
+    [
+        (service_unavailable(), Fallback.REFUSED, False),
+        (error("ResourceInUseException"), Fallback.IN_USE, False),
+        (error("AccessDeniedException"), Fallback.REFUSED, True),
+        (error("ResourceNotFoundException"), Fallback.MISSING, True),
+        (BACKWARDS, Fallback.BROKEN, False),
+    ],
+    ids=["no answer", "in use", "not allowed", "no consumer", "out of order"],
+)
+def test_a_task_that_gets_no_subscription_polls(
+    pairs: SimulatedJob, fault: Fault, fallback: Fallback, *, for_good: bool
+) -> None:
+    """At once, and it subscribes no more. What waiting does not mend is not tried again soon."""
+    put = pairs.put(7)
+    pairs.fake.faults.add(fault, operation="SubscribeToShard", times=None)
+    began_ms = pairs.clock.now_ms()
+    pushed = Pushed(pairs)
+    assert pushed.rows() == put
+    assert (pushed.end.pushed, pushed.end.fallback) == (0, fallback)
+    assert pushed.end.next_subscribe_ms is not None
+    assert (pushed.end.next_subscribe_ms - began_ms > MINUTE_S * 900) is for_good
+
+
+def test_a_task_subscribes_to_some_of_many_shards_and_polls_the_others() -> None:
+    """Each subscription has a thread."""
+    count = MAX_SUBSCRIPTIONS + 2
+    with simulated(shards=count, event_records=2) as many:
+        put = [one for index in range(count) for one in many.put(6, key=many.key_of(index))]
+        pushed = Pushed(many, *(whole(index) for index in range(count)))
+        assert sorted(pushed.rows(pace=BY_TWOS)) == sorted(put)
+        assert pushed.service.subscriptions >= MAX_SUBSCRIPTIONS
+        assert pushed.service.reads > 0
 
 
 def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(

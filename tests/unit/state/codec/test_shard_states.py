@@ -115,30 +115,6 @@ def test_unresolved_records_of_all_versions_are_read(
     assert decode_report(decode_header(report, PATH), [], PATH).shards[0].unresolved == (*expected,)
 
 
-def test_a_lone_surrogate_in_a_reason_is_written_as_an_escape() -> None:
-    """Python has them in file names that are not UTF-8; JSON cannot hold them."""
-    state = waiting(record(1, reason="no file \udcff"))
-    assert stored_again(state).unresolved[0].reason == "no file \\udcff"
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "position", "acked"),
-    [
-        (b"7", Position.after(seq(7)), seq(7)),
-        (b"SHARD_END", SHARD_END, None),
-        (b"TRIM_HORIZON", TRIM_HORIZON, None),
-        (b"", TRIM_HORIZON, None),
-    ],
-)
-def test_the_state_of_the_kinesis_storm_spout_is_read(
-    checkpoint: bytes, position: Position, acked: SequenceNumber | None
-) -> None:
-    """It has one key, the checkpoint: every record up to it is acked, reading goes on after it."""
-    state = decode_shard_state(b'{"checkpoint":"%b"}' % checkpoint, SHARD, PATH)
-    assert (state.read_position, state.checkpoint) == (position, acked)
-    assert state.finished is (position is SHARD_END)
-
-
 def test_three_thousand_failed_records_are_kept_one_by_one() -> None:
     """With numbers as long as the service's, their times, one of a few reasons each, and a key."""
     state = waiting(

@@ -4,11 +4,12 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
-from state.errors import IllegalTrackerEventError
-from state.position import Position
+from state.errors import IllegalTrackerEventError, StoredDataError
+from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
-from state.shard_state import TIMED_OUT
+from state.shard_state import Lifecycle, UnresolvedRecord
 from state.tracker.emission import Emission, parse_message_id
 from state.tracker.inflight_record_tracker import UNANSWERED
 from state.tracker.transitions import (
@@ -23,6 +24,7 @@ from state.tracker.transitions import (
 from tests.support.state.tracker import (
     SHARD,
     check_structure,
+    fresh_state,
     make_tracker,
     nodes,
     restart,
@@ -32,6 +34,7 @@ from tests.support.state.tracker import (
 )
 
 if TYPE_CHECKING:
+    from state.sequence_number import SequenceNumber
     from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 PENDING, QUEUED, EXHAUSTED, ACKED = (
@@ -124,48 +127,6 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
         tracker._move(node, event)
     assert (nodes(tracker), tracker.snapshot()) == before
     check_structure(tracker)
-
-
-def test_the_checkpoint_stays_below_an_aggregate_until_all_of_its_user_records_are_acked() -> None:
-    """It is of Kinesis records. Acked ones in front of it count, in whatever order they were."""
-    tracker = make_tracker(5, 6, 7)
-    assert tracker.emit(seq(7, 1)) == Emission(SHARD, seq(7, 1), 1, seq(7, 1))
-    tracker.emit(seq(7, 2))
-    for acked in (seq(6), seq(7), seq(7, 1)):
-        tracker.ack(acked, 1)
-        assert tracker.checkpoint is None
-    tracker.ack(seq(5), 1)
-    assert tracker.checkpoint == seq(6)
-    tracker.ack(seq(7, 2), 1)
-    assert tracker.checkpoint == seq(7)
-    for number in (seq(9), seq(9, 1), seq(9, 2)):
-        tracker.emit(number)
-    for acked in (seq(9), seq(9, 1)):
-        tracker.ack(acked, 1)
-        assert tracker.checkpoint == seq(7)
-    span = make_tracker()
-    span.emit_span(seq(5), seq(7), 2)
-    span.emit(seq(7, 1))
-    span.ack(seq(5), 1)
-    assert span.checkpoint == seq(5)
-
-
-def test_the_checkpoint_stays_below_an_aggregate_that_was_emitted_in_part() -> None:
-    """All of its user records that were emitted are acked. The others come after a restart, and
-    those that were acked do not.
-    """
-    tracker = make_tracker(5, 7)
-    tracker.emit(seq(7, 1))
-    tracker.leave_rest(seq(7, 2))
-    for acked in (seq(5), seq(7), seq(7, 1)):
-        tracker.ack(acked, 1)
-    assert (tracker.checkpoint, tracker.read_position) == (seq(5), Position.at(seq(7, 2)))
-    again = restart(tracker)
-    with pytest.raises(IllegalTrackerEventError):
-        again.emit(seq(7, 1))
-    again.emit(seq(7, 2))
-    again.ack(seq(7, 2), 1)
-    assert (again.checkpoint, again.read_position) == (seq(7), Position.after(seq(7)))
 
 
 def test_a_rest_of_another_kinesis_record_is_refused() -> None:
@@ -275,26 +236,6 @@ def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_or_its_retry_i
     assert tracker.next_retry_ms is None
 
 
-def test_an_emission_times_out_at_its_deadline_unless_that_is_moved_or_met() -> None:
-    """A retry has a deadline of its own."""
-    tracker = make_tracker()
-    for number, deadline_ms in ((1, 300), (2, 200), (3, 100), (4, 100)):
-        tracker.emit(seq(number), deadline_ms=deadline_ms)
-    assert tracker.extend(seq(3), 1, None)
-    tracker.ack(seq(4), 1)
-    assert (tracker.next_deadline_ms, tracker.expire(199)) == (200, [])
-    assert [emission.message_id for emission in tracker.expire(300)] == [
-        f"{SHARD}:2:1",
-        f"{SHARD}:1:1",
-    ]
-    record = tracker.awaited(seq(1))
-    assert record is not None
-    assert (record.reason, record.last_failure_ms) == (TIMED_OUT, 300)
-    take_retry(tracker, 400, deadline_ms=900)
-    assert tracker.next_deadline_ms == 900
-    assert [emission.attempt for emission in tracker.expire(900)] == [2]
-
-
 def test_an_announced_delivery_is_stored_as_a_failure_until_it_has_its_outcome() -> None:
     tracker = make_tracker(1, 2)
     tracker.fail(seq(1), 1, 10)
@@ -330,3 +271,169 @@ def test_a_message_id_names_the_emission() -> None:
     for text in ("7:1", f"{SHARD}:7", f"{SHARD}:7:x", f"{SHARD}:7:²", f"{SHARD}:7:٣"):
         with pytest.raises(ValueError, match=f"'{text}' is not a message id"):
             parse_message_id(text)
+
+
+# spans, and what is stored and restored ----------------------------------------------------------
+def waiting(
+    first: int, last: int | None = None, *, count: int = 1, attempts: int = 1, due_ms: int = 7
+) -> UnresolvedRecord:
+    return UnresolvedRecord(
+        first=seq(first),
+        last=seq(first if last is None else last),
+        count=count,
+        attempts=attempts,
+        due_ms=due_ms,
+    )
+
+
+@pytest.mark.parametrize(("first", "last", "count"), [(9, 5, 2), (5, 9, 0), (5, 9, 1), (5, 5, 2)])
+def test_a_span_that_contradicts_itself_is_refused(first: int, last: int, count: int) -> None:
+    """Descending numbers, no records, one record with two numbers, two records with one number."""
+    tracker = make_tracker()
+    with pytest.raises(IllegalTrackerEventError, match="is not a span"):
+        tracker.emit_span(seq(first), seq(last), count)
+    assert tracker.node_count == 0
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        [waiting(9)],
+        [waiting(100)],
+        [waiting(90, 100, count=2)],
+        [waiting(30), waiting(20)],
+        [waiting(20, 40, count=3), waiting(40)],
+        [waiting(20, 30, count=1)],
+        [waiting(20, count=2)],
+        [waiting(30, 20, count=2)],
+        [waiting(20, 30, count=0)],
+        [waiting(10, 30, count=50)],
+        [waiting(11, 98, count=49)],
+    ],
+)
+def test_records_that_cannot_be_in_a_span_are_refused(left: list[UnresolvedRecord]) -> None:
+    """The error names the shard, the numbers and the state; nothing changes."""
+    tracker = make_tracker()
+    tracker.emit_span(seq(10), seq(99), 50)
+    before = tracker.snapshot()
+    with pytest.raises(
+        IllegalTrackerEventError,
+        match=f"shard {SHARD}: .* out of the 50 records from 10 to 99 .pending.",
+    ):
+        tracker.ack_except(seq(10), 1, left)
+    assert tracker.snapshot() == before
+    check_structure(tracker)
+
+
+def test_a_snapshot_of_a_restored_tracker_is_the_state_that_it_was_restored_from() -> None:
+    """Restoring loses nothing and invents nothing."""
+    tracker = make_tracker(1, 2, 3)
+    tracker.fail(seq(2), 1, 0, reason="fault")
+    tracker.ack(seq(3), 1)
+    state = replace(
+        tracker.snapshot(),
+        parents=("shardId-9",),
+        settled_plan="4-a",
+        verified_until_ms=5,
+        at_tip=True,
+    )
+    assert make_tracker(state=state).snapshot() == state
+    assert make_tracker(state=fresh_state()).snapshot() == fresh_state()
+
+
+def test_a_shard_is_finished_when_its_end_was_read_and_nothing_is_unresolved() -> None:
+    """Until then it is drained; or still active, if the records at its end have had no outcome."""
+    tracker = make_tracker(1, 2)
+    tracker.reach_end()
+    assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (
+        Lifecycle.ACTIVE,
+        Position.at(seq(1)),
+    )
+    tracker.fail(seq(1), 1, 0)
+    tracker.ack(seq(2), 1)
+    assert (tracker.snapshot().lifecycle, tracker.snapshot().read_position) == (
+        Lifecycle.DRAINED,
+        SHARD_END,
+    )
+    successor = restart(tracker)
+    assert (successor.read_position, successor.last_read) == (SHARD_END, seq(1))
+    take_retry(successor, 1_000)
+    successor.ack(seq(1), 2)
+    assert successor.snapshot().lifecycle is Lifecycle.FINISHED
+    assert successor.snapshot().checkpoint_text == "SHARD_END"
+
+
+def test_a_record_whose_failures_never_counted_does_not_age_until_one_counts() -> None:
+    """A Spark job that reads the stream under the same name has stored it so, in an outage."""
+    stored = UnresolvedRecord(
+        first=seq(1), last=seq(1), attempts=0, due_ms=0, first_failure_ms=0, last_failure_ms=0
+    )
+    state = replace(fresh_state(), read_position=Position.after(seq(1)), unresolved=(stored,))
+    tracker = make_tracker(
+        state=state, policy=RetryPolicy(first_delay_ms=100, jitter=0, max_age_ms=500)
+    )
+    assert take_retry(tracker, 9_000) is not None
+    assert tracker.fail(seq(1), 1, 9_000) is Effect.QUEUED
+    assert tracker.snapshot().unresolved[0].first_failure_ms == 9_000
+
+
+TWO_TO_THREE = waiting(2, 3, count=2)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "unresolved", "position", "told"),
+    [
+        (seq(2), [TWO_TO_THREE], Position.after(seq(3)), "unresolved 2 to 3 overlaps .* before 2"),
+        (None, [TWO_TO_THREE, waiting(3)], Position.after(seq(4)), "3 to 3 overlaps .* before 3"),
+        (seq(7), [waiting(7)], Position.after(seq(9)), "7 to 7 overlaps .* before 7"),
+        (seq(9), [], Position.after(seq(5)), "read position AFTER:5 lies before 9"),
+        (seq(9), [], Position.at(seq(9)), "read position AT:9 lies before 9"),
+        (None, [TWO_TO_THREE], Position.after(seq(2)), "read position AFTER:2 lies before 3"),
+    ],
+)
+def test_a_stored_state_that_contradicts_itself_is_refused(
+    checkpoint: SequenceNumber | None,
+    unresolved: list[UnresolvedRecord],
+    position: Position,
+    told: str,
+) -> None:
+    """A stale owner has corrupted it: reading on from there would ack records unseen, or move the
+    checkpoint back.
+    """
+    state = replace(
+        fresh_state(), checkpoint=checkpoint, read_position=position, unresolved=tuple(unresolved)
+    )
+    with pytest.raises(StoredDataError, match=f"shard {SHARD} .*{told}"):
+        make_tracker(state=state)
+
+
+def test_a_tracker_emits_only_after_its_stored_checkpoint() -> None:
+    """Also when the position that it had read to has expired, and it starts at the oldest record
+    left.
+    """
+    tracker = make_tracker(state=replace(fresh_state(), checkpoint=seq(9)))
+    assert tracker.read_position == TRIM_HORIZON
+    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: emission of 9 .*not after 9"):
+        tracker.emit(seq(9))
+    tracker.emit(seq(10))
+    tracker.ack(seq(10), 1)
+    assert tracker.checkpoint == seq(10)
+
+
+def test_a_blocked_record_that_fails_itself_is_blocked_no_more() -> None:
+    """Before that it waited for an earlier record of its key. An outage does not change that."""
+    blocked = replace(waiting(1, attempts=0, due_ms=0), blocked=True, key="k")
+    state = replace(fresh_state(), read_position=Position.after(seq(1)), unresolved=(blocked,))
+    for counts in (False, True):
+        tracker = make_tracker(state=state)
+        tracker.retry(seq(1))
+        tracker.fail(seq(1), 1, 0, counts=counts)
+        record = tracker.snapshot().unresolved[0]
+        assert (record.blocked, record.key) == (not counts, "k")
+
+
+def test_a_record_that_ran_out_of_retries_is_not_rejected() -> None:
+    """A restart with a higher limit tries it again."""
+    tracker = make_tracker(1, policy=RetryPolicy(retry_limit=0))
+    tracker.fail(seq(1), 1, 0)
+    assert nodes(restart(tracker, RetryPolicy(retry_limit=1))) == [(1, QUEUED)]
