@@ -13,8 +13,8 @@ from kinesis_spout.inspection.cause import ActionKind
 from kinesis_spout.inspection.explanation import explain
 from state.process import this_process
 from state.sequence_number import SequenceNumber
+from tests.simulation.checks import COMMANDS, check_look, look_of, troubled
 from tests.simulation.history import drawn_of_one
-from tests.simulation.outlook import COMMANDS, check_look, look_of, troubled
 from tests.simulation.source_history import SETTLES_S, WIDE
 from tests.simulation.spout_history import drawn as drawn_spouts
 from tests.simulation.world import LOGGER

@@ -1,23 +1,22 @@
-"""The services that a process keeps, and for how long."""
+"""What a process of Spark imports, and the services that it keeps."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
+from tests.architecture.source_tree import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_job.settings import SourceSettings
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def settings(application: str = "etl", **options: str) -> SourceSettings:
@@ -81,3 +80,48 @@ def test_a_shard_is_paced_over_all_tasks_of_the_process() -> None:
     services.pacer("a").on_fetch(10.0)
     services.pacer("a").on_fetch(10.0)
     assert services.pacer("a").ready_at_s(10.0) == 11.0
+
+
+READING = """
+import spark_job.data_source, spark_job.executor.task_reader, spark_job.process_services
+"""
+PLANNING = """
+from pyspark.sql.types import StructType
+from spark_job.registration import RegisteredSource
+options = {"streamName": "flights", "applicationName": "a", "zookeeper": "zk:2181"}
+RegisteredSource(options).streamReader(StructType().add("data", "binary"))
+"""
+USING = "from spark_job import KinesisSource, register"
+
+
+def imported_by(script: str) -> list[str]:
+    """The modules that a process has after it."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import json, sys\n{script}\nprint(json.dumps([*sys.modules]))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names: list[str] = json.loads(done.stdout)
+    return names
+
+
+def test_what_reads_imports_neither_planning_nor_tracking() -> None:
+    """The rest of the package took a worker a third more time, in each worker process."""
+    imported = imported_by(READING)
+    rooms = (
+        *("driver", "tracking", "dead_letter", "acker", "batch_read", "sink"),
+        *("kinesis_source", "registration", "preflight"),
+    )
+    assert [
+        name
+        for name in imported
+        if name.startswith(tuple(f"spark_job.{room}" for room in rooms)) or name == "pandas"
+    ] == []
+
+
+@pytest.mark.parametrize("script", [PLANNING, USING])
+def test_planning_a_query_imports_nothing_that_reads(script: str) -> None:
+    """Spark keeps the processes that plan a query as long as it lives."""
+    assert {"pyarrow", "numpy", "botocore", "kazoo"} & set(imported_by(script)) == set()
