@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 USERS = 500
-LONG: dict[str, Any] = {
-    "retry_first_delay": "1h",
-    "retry_max_delay": "1h",
-    "source": {"available_now_retry_wait": "0s"},
-}
 
 
 def put_aggregates(query: TrackedQuery, *sizes: int) -> None:
@@ -58,29 +53,6 @@ def test_one_of_five_hundred_is_retried_alone_and_dead_lettered_alone(
     assert letter.message_id == f"{letter.shard_id}:{letter.sequence_number}.77:3"
     assert tracked_query.unresolved() == {}
     assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
-
-
-def test_after_a_restart_the_failed_user_record_comes_alone(
-    tracked_batches: TrackedBatches,
-) -> None:
-    """The checkpoint stays below its aggregate until then."""
-    put_aggregates(tracked_batches, 2, USERS)
-    seen: list[int] = []
-    tracked_batches.run(fails(300, seen), retry_limit=3, **LONG)
-    (state,) = [one for one in tracked_batches.stream.states().values() if one.unresolved]
-    (waiting,) = state.unresolved
-    assert (waiting.first.sub, waiting.count, waiting.attempts) == (298, 1, 1)
-    assert state.checkpoint is not None
-    assert state.checkpoint < waiting.first.whole
-    again: list[int] = []
-    # The planner learns the new policy with its first batch.
-    put_aggregates(tracked_batches, 1)
-    tracked_batches.run_quietly(again, retry_limit=0)
-    assert 300 not in again
-    (letter,) = tracked_batches.letters
-    assert (letter.data, letter.attempts) == (b"record 300", 1)
-    assert again == [0]
-    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
 
 
 @pytest.mark.parametrize("before", ["raw", "unpack"])

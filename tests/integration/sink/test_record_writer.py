@@ -7,7 +7,6 @@ from collections import defaultdict
 from contextlib import closing
 from itertools import count
 from random import Random
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,7 +22,6 @@ from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.kinesis.large_records import MIB
 from tests.support.kinesis.services import REGION, create_stream, kinesis_client, records_on, serve
 from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, config_of, ok
 
@@ -174,61 +172,6 @@ def test_requests_that_are_accepted_in_part_lose_and_double_nothing(
     assert counts.retries > 0
     assert counts.size_bytes == sum(len(key) + len(data) for key, data in records)
     assert ordering == "none" or is_in_order(records)
-
-
-def test_large_rows_keep_the_order_of_their_keys_too(
-    served: tuple[str, FakeKinesis, Any],
-) -> None:
-    """A request has five of them, and some are refused. None is lost or there twice."""
-    url, fake, client = served
-    create_stream(client, ACCEPTED, shards=4)
-    refusals = partly(fake, ["InternalFailure"], seed=7, times=None, share=0.4)
-    fake.faults.add(refusals, operation="PutRecords", times=None)
-    to = settings(url, ordering="key")
-    with closing(RecordWriter(to, KEYED, clock=WaitlessClock())) as writer:
-        counts = writer.write([batch(range(24), keys=3, size=MIB - 100)])
-    records = on_stream(client, ACCEPTED)
-    assert numbers(records) == list(range(24))
-    assert {len(data) for _, data in records} == {MIB - 100}
-    assert counts.retries > 0
-    assert is_in_order(records)
-
-
-def test_a_key_in_flight_holds_back_its_later_rows_also_when_another_request_was_refused(
-    served: tuple[str, FakeKinesis, Any],
-) -> None:
-    """The request with key b is answered late, after one with key a was refused in part."""
-    url, fake, client = served
-    create_stream(client, ACCEPTED, shards=4)
-    later_row_of_b, is_refused = Event(), set()
-
-    def answer(request: PutRecords) -> PutRecordsAnswer:
-        entries = request.records or []
-        if any(entry.data == b"600" for entry in entries):
-            later_row_of_b.set()
-        answers = []
-        for entry in entries:
-            if entry.data in (b"0", b"599") and entry.data not in is_refused:
-                is_refused.add(entry.data)
-                answers.append(PutRecordsEntryAnswer(error_code="InternalFailure"))
-                if entry.data == b"599":
-                    later_row_of_b.wait(0.5)  # it does not come
-                continue
-            place = fake.put(ACCEPTED, entry.partition_key, entry.data or b"")
-            answers.append(PutRecordsEntryAnswer(shard_id=place.partition(":")[0]))
-        return PutRecordsAnswer(0, answers)
-
-    fake.faults.add(replace(answer), operation="PutRecords", times=None)
-    first = pa.record_batch(
-        {
-            "data": [b"%d" % number for number in range(600)],
-            "partitionKey": ["a", *(f"key {number}" for number in range(1, 599)), "b"],
-        }
-    )
-    second = pa.record_batch({"data": [b"600"], "partitionKey": ["b"]})
-    write(settings(url, ordering="key"), first, second)
-    found = [int(data) for key, data in on_stream(client, ACCEPTED) if key == "b"]
-    assert found == [599, 600]
 
 
 def test_a_lost_answer_puts_a_request_twice_and_loses_nothing(

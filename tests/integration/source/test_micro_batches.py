@@ -9,14 +9,11 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from kinesis_spout.testing import alter, drop, error, slow
-from spark_job.data_source import KinesisStreamReader, TaskPartition
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
-from spark_job.settings import QuerySettings
 from state.shard_state import Lifecycle
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
@@ -98,45 +95,6 @@ def planned(engine: MicroBatchEngine) -> list[Any]:
     start = engine.reader.initialOffset()
     engine.offsets.append(engine.reader.latestOffset(start, engine.reader.getDefaultReadLimit()))
     return list(engine.reader.partitions(start, engine.offsets[0]))
-
-
-def test_all_attempts_at_a_batch_give_the_same_rows_in_the_same_order(
-    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
-) -> None:
-    """Two at a time that differ in how much they read at once, one after appends and resharding,
-    and one of a restarted driver.
-    """
-    stream.put(300)
-    engine = engine_of(max_tasks=2)
-    partitions = planned(engine)
-    whole = partitions[0].plan
-    shards = tuple(msgspec.structs.replace(one, max_records=7) for one in whole.shards)
-    small = msgspec.structs.replace(whole, shards=shards)
-    barrier = threading.Barrier(2)
-    results: list[list[Any]] = []
-
-    def read(plan: Any) -> None:
-        partition = TaskPartition(partitions[0].plan_id, 0, plan, partitions[0].aws)
-        barrier.wait(10)
-        batches = KinesisStreamReader(QuerySettings.of([engine.settings])).read(partition)
-        results.append([row for batch in batches for row in batch.to_pylist()])
-
-    threads = [threading.Thread(target=read, args=(plan,)) for plan in (small, whole)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    rows = engine.read(partitions)
-    of_first = {one.shard_id for one in whole.shards}
-    assert results == [[row for row in rows if row["shardId"] in of_first]] * 2
-    stream.put(100)
-    stream.split()
-    stream.merge()
-    stream.put(100)
-    assert engine.read(partitions) == rows
-    engine.stop()
-    engine.run_batch()
-    assert engine.sink[0] == rows
 
 
 def test_executors_reach_the_stream_as_the_driver_does(

@@ -27,7 +27,7 @@ from state.store.runs import DONE
 from state.task_log import TaskLog
 from tests.simulation.in_process import InlineFeed, InlinePool, wait_in
 from tests.simulation.world import SkewedClock
-from tests.support.kinesis.fake_consumers import deregister, register, subscribe
+from tests.support.kinesis.fake_consumers import register, subscribe
 from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all, run
 from tests.support.simulated.simulated_job import (
     APPLICATION,
@@ -490,21 +490,6 @@ def test_a_batch_that_is_replayed_by_another_run_polls(one: SimulatedJob) -> Non
     again = driver_of(one)
     assert first_task(again, plan).consumer_arn is None
     assert pointer(one).id == plan
-
-
-def test_a_consumer_that_was_removed_is_registered_again(one: SimulatedJob) -> None:
-    one.put(2)
-    driver = driver_of(one, max_records_per_shard=1)
-    first = next_plan(driver)
-    arn = first_task(driver, first).consumer_arn
-    assert arn is not None
-    deregister(one.fake, arn)
-    one.clock.advance(2)
-    assert read(one, driver, first) == 1
-    second = next_plan(driver, first)
-    other = first_task(driver, second).consumer_arn
-    assert other not in (None, arn)
-    assert driver.report()["fallbacks"] == {"missing": 1}
 
 
 def test_another_reader_of_the_consumer_is_named_once(

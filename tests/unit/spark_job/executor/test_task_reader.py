@@ -8,13 +8,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.programs.threads import thread_pool
-from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.testing import alter, early_end, end_without_children, throttle
+from kinesis_spout.testing import end_without_children, throttle
 from spark_job.executor.task_reader import Pace
 from state.codec.values import encode_unchecked
 from state.errors import PlanClosedError, TaskLogError
@@ -559,21 +557,6 @@ def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> No
     assert pushed.service.subscriptions == 1
 
 
-@pytest.mark.parametrize("silently", [False, True])
-@pytest.mark.parametrize("events", [0, 1, 2])
-def test_a_task_goes_on_by_polling_after_the_last_event(
-    pairs: SimulatedJob, events: int, *, silently: bool
-) -> None:
-    """Nothing is missing or doubled where the connection breaks, or is half open."""
-    put = pairs.put(9)
-    pushed = Pushed(pairs)
-    pushed.service.breaks = [(events, silently)]
-    assert pushed.rows() == put
-    assert pushed.end.pushed == 2 * events
-    assert pushed.end.fallback is not None
-    assert pushed.is_closed
-
-
 def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(
     pairs: SimulatedJob,
 ) -> None:
@@ -595,26 +578,3 @@ def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(
     assert found == first + last
     assert (pushed.end.pushed, pushed.service.reads) == (4, 0)
     assert pushed.end.lapsed_ms == pairs.clock.now_ms()
-
-
-def test_the_end_of_a_shard_comes_with_its_children(pairs: SimulatedJob) -> None:
-    put = pairs.put(3)
-    pairs.fake.split(STREAM, shard(0))
-    pushed = Pushed(pairs)
-    assert pushed.rows() == put
-    assert (pushed.end.at_shard_end, pushed.end.pushed) == (True, 3)
-    assert [child.parents for child in pushed.end.children] == [(shard(0),)] * 2
-
-
-def test_an_end_without_children_is_polled_for_evidence(pairs: SimulatedJob) -> None:
-    """The log says that an open shard is at its tip, and has not ended."""
-    put = pairs.put(3)
-    pairs.fake.faults.add(
-        alter(lambda event: msgspec.structs.replace(event, continuation_sequence_number=None)),
-        operation="SubscribeToShard",
-    )
-    pairs.fake.faults.add(early_end(), operation="GetRecords", times=1)
-    pushed = Pushed(pairs)
-    assert pushed.rows() == put
-    assert (pushed.end.at_shard_end, pushed.end.at_tip) == (False, True)
-    assert pushed.end.fallback == Fallback.BROKEN
