@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from spark_job.driver.backlog import PROBE_MAX_SHARDS
 from tests.simulation.checks import Checks
-from tests.simulation.pauses import Pauses
-from tests.simulation.rewinds import Rewinds
-from tests.simulation.state_steps import StateSteps
-from tests.simulation.stories import Stories
-from tests.simulation.turns import Turns
+from tests.simulation.query_steps import Turns
+from tests.simulation.state_steps import Pauses, Rewinds, StateSteps
+from tests.simulation.stream_steps import Stories
 
 if TYPE_CHECKING:
     import logging

@@ -9,10 +9,10 @@ from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from state.retry_policy import RetryPolicy
 from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.history import begins_on_backlog, count_world, telling
-from tests.simulation.pauses import Pauses
 from tests.simulation.source_history import SETTLES_S
 from tests.simulation.spout_process import letter_id
 from tests.simulation.spout_steps import SpoutJob, SpoutSteps
+from tests.simulation.state_steps import Pauses
 from tests.simulation.stream_steps import StreamSteps
 from tests.simulation.world import World
 from tests.support.spout.spout_world import LOOPS
