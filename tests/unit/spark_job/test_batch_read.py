@@ -164,13 +164,6 @@ def sequence(number: int) -> SequenceNumber:
     return SequenceNumber(number)
 
 
-@pytest.mark.parametrize("last", [page_of([3], at_tip=True), page_of([3], ended=True)])
-def test_a_shard_is_read_to_its_tip_or_end(last: Page) -> None:
-    feed = feed_of(WHOLE_SHARD)
-    assert numbers(feed, [page_of([1, 2]), page_of([]), last]) == [1, 2, 3]
-    assert feed.is_done
-
-
 def test_the_first_record_that_arrived_too_late_ends_the_range() -> None:
     """Also where one after it arrived in time: then ranges that share an end share no record."""
     feed = feed_of(replace(WHOLE_SHARD, until_ms=4))

@@ -68,24 +68,6 @@ def test_a_shard_whose_probe_is_refused_is_left_to_a_task(
         next_plan(coordinator, plan)
 
 
-def test_a_stretch_without_records_is_no_tip_and_a_shard_that_is_gone_no_work(
-    job: SimulatedJob,
-) -> None:
-    """There may be records behind the former. The shard list decides whether records were lost with
-    the latter.
-    """
-    coordinator = job.coordinator(idle_wait="0s", shard_refresh_interval="60s")
-    job.fake.insert_empty_pages(STREAM, shard(0), 3)
-    put = job.put(1, key=job.key_of(0))
-    plan = next_plan(coordinator)
-    assert run(job, coordinator, plan) == put
-    plan, _ = read_all(job, coordinator, plan)
-    with job.fake.lock:
-        del job.fake.stream(STREAM).shards[shard(0)]
-    job.clock.advance(1)
-    assert next_plan(coordinator, plan) == plan
-
-
 def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
     """They are too many to probe, so the tasks look for new records. While one shard is behind,
     plans follow at once.

@@ -201,28 +201,6 @@ def test_children_of_a_parent_read_to_its_end_long_after_it_closed_may_have_lost
 # idle, and not read -----------------------------------------------------------------------------
 
 
-def test_a_shard_that_was_not_checked_for_longer_than_the_retention_stops_the_query(
-    job: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It stops at each restart too, until the user sets failOnDataLoss to false. Then the loss is
-    said once, and the rest is read.
-    """
-    job.put(1, key=job.key_of(0))
-    coordinator = job.coordinator()
-    start, _ = read_all(job, coordinator)
-    coordinator.close()
-    job.clock.advance(25 * HOUR_S)
-    put = job.put(25, key=job.key_of(0))
-    for _ in range(2):
-        again = job.coordinator()
-        with pytest.raises(DataLossError, match=rf"retention of 24 h.*{shard(0)}.*failOnDataLoss"):
-            next_plan(again, start)
-        again.close()
-    second = job.coordinator(fail_on_data_loss=False, max_records_per_shard=10)
-    assert read_all(job, second, start)[1] == put
-    assert caplog.text.count("records may be lost") == 1
-
-
 def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(job: SimulatedJob) -> None:
     """Its records are a day old nearly, whenever the application began: while it was down, and
     while it runs.
@@ -332,23 +310,6 @@ def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
     assert found == put[3:]
     assert f"plan {plan} does not fit the state of shard {shard(0)}" in caplog.text
     assert one.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
-
-
-@in_both_modes
-def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_successor(
-    one: SimulatedJob,
-) -> None:
-    """The successor starts at the pin: settling would skip what lies between."""
-    put = one.put(5)
-    driver = one.coordinator()
-    start, _ = read_all(one, driver)
-    put += one.put(5)
-    plan = next_plan(driver, start)
-    run(one, driver, plan)
-    driver.close()
-    path = f"{one.store().paths.base}/{shard(0)}"
-    one.backend.remove([path, f"{path}/state"])
-    assert read_all(one, one.coordinator(), plan)[1] == put
 
 
 def test_the_number_of_a_plan_is_above_those_that_the_states_name(one: SimulatedJob) -> None:
