@@ -5,6 +5,7 @@ that waits for them, and a record that ends the process of the driver. In simula
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -190,6 +191,21 @@ def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) ->
     assert len(outcomes.done) <= 3
     one.clock.advance(60)
     assert next_plan(coordinator, start) == start
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_a_tracked_batch_without_a_done_report_is_delivered_again(
+    one: SimulatedJob, *, is_opened: bool
+) -> None:
+    put = one.put(3)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    with closing(one.store()) as store:
+        store.reports.mark_tracked(OutcomePolicy())
+        if is_opened:
+            store.reports.open(plan, "token")
+    assert run(one, driver, plan) == put
+    assert run(one, driver, next_plan(driver, plan)) == put
 
 
 def test_a_done_report_counts_also_when_the_mark_was_removed_since(one: SimulatedJob) -> None:
