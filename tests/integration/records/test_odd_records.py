@@ -119,8 +119,13 @@ class AllWays:
             processed.extend((*row, number) for row in rows.collect())
 
         source = KinesisSource(**self._stream.fields(available_now_retry_wait="60s"))
-        letters = DeadLetter.to_stream(DEAD, **fields_of(self._stream.endpoint_url))
-        fast = {"retry_limit": 2, "retry_first_delay": "10ms", "retry_max_delay": "20ms"}
+        aws: dict[str, Any] = fields_of(self._stream.endpoint_url)
+        letters = DeadLetter.to_stream(DEAD, **aws)
+        fast: dict[str, Any] = {
+            "retry_limit": 2,
+            "retry_first_delay": "10ms",
+            "retry_max_delay": "20ms",
+        }
         tracked = source.tracked(process, dead_letter=letters, **(fast | tracking))
         writer = source.read_stream(self._spark).writeStream.foreachBatch(tracked)
         caught_up(writer, f"{self._folder}/checkpoint")

@@ -97,22 +97,6 @@ def planned(engine: MicroBatchEngine) -> list[Any]:
     return list(engine.reader.partitions(start, engine.offsets[0]))
 
 
-def test_executors_reach_the_stream_as_the_driver_does(
-    stream: StreamUnderTest,
-    engine_of: Callable[..., MicroBatchEngine],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Although their environment has another region and another endpoint."""
-    stream.put(10)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", stream.endpoint_url)
-    engine = engine_of(region=None, endpoint_url=None)
-    partitions = planned(engine)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "mars-north-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:1")
-    assert set(ids_of(engine.read(partitions))) == stream.ids()
-
-
 # starts -------------------------------------------------------------------------------------------
 def test_each_shard_starts_where_the_application_says_and_its_children_at_their_beginning(
     stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]

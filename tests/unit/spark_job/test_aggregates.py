@@ -24,7 +24,7 @@ from state.store.ownership import OwnerInfo
 from state.store.shard_states import StateChange
 from tests.support.aggregates.wire import aggregate, aggregate_of, user
 from tests.support.simulated.planned_task import PlannedTask, task, whole
-from tests.support.simulated.played_outcomes import Killed, policy, tracked
+from tests.support.simulated.played_outcomes import policy, tracked
 from tests.support.simulated.simulated_driver import next_plan, pointer, rows_of, track_all
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
@@ -155,39 +155,6 @@ def test_a_shard_is_read_on_where_the_rest_of_a_begun_aggregate_belongs_to_other
         job.put(1, key=job.key_of(0))
         assert len(rows_of(job, driver, next_plan(driver, plan))) == 1
         assert "nothing of it is settled" not in caplog.text
-
-
-@pytest.mark.parametrize("kills", [0, 3])
-def test_what_is_retried_as_a_range_are_the_records_that_were_delivered(
-    kills: int, job: SimulatedJob
-) -> None:
-    """In an outage, and in a batch that is delivered in parts because its process was killed: none
-    of another shard is among them, also where the plan reads no new record of the shard.
-    """
-    keys = [job.key_of(0), job.key_of(1), job.key_of(0), job.key_of(0)]
-    for _ in range(40):
-        packed = aggregate_of([b"own", b"other", b"own", b"own"], keys)
-        job.fake.put(STREAM, job.key_of(0), packed)
-    outcomes = tracked(job, lambda _: not kills and not outcomes.done)
-    killed = iter([True] * kills)
-    outcomes.kills = lambda _: next(killed, False)
-    driver = job.coordinator()
-    before, plan = "", next_plan(driver)
-    good: list[Row] = []
-    while plan != before:
-        found = rows_named(rows_of(job, driver, plan))
-        assert {row["data"] for row in found} == {b"own"}
-        try:
-            good += outcomes.play(found)
-        except Killed:
-            driver.close()
-            driver = job.coordinator()
-            continue
-        job.clock.advance(120)
-        before, plan = plan, next_plan(driver, plan)
-    assert len(outcomes.done) > 1
-    assert len(good) == len({row["messageId"] for row in good}) == 120
-    assert outcomes.letters == []
 
 
 def begin(job: SimulatedJob, position: Position, **fields: Any) -> None:
