@@ -41,7 +41,6 @@ pytest_plugins = (
     "tests.support.kinesis.stub_kinesis",
     "tests.support.spark.session",
     "tests.support.spark.spark_cluster",
-    "tests.support.spark.connect_server",
     "tests.support.spark.source",
     "tests.support.simulated.simulated_job",
     "tests.support.shell.operators_shell",

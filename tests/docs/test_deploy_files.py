@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.docs.test_shell_blocks import options_of
+from tests.docs.test_pages import options_of
 from tests.support.shell.pages import ROOT, pages
 
 if TYPE_CHECKING:

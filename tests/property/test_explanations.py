@@ -13,10 +13,10 @@ from kinesis_spout.inspection.cause import ActionKind
 from kinesis_spout.inspection.explanation import explain
 from state.process import this_process
 from state.sequence_number import SequenceNumber
+from tests.simulation.checks import COMMANDS, check_look, look_of, troubled
 from tests.simulation.history import drawn_of_one
-from tests.simulation.outlook import COMMANDS, check_look, look_of, troubled
-from tests.simulation.source_history import SETTLES_S, WIDE
 from tests.simulation.spout_history import drawn as drawn_spouts
+from tests.simulation.streams_history import SETTLES_S, WIDE
 from tests.simulation.world import LOGGER
 from tests.support.simulated.played_outcomes import end_of
 from tests.support.spout.spout_world import LOOPS
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.inspection.cause import Action, Explanation
     from tests.simulation.past import Past
-    from tests.simulation.source_history import History
     from tests.simulation.spout_history import SpoutHistory
+    from tests.simulation.streams_history import History
 
 STEPS = 12
 MOST_ROUNDS = 2_000

@@ -1,7 +1,9 @@
-"""The runs of a frame's rows that become requests."""
+"""The runs of rows that become requests, and the body of PutRecords has what was to be put."""
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import defaultdict
 from itertools import pairwise
 
@@ -10,6 +12,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesis_spout.service.put_records_wire import Entry, request_body
 from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS
 from spark_job.sink.sink_rows import SinkRows
 
@@ -66,3 +69,22 @@ def test_by_key_the_first_rows_of_all_keys_share_their_requests() -> None:
     """A key that is there often costs requests of its own, and no other key."""
     runs = list(rows(["hot", *"abc", "hot", "hot"], [1] * 6).runs(by_key=True))
     assert [numbers(run) for run in runs] == [[0, 1, 2, 3], [4], [5]]
+
+
+WIRE_KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)
+HASH_KEYS = st.none() | st.integers(0, 2**128 - 1).map(str)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=200), WIRE_KEYS, HASH_KEYS), max_size=20))
+def test_the_body_gives_back_data_keys_and_hash_keys(
+    records: list[tuple[bytes, str, str | None]],
+) -> None:
+    """Also keys with quotes, control characters and characters beyond ASCII."""
+    body = json.loads(request_body({"StreamName": "s"}, [Entry(*record) for record in records]))
+    assert body["StreamName"] == "s"
+    found = [
+        (base64.b64decode(one["Data"]), one["PartitionKey"], one.get("ExplicitHashKey"))
+        for one in body["Records"]
+    ]
+    assert found == records
+    assert all("ExplicitHashKey" not in one or one["ExplicitHashKey"] for one in body["Records"])

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.testing import ManualClock
 from state.report import OnFailure
-from tests.simulation.failing import Failing
 from tests.simulation.job import SimulatedJob
-from tests.simulation.source_history import History
-from tests.simulation.streams_history import COME_AND_GO, StreamHistory, StreamsHistory
+from tests.simulation.past import Failing
+from tests.simulation.streams_history import COME_AND_GO, History, StreamHistory, StreamsHistory
 from tests.simulation.streams_query import StreamJob, StreamsQuery
 from tests.simulation.world import LOGGER, STREAM, World
 from tests.support.simulated.played_outcomes import PlayedOutcomes, policy

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
-    from tests.simulation.store_outage import SettledTree
-    from tests.simulation.world import World
+    from tests.simulation.world import SettledTree, World
 
 LATE_S = 3_600.0
 COLUMNS = [

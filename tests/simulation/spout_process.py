@@ -16,9 +16,8 @@ from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.services import SpoutServices
 from state.memory_store import MemoryTree
 from state.znodes.topics import StoreTopics
-from tests.simulation.in_process import InlinePool, InProcessClient
-from tests.simulation.store_outage import OutageTree
-from tests.simulation.subscriptions import InlineFeed, wait_in
+from tests.simulation.in_process import InlineFeed, InlinePool, InProcessClient, wait_in
+from tests.simulation.world import OutageTree
 from tests.support.spout.spout_world import StepLoops
 
 if TYPE_CHECKING:

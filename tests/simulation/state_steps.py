@@ -1,23 +1,186 @@
 """Steps on the state: outages of its store, damage, a recreated stream, restored backups, and nodes
-that are gone while Spark's checkpoint location survives: all of the application's, or some.
+that are gone while Spark's checkpoint location survives: all of the application's, or some. And
+steps of an operator: pauses, what holds meanwhile, and going back to an earlier time.
 """
 
 from __future__ import annotations
 
 import copy
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
+from kinesis_spout.application.history_recorder import INTERVAL_S
+from kinesis_spout.checkpoints import located
+from kinesis_spout.checkpoints.application_moves import write_moves
+from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
+from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.errors import KinesisError
 from state.errors import StoredDataError, StoreUnavailableError, StreamMismatchError
+from state.position import TRIM_HORIZON, Position
 from state.process import this_process
-from tests.simulation.past import Past
+from state.store.pause import Pause
+from tests.simulation.in_process import InlinePool, InProcessClient
+from tests.simulation.past import DAY_S, Past
 from tests.simulation.world import base_settings
+from tests.support.simulated.micro_batch_engine import Crash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from state.znodes.topics import StoreTopics
     from state.znodes.tree import Znode
+
+GO_ON = frozenset(
+    {"put", "batch", "crash", "crash_at_write", "split", "merge", "update_shard_count"}
+    | {"generations", "restart", "zombie", "stale_driver", "lose_session", "lose_answers"}
+    | {"store_outage", "damage", "empty_pages", "iterators_expire", "time", "skew", "fault"}
+    | {"available_now", "spout_turn", "retention", "new_location", "back_up_location"}
+    | {"restore_location", "back_up_zookeeper", "pause_application", "resume_application"}
+    | {"turn", "step", "emit", "answer", "answer_all", "pause", "deadly", "close"}
+)
+"""Steps that may come during a pause. The others wait for records, so they end it first."""
+
+
+class Pauses(Past):
+    def do_pause_application(self) -> None:
+        with closing(self.world.look()) as store:
+            store.pause.begin(Pause(by="an operator", since_ms=self.world.skewed.now_ms()))
+        self.count("pauses")
+
+    def do_resume_application(self) -> None:
+        if self.world.is_paused:
+            with closing(self.world.look()) as store:
+                store.pause.end()
+            self.count("pauses that ended")
+
+    def newest_plan(self) -> str | None:
+        """The newest plan's id and status, as stored."""
+        (node,) = self.world.backend.read([self.world.paths.plan])
+        return None if node is None else node.data.decode().partition('"status"')[0]
+
+    def obeying(self, name: str, step: Callable[[], None]) -> None:
+        """Take a step. No plan is made in it if the application is paused all the time."""
+        if name not in GO_ON and self.world.is_paused:
+            self.do_resume_application()
+            self.note("after the pause")
+        was_paused, before = self.world.is_paused, self.newest_plan()
+        step()
+        if was_paused and self.world.is_paused:
+            self.count("steps during a pause")
+            assert self.newest_plan() == before, "a plan was made during a pause"
+
+    def do_long_pause(self) -> None:
+        """A pause of days, in which the job, or the spout, goes on running."""
+        self.world.clock.advance(10)
+        self.world.note_shards()
+        self.days_passed = True
+        self.do_pause_application()
+        for _ in range(self.random.choice((1, 3))):
+            self.turn()
+            self.world.clock.advance(DAY_S * self.random.choice((0.3, 0.6, 1.1)))
+            self.turn()
+        self.do_resume_application()
+        self.count("pauses of days")
+
+    def turn(self) -> None:
+        """A turn of the consumer."""
+        self.run_batch()
+
+
+MOST_WRITES = 6
+MOST_COUNTED = 20
+
+
+class Rewinds(Past):
+    def remember(self) -> None:
+        """What is resolved now. An operator may want to go back to this time."""
+        now_ms = self.world.clock.now_ms()
+        if self.moments and self.moments[-1][0] == now_ms:
+            self.moments.pop()  # what came later in the same millisecond was so by then, too
+        self.moments.append((now_ms, self.resolved()))
+
+    def do_rewind(self) -> None:
+        """All that was not resolved at the time must be resolved once more. A command that dies is
+        given again.
+        """
+        if self.random.random() < 0.5:
+            self._go_on_for_a_while()
+        if not self.moments:
+            return
+        self.job.stop()
+        wanted_ms, resolved = self.random.choice(self.moments)
+        self.note(f"to {wanted_ms}")
+        died = False
+        if self.random.random() < 0.3:
+            writes, after = self.random.randrange(MOST_WRITES), self.random.random() < 0.5
+            died = self._rewind(wanted_ms, self.world.dying_store(writes, after=after)) is None
+            self.note(f"dies at {writes}" if died else "does not die")
+        if self._rewind(wanted_ms, self.world.store()) or died:
+            self.thrown_away = True
+            self.checkpoints, self.seen = {}, {}
+        if self._is_there:
+            self.done = set(resolved)
+            self._begin_again()
+            self.count("rewinds")
+
+    def _begin_again(self) -> None:
+        """A shard that goes back to its oldest record starts with what is there when it is read
+        first, as at the application's start (`checkpoints.moves`).
+        """
+        self.begun_ms = self.world.clock.now_ms()
+        for shard, state in self.world.states().items():
+            if state.read_position == TRIM_HORIZON:
+                self.touched_ms.pop(shard, None)
+            else:
+                self.touched_ms.setdefault(shard, 0)
+
+    def _go_on_for_a_while(self) -> None:
+        """So long that the history has a time to go back to, and that something comes after it."""
+        for _ in range(3):
+            self.world.put(self.random.choice((1, 3)))
+            self.run_batch()
+            self.world.clock.advance(INTERVAL_S)
+            self.remember()
+        self.run_batch()
+
+    def _rewind(self, wanted_ms: int, store: StoreTopics) -> bool | None:
+        """Whether the application was moved. None: the command died, which may be in the midst."""
+        self._is_there = False
+        world = self.world
+        begun_at_fault = len(world.fake.faults.struck)
+        client = InProcessClient(world.service, world.settings, world.skewed, self.random)
+        wanted = RequestedPosition.parse(str(Position.at_timestamp(wanted_ms)))
+        with (
+            closing(store),
+            # The calls of a history come one after the other, so that its seed repeats it.
+            patch.object(located, "ThreadPoolExecutor", InlinePool),
+        ):
+            try:
+                store.ownership.acquire(this_process(0), timeout_s=0)
+                found = find_rewind(
+                    client, store, wanted, clock=world.skewed, max_counted=MOST_COUNTED
+                )
+                if self.was_misled(begun_at_fault):  # the operator reads of a shard that is gone
+                    self.note("misled")
+                    return False
+                write_moves(store, found.move, cause="rewind")
+            except Crash:
+                return None
+            except (KinesisError, MoveRefusedError, StoredDataError) as error:
+                self.note(f"refused: {type(error).__name__} {str(error)[:90]}")
+                self.count("rewinds that were refused")
+                return False
+        # The command says so, and a job has no reason to say it again.
+        expired = {
+            move.after.shard_id for move in found.move.moves if move.lost_until_ms is not None
+        }
+        self.lost_in |= expired | found.lost.keys()
+        self._is_there = True
+        return True
+
 
 MOST_CALLS = 40
 MOST_TRIES = 8

@@ -17,7 +17,10 @@ from kinesis_spout.testing import (
     throttle,
 )
 from kinesis_spout.testing.service import requests
+from state.report import OnFailure
+from state.shard_state import Lifecycle
 from tests.simulation.past import DAY_S, FALSE_ANSWERS, Past
+from tests.simulation.query_steps import OUTAGE_RECORDS, OUTAGE_S, QuerySteps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,4 +202,217 @@ class StreamSteps(Past):
             return
         self.note(what)
         self.count(what)
+        self.world.note_shards()
+
+
+MOST_OF_A_DAY = 0.6
+LATE_S = DAY_S * MOST_OF_A_DAY
+HALF_A_DAY = 0.5
+LONG_READS_S = (90.0, 600.0)
+MOST_PASSED = 12
+MOST_POLLS = 30
+IDLE_POLLS = 3
+LISTED_BY_MS = 20_000  # a shard that is this old is in every listing
+
+
+class Stories(StreamSteps, QuerySteps):
+    def do_children_named_late(self) -> None:
+        """Shards end without naming their children, and the listing may show the children late.
+        Then a run ends, or generations pass.
+        """
+        self.do_put()
+        self.world.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        self.random.choice((self.do_split, self.do_merge, self.do_update_shard_count))()
+        self.world.clock.advance(self.world.fake.settings.reshard_ms / 1000)
+        self.world.note_shards()
+        self.do_put()
+        for _ in range(self.random.choice((0, 1, 2, 3))):
+            self.note(self.run_batch())
+        if self.days_pass:
+            self._pass_generations()
+        else:
+            self.do_available_now()
+        self.world.fake.faults.clear()
+
+    def _pass_generations(self) -> None:
+        """When the job is back, the shards that it has seen and their children are not listed."""
+        self.job.stop()
+        for _ in range(3):
+            self._reshard_all()
+            self.do_put()
+        self.do_retention()
+
+    def _reshard_all(self) -> None:
+        for shard in self._open():
+            if len(self._open()) < MOST_PASSED:
+                self._reshard(
+                    "splits", lambda shard=shard: self.world.fake.split(self.world.stream, shard)
+                )
+                self.world.clock.advance(self.world.fake.settings.reshard_ms / 1000)
+        self.world.note_shards()
+
+    def do_late_replay(self) -> None:
+        """A batch that was read runs again after its first records have expired and others have
+        come.
+        """
+        self.job.stop()
+        self.do_put()
+        self.do_retention(MOST_OF_A_DAY)
+        self.do_put()
+        self.note(self.run_batch(self.random.choice(("read", "sunk"))))
+        self.do_put()
+        self.do_retention(MOST_OF_A_DAY)
+        self.note(self.run_batch())
+        self.count("batches replayed after most of a day")
+
+    def do_keep_up(self) -> None:
+        """New records are read soon, though records of their shard wait for retries. With small
+        limits it would take too long.
+        """
+        if self.world.is_narrow and (
+            self.outcomes is None or self.outcomes.policy.on_failure is not OnFailure.CONTINUE
+        ):
+            return
+        self.world.fake.faults.clear()
+        listed_ms = self.world.clock.now_ms() - LISTED_BY_MS
+        known = {
+            shard.shard_id
+            for shard in self.world.fake.shards(self.world.stream)
+            if shard.opened_ms <= listed_ms and shard.is_open
+        }
+        self.do_put()
+        self.run_batch()
+        before = self.world.ids()
+        self.do_put()
+        idle = 0
+        for _ in range(MOST_POLLS):
+            idle = 0 if self.run_batch() else idle + 1
+            if idle == IDLE_POLLS:
+                break
+        else:
+            return
+        read = {name for row in self.job.delivered for name in self.world.names(row)}
+        shards = {shard for shard in known if self._may_be_read_on(shard)}
+        held = {one for one in self.world.ids() - before - read if one.partition(":")[0] in shards}
+        self.count("times that what was put had to be read soon")
+        assert not held, f"nothing is read, though there are new records: {sorted(held)[:3]}"
+
+    def _may_be_read_on(self, shard_id: str) -> bool:
+        """Whether nothing that the job may wait for holds the shard: its parents, its order, its
+        limits, an outage.
+        """
+        states = self.world.states()
+        state = states.get(shard_id)
+        if state is None or state.lifecycle is not Lifecycle.ACTIVE:
+            return False
+        if any(parent in states and not states[parent].end_was_read for parent in state.parents):
+            return False
+        if self.outcomes is None:
+            return True
+        in_order = self.outcomes.policy.on_failure is not OnFailure.CONTINUE
+        waiting = sum(one.count for one in state.unresolved)
+        is_outage = bool(self.outcomes.done) and self.outcomes.done[-1].outage
+        return (
+            not in_order
+            and not is_outage
+            and waiting < self.world.settings.max_unresolved_per_shard
+        )
+
+    # at the edge of the retention, of a reshard, and of a run -------------------------------------
+    def do_late_read(self) -> None:
+        """Records expire between the plan of a batch and its reads: most of a day passes before one
+        of its tasks reads, or in the middle of a read. Some such batches run again.
+        """
+        self.world.fake.faults.clear()
+        self.do_put()
+        self.do_retention(MOST_OF_A_DAY)
+        self.do_put()
+        if self.random.random() < 0.5:
+            late = self.random.choice((0, 0, 1))
+            self.job.before_task = lambda number: self._pass(LATE_S) if number == late else None
+        else:
+            self.job.before_task = lambda number: None if number else self._make_slow()
+        try:
+            self.note(self.run_batch(self.random.choice((None, None, "read", "sunk"))))
+        finally:
+            self.job.before_task = None
+            self.world.fake.faults.clear()
+        if self.random.random() < 0.5:
+            self.do_put()
+            self.note(self.run_batch())
+        self.count("batches that were read late")
+
+    def _make_slow(self) -> None:
+        skipped = self.random.choice((0, 1, 2))
+        self.world.fake.faults.add(slow(LATE_S), operation="GetRecords", skip=skipped)
+
+    def do_partly_expired(self) -> None:
+        """An outage queues ranges of old records and young ones. When they are retried, the old
+        ones have expired.
+        """
+        if self.failing is None or self.world.is_narrow:
+            return
+        self.world.fake.faults.clear()
+        self.world.put(OUTAGE_RECORDS // 2)
+        self.do_retention(HALF_A_DAY)
+        self.world.put(OUTAGE_RECORDS // 2)
+        self.failing.outage_until_s = self.world.clock.monotonic_s() + OUTAGE_S
+        self.note([self.run_batch() for _ in range(3)])
+        self.do_retention(MOST_OF_A_DAY)
+        self.note([self.run_batch() for _ in range(2)])
+        self.count("outages whose records have expired in part")
+
+    def do_reshard_while_records_wait(self) -> None:
+        """Shards are split and merged under load, while failed records block those behind them."""
+        if self.outcomes is None or self.outcomes.policy.on_failure is OnFailure.CONTINUE:
+            return
+        for _ in range(self.random.choice((1, 2, 4))):
+            self.do_put()
+            self.note(self.run_batch())
+            self.random.choice((self.do_split, self.do_merge, self.do_update_shard_count))()
+            self.do_put()
+            self.world.clock.advance(self.world.fake.settings.reshard_ms / 1000)
+            self.world.note_shards()
+            self.do_put()
+            self.note(self.run_batch())
+        self.count("reshards while records waited")
+
+    def do_available_now_dies(self) -> None:
+        """An AvailableNow run dies when it has settled a plan of its own and has not listed the
+        shards since. A shard was split while the plan was read, and the job may be down for long.
+        """
+        self.world.fake.faults.clear()
+        self.job.stop()
+        self.do_put()
+        if self.random.random() < 0.7:
+            self.world.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        self.job.before_task = lambda number: None if number else self._reshard_for_long()
+        self.job.available_now = self.job.dies_settled = True
+        try:
+            for _ in range(MOST_POLLS):
+                ran = self.run_batch()
+                self.note(ran)
+                if ran is not True:
+                    break
+        finally:
+            self.job.available_now = self.job.dies_settled = False
+            self.job.before_task = None
+            self.job.stop()
+            self.world.fake.faults.clear()
+        if self.days_pass:
+            self.do_retention(self.random.choice((MOST_OF_A_DAY, None)))
+        self.count("AvailableNow runs that died when they had settled")
+
+    def _reshard_for_long(self) -> None:
+        self.random.choice((self.do_split, self.do_merge, self.do_update_shard_count))()
+        self._pass(self.world.fake.settings.reshard_ms / 1000)
+        self.do_put()
+        # What was put into the children may expire before the job is back, though the time up to
+        # which their parents were read has not.
+        self.days_passed = self.days_passed or self.days_pass
+        self._pass(self.random.choice((*LONG_READS_S, LATE_S) if self.days_pass else LONG_READS_S))
+        self.do_put()
+
+    def _pass(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
         self.world.note_shards()

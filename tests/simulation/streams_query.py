@@ -168,6 +168,15 @@ def own_errors() -> Iterator[None]:
         raise cause from error
 
 
+def of_query(name: str) -> property:
+    """A field of a stream's job that is the query's."""
+
+    def change(job: StreamJob, value: object) -> None:
+        setattr(job.query, name, value)
+
+    return property(lambda job: getattr(job.query, name), change)
+
+
 class StreamJob(SimulatedJob):
     """One stream's part in a query. It starts, runs and stops with the whole query, and has the
     deliveries and the sink of this stream.
@@ -194,29 +203,9 @@ class StreamJob(SimulatedJob):
         assert reader is None
         self.query.reader = None
 
-    @property
-    def offsets(self) -> list[dict[str, Any]]:
-        return self.query.offsets
-
-    @offsets.setter
-    def offsets(self, offsets: list[dict[str, Any]]) -> None:
-        self.query.offsets = offsets
-
-    @property
-    def committed(self) -> int:
-        return self.query.committed
-
-    @committed.setter
-    def committed(self, committed: int) -> None:
-        self.query.committed = committed
-
-    @property
-    def available_now(self) -> bool:
-        return self.query.available_now
-
-    @available_now.setter
-    def available_now(self, available_now: bool) -> None:
-        self.query.available_now = available_now
+    offsets: Any = of_query("offsets")
+    committed: Any = of_query("committed")
+    available_now: Any = of_query("available_now")
 
     def start(self) -> None:
         self.query.start()

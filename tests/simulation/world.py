@@ -20,27 +20,109 @@ from spark_job.executor.task_reader import DEFAULT_PACE, Pace
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.codec.shard_states import decode_shard_state
+from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.sequence_number import SequenceNumber
 from state.znodes.paths import ZookeeperPaths, is_shard
 from state.znodes.shard_states import MAX_STATES_PER_WRITE
 from state.znodes.topics import StoreTopics
+from state.znodes.tree import Set
 from state.zookeeper.store import DEFAULT_ROOT
-from tests.simulation.in_process import RETRY_FOR_S, InlinePool, InProcessClient, Service
-from tests.simulation.store_outage import OutageTree, SettledTree, StoreOutage
-from tests.simulation.subscriptions import InlineFeed, wait_in
+from tests.simulation.in_process import (
+    RETRY_FOR_S,
+    InlineFeed,
+    InlinePool,
+    InProcessClient,
+    Service,
+    wait_in,
+)
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.played_outcomes import is_whole
-from tests.support.state.trees import DyingTree, interposed
+from tests.support.state.trees import DyingTree, ForwardingTree, interposed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from spark_job.settings import SourceSettings
     from state.shard_state import ShardState
-    from state.znodes.tree import Znode, ZnodeTree
+    from state.znodes.tree import Operation, Znode, ZnodeTree
     from tests.support.simulated.played_outcomes import Row
+
+
+@dataclass
+class StoreOutage:
+    """After `skipped` more calls, `left` calls fail. `lands`: if the first of them is a write, it
+    is done though it fails.
+    """
+
+    skipped: int = 0
+    left: int = 0
+    lands: bool = False
+
+    def strikes(self) -> bool:
+        if not self.left:
+            return False
+        if self.skipped:
+            self.skipped -= 1
+            return False
+        self.left -= 1
+        return True
+
+    def check(self) -> None:
+        if self.strikes():
+            self.lands = False
+            raise StoreUnavailableError("the simulated store does not answer")
+
+
+class OutageTree(ForwardingTree):
+    """A tree as one process sees it through the outage."""
+
+    def __init__(self, tree: ZnodeTree, outage: StoreOutage) -> None:
+        super().__init__(tree)
+        self._outage = outage
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        lands = self._outage.lands
+        try:
+            self._outage.check()
+        except StoreUnavailableError:
+            if lands:
+                self._tree.commit(operations)
+            raise
+        return self._tree.commit(operations)
+
+    def read(self, paths: Sequence[str]) -> list[Znode | None]:
+        self._outage.check()
+        return self._tree.read(paths)
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        self._outage.check()
+        return self._tree.children(paths)
+
+    def ensure(self, path: str) -> None:
+        self._outage.check()
+        self._tree.ensure(path)
+
+
+class SettledTree(ForwardingTree):
+    """A tree as a process sees it that dies, once it is `armed`, when it has settled a plan."""
+
+    def __init__(self, tree: ZnodeTree, plan_path: str) -> None:
+        super().__init__(tree)
+        self.armed = False
+        self._plan_path = plan_path
+
+    def commit(self, operations: Sequence[Operation]) -> list[int]:
+        versions = self._tree.commit(operations)
+        if self.armed and any(
+            isinstance(one, Set) and one.path == self._plan_path and b"settled" in one.data
+            for one in operations
+        ):
+            raise Crash("after a plan was settled")
+        return versions
+
 
 STREAM, APPLICATION = "orders", "orders-etl"
 SHORTEST_SLEEP_S = 0.001

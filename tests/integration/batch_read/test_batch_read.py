@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -207,18 +207,6 @@ def test_a_bound_that_the_shard_refuses_is_one_error_before_a_task_begins(
         Load(stream, shardIds=one, **{option: refused}).rows()
 
 
-def test_records_that_expired_between_two_actions_are_said(stream: StreamUnderTest) -> None:
-    stream.clock.advance(2 * DAY_S)  # the stream is older than its retention
-    stream.put(100)
-    load = Load(stream, startingPosition="-1h")
-    lenient = Load(stream, startingPosition="-1h", failOnDataLoss="false")
-    assert load.ids() == sorted(stream.ids())
-    stream.clock.advance(DAY_S)
-    with pytest.raises(DataLossError, match="have expired"):
-        load.rows()
-    assert lenient.rows() == []
-
-
 def test_a_start_at_a_record_that_has_expired_is_said(stream: StreamUnderTest) -> None:
     stream.put(100)
     shard, sequences = next(iter(stream.records.items()))
@@ -280,9 +268,3 @@ def test_a_query_without_an_application_is_refused_when_it_starts(stream: Stream
     source.schema()
     with pytest.raises(ConfigError, match="option applicationName is missing"):
         source.streamReader(COLUMNS)
-
-
-def test_a_time_before_the_retention_of_a_young_stream_is_no_loss(stream: StreamUnderTest) -> None:
-    stream.put(10)
-    long_ago = (datetime.now(UTC) - timedelta(days=30)).isoformat()
-    assert len(Load(stream, startingPosition=long_ago).rows()) == 10

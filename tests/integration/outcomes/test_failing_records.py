@@ -1,74 +1,64 @@
-"""Failing records of a tracked batch on a real Spark: by id, row, frame and condition.
-
-Also the order of the records that a failed record blocks.
+"""Failing records of tracked batches on a real Spark: by id, row, frame and condition, by errors of
+a function, as poison of a batch that fails as a whole, and exhausted ones. Also the order of the
+records that a failed record blocks.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
+import os
+import re
 import secrets
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from scheme import JsonScheme
+from spark_job import DeadLetter, Reject, Retry
+from spark_job.query_failure import failure_sentence
 from spark_job.tracking.outcomes import Outcome
 from spark_job.tracking.tracked_batch import current_batch
 from state.report import OnFailure
 from tests.support.outcomes.acker import AckedBatch, record_id, run_batch, source_frame
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
+from tests.support.spark.source import APPLICATION
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
+    from scheme.record import Record
     from spark_job import TrackedBatch
+    from spark_job.dead_letter.letter import Letter
 
 pytestmark = pytest.mark.spark
 
 
-def test_the_issues_second_sample_runs_as_written(
-    tracked_query: TrackedQuery, tmp_path: Path
-) -> None:
-    """Negative totals are rejected. So are totals that are NULL."""
-    out = tmp_path / "out"
-    tracked_query.put_texts(
-        [
-            '{"id": "a", "total": 1}',
-            '{"id": "b", "total": -1}',
-            '{"id": "c"}',
-            "no json",
-            '{"id": "d", "total": 4}',
-        ]
-    )
+def test_a_record_for_which_the_condition_is_null_fails_too(spark: SparkSession) -> None:
+    """Rejected, where the others are. All columns of the rest are there."""
+    rest: list[int] = []
 
-    def parsed(df: DataFrame) -> DataFrame:
-        return df.withColumn(
-            "o", F.from_json(F.col("data").cast("string"), "id string, total double")
-        )
+    def process(batch: AckedBatch) -> None:
+        rows = batch.df.withColumn("n", F.expr("try_cast(CAST(data AS STRING) AS INT)"))
+        good = batch.fail_where(rows, "n < 0", reason="negative total", retry=False)
+        rest.extend(row.n for row in good.collect())
 
-    def process(batch: TrackedBatch) -> None:
-        rows = batch.fail_where(
-            parsed(batch.df), "o.total < 0", reason="negative total", retry=False
-        )
-        rows.select("o.*").write.mode("append").parquet(str(out))
-
-    tracked_query.run(process)
-    assert {row.id: row.total for row in tracked_query.spark.read.parquet(str(out)).collect()} == {
-        "a": 1.0,
-        "d": 4.0,
+    batch = run_batch(source_frame(spark, ["1", "-1", "no number", "4"]), process)
+    assert {number: batch.reason(number) for number in batch.failed_numbers} == {
+        1: "negative total",
+        2: "negative total (the condition is NULL)",
     }
-    null = "negative total (the condition is NULL)"
-    reasons = {letter.data: letter.reason for letter in tracked_query.letters}
-    assert reasons == {
-        b'{"id": "b", "total": -1}': "negative total",
-        b'{"id": "c"}': null,
-        b"no json": null,
-    }
-    assert tracked_query.unresolved() == {}
+    assert {one.outcome for one in batch.failures.values()} == {Outcome.REJECT}
+    assert rest == [1, 4]
 
 
 def test_records_fail_by_id_row_and_frame_and_are_retried(
@@ -205,3 +195,300 @@ def test_queries_that_run_at_a_time_have_batches_of_their_own(spark: SparkSessio
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: run_batch(frame, lambda b: found.append(process(b))), range(2)))
     assert found == [True, True]
+
+
+def test_whatever_a_function_raises_is_the_outcome_of_its_record(
+    tracked_batches: TrackedBatches,
+) -> None:
+    """Also a library that exits, and a reason that UTF-8 cannot encode. The query goes on, and each
+    record has its letter.
+    """
+    tracked_batches.stream.put(12)
+    seen: list[str] = []
+
+    def enrich(record: Record) -> object:
+        match record.data:
+            case b"record 1":
+                sys.exit(1)
+            case b"record 2":
+                raise Reject("half \ud83d")
+            case b"record 6":
+                return {"text": "half \ud83d"}
+        return {"text": record.data.decode()}
+
+    def process(batch: TrackedBatch) -> None:
+        rows = batch.map_records(enrich, "text string")
+        for row in batch.df.where("CAST(data AS STRING) = 'record 7'").collect():
+            batch.fail(row.messageId, "half \ud83d")
+        seen.extend(row.text for row in rows.collect())
+
+    tracked_batches.run(process, retry_limit=0)
+    assert {letter.data: letter.reason for letter in tracked_batches.letters} == {
+        b"record 1": "SystemExit: 1",
+        b"record 2": "half \\ud83d",
+        b"record 6": "column text of the function's output is a str that does not fit string",
+        b"record 7": "half \\ud83d",
+    }
+    assert set(seen) >= {f"record {n}" for n in (0, 3, 4, 5, 8, 9, 10, 11)}
+    assert tracked_batches.unresolved() == {}
+
+
+def test_the_issues_first_sample_runs_as_written(
+    tracked_query: TrackedQuery, tmp_path: Path
+) -> None:
+    """One record is rejected at once, one is retried until it succeeds, one fails with an error.
+    All others are written as parquet.
+    """
+    out, dead, ready = tmp_path / "out", tmp_path / "dead", tmp_path / "ready"
+    tracked_query.put_texts(
+        [json.dumps({"id": f"o{n}", "total": n - 1}) for n in range(50)] + ["no json"]
+    )
+
+    def enrich(record: Record) -> dict[str, Any]:
+        order = json.loads(record.data)
+        if order["total"] < 0:
+            raise Reject("negative total")
+        if order["id"] == "o7" and not ready.exists():
+            ready.touch()
+            raise Retry("no rates yet", after_s=0.2)
+        return {"id": order["id"], "total": order["total"]}
+
+    def process(batch: TrackedBatch) -> None:
+        batch.map_records(enrich, "id string, total double").write.mode("append").parquet(str(out))
+
+    tracked_query.run(process, retry_limit=1, dead_letter=DeadLetter("parquet", path=str(dead)))
+    written = tracked_query.spark.read.parquet(str(out)).collect()
+    assert sorted((row.id, row.total) for row in written) == sorted(
+        (f"o{n}", n - 1.0) for n in range(1, 50)
+    )
+    letters = {
+        bytes(row.data): row for row in tracked_query.spark.read.parquet(str(dead)).collect()
+    }
+    rejected, broken = letters[b'{"id": "o0", "total": -1}'], letters[b"no json"]
+    assert (rejected.attempts, rejected.reason, rejected.application) == (
+        1,
+        "negative total",
+        APPLICATION,
+    )
+    assert (broken.attempts, broken.reason.split(":")[0]) == (2, "JSONDecodeError")
+    assert rejected.messageId == f"{rejected.shardId}:{rejected.sequenceNumber}:1"
+    assert broken.firstFailure < broken.lastFailure
+    assert len(letters) == 2
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
+    tracked_batches: TrackedBatches, tmp_path: Path
+) -> None:
+    """Record 3 fails in the second evaluation only: it has no row, and is not among the failures.
+    So nothing may be acked.
+
+    The function's own condition on the rows must not hide it.
+    """
+    tracked_batches.stream.put(20)
+    second = tmp_path / "second"
+    rows: list[int] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        number = int(record.data.split()[1])
+        if number == (3 if second.exists() else 5):
+            raise ValueError("not now")
+        return {"n": number}
+
+    def process(batch: TrackedBatch) -> None:
+        output = batch.map_records(change, "n int")
+        second.touch()
+        tracked_batches.spark.catalog.clearCache()
+        rows.extend(row.n for row in output.where("n >= 0").collect())
+
+    with pytest.raises(Exception, match="had not failed when its batch was first evaluated"):
+        tracked_batches.run(process)
+    assert tracked_batches.stream.checkpoints() == {}
+    assert rows == []
+
+
+def test_persisted_rows_that_are_lost_and_are_the_same_afterwards_do_no_harm(
+    tracked_batches: TrackedBatches,
+) -> None:
+    """Of a function that returns several rows for a record, or none."""
+    tracked_batches.stream.put(20)
+    rows: list[int] = []
+
+    def change(record: Record) -> object:
+        if record.data == b"record 5":
+            raise Reject("never")
+        number = int(record.data.split()[1])
+        return None if number == 6 else ({"n": number} for _ in range(2))
+
+    def process(batch: TrackedBatch) -> None:
+        output = batch.map_records(change, "n int")
+        tracked_batches.spark.catalog.clearCache()
+        rows.extend(row.n for row in output.collect())
+
+    tracked_batches.run(process)
+    assert sorted(rows) == sorted(2 * [n for n in range(20) if n not in (5, 6)])
+    assert [letter.data for letter in tracked_batches.letters] == [b"record 5"]
+
+
+@pytest.mark.parametrize(
+    ("swallowed", "error"),
+    [
+        (contextlib.nullcontext(), "Python worker exited unexpectedly"),
+        (contextlib.suppress(Exception), "let the error through"),
+    ],
+)
+def test_a_function_that_ends_its_worker_fails_the_batch(
+    tracked_batches: TrackedBatches, swallowed: AbstractContextManager[None], error: str
+) -> None:
+    """Also if its error is swallowed. Otherwise all of its records would count as processed. By
+    Spark's words a batch counts as one without an answer.
+    """
+    tracked_batches.stream.put(5)
+
+    def process(batch: TrackedBatch) -> None:
+        with swallowed:
+            batch.map_records(lambda _: os._exit(1), "n int")
+
+    with pytest.raises(Exception, match=error):
+        tracked_batches.run(process)
+    assert tracked_batches.stream.checkpoints() == {}
+
+
+def test_a_poison_record_is_found_retried_and_dead_lettered(
+    tracked_batches: TrackedBatches,
+) -> None:
+    """The record kills its Python worker. Each other record is in one part that succeeds."""
+    tracked_batches.stream.put(40)
+    done: list[int] = []
+    tokens: list[str] = []
+
+    def change(record: Record) -> dict[str, Any]:
+        if record.data == b"record 23":
+            os._exit(1)
+        return {"n": int(record.data.split()[1])}
+
+    def process(batch: TrackedBatch) -> None:
+        with pytest.raises(RuntimeError, match=r"batch\.token"):
+            _ = batch.id
+        rows = batch.map_records(change, "n int").collect()
+        tokens.append(batch.token)
+        done.extend(row.n for row in rows)
+
+    tracked_batches.run(process, bisect=True, retry_limit=0)
+    assert sorted(done) == [n for n in range(40) if n != 23]
+    assert len(set(tokens)) == len(tokens) > 1
+    (letter,) = tracked_batches.letters
+    assert (letter.data, letter.attempts) == (b"record 23", 1)
+    assert "worker" in letter.reason
+    assert tracked_batches.unresolved() == {}
+    assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
+
+
+def test_a_function_that_exits_fails_as_any_other(
+    tracked_query: TrackedQuery, tracked_batches: TrackedBatches
+) -> None:
+    """With bisect its record is found. Without it the query ends with one sentence."""
+    tracked_query.stream.put(12)
+
+    def process(batch: TrackedBatch) -> None:
+        if any(row.data == b"record 3" for row in batch.df.select("data").collect()):
+            sys.exit(3)
+
+    sentence = "the function given to tracked(...) raised SystemExit: 3"
+    with pytest.raises(StreamingQueryException) as caught:
+        tracked_query.run(process)
+    assert failure_sentence(str(caught.value)) == sentence
+    tracked_batches.run(process, bisect=True, retry_limit=0)
+    assert [letter.reason for letter in tracked_batches.letters] == [sentence]
+
+
+def test_failures_of_a_part_that_raises_are_discarded(
+    tracked_batches: TrackedBatches,
+) -> None:
+    """Those of a part that succeeds count, as in a whole batch."""
+    tracked_batches.stream.put(16)
+    done: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        rows = {int(bytes(row.data).split()[1]): row for row in batch.df.collect()}
+        batch.fail(
+            [row for n, row in rows.items() if n == 3 or (9 in rows and n != 3)],
+            "said",
+            retry=False,
+        )
+        if 9 in rows:
+            raise ValueError("nine")
+        done.extend(n for n in rows if n != 3)
+
+    tracked_batches.run(process, bisect=True, retry_limit=0)
+    assert sorted(done) == [n for n in range(16) if n not in (3, 9)]
+    assert {letter.data: letter.reason for letter in tracked_batches.letters} == {
+        b"record 3": "said",
+        b"record 9": "ValueError: nine",
+    }
+
+
+def test_a_sink_that_is_down_is_not_poison(tracked_batches: TrackedBatches) -> None:
+    """Most eighths fail, so the batch fails with its own error, and nothing is acked."""
+    tracked_batches.stream.put(20)
+    calls: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        calls.append(batch.df.count())
+        raise ConnectionError("the warehouse is down")
+
+    with pytest.raises(Exception, match="the warehouse is down"):
+        tracked_batches.run(process, bisect=True, retry_limit=0)
+    assert calls == [20, 10, 10, 5, 5, 5, 5, 3, 2, 3, 2, 3, 2, 3, 2]
+    assert tracked_batches.stream.checkpoints() == {}
+    done: list[int] = []
+    tracked_batches.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
+    assert done == [20], "a batch that does not fail is not divided"
+    assert tracked_batches.letters == []
+
+
+def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(
+    tracked_query: TrackedQuery,
+) -> None:
+    tracked_query.stream.put(10)
+    rows: list[int] = []
+
+    def down(_letters: list[Letter]) -> None:
+        raise ConnectionError("the sink is down")
+
+    def process(batch: TrackedBatch) -> None:
+        rows.extend(numbers(batch.fail_where(batch.df, number() == 3, "three", retry=False)))
+
+    said = r"dead letters of plan .* cannot be written .*the sink is down"
+    with pytest.raises(StreamingQueryException, match=said):
+        tracked_query.run(process, dead_letter=DeadLetter.to(down))
+    assert tracked_query.stream.checkpoints() == {}
+    assert re.search(said, tracked_query.stream.last_end() or "")
+    tracked_query.run(process)
+    assert sorted(rows) == sorted(2 * [n for n in range(10) if n != 3])
+    assert [letter.data for letter in tracked_query.letters] == [b"record 3"]
+    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
+
+
+def test_exhausted_records_stop_the_query_or_are_dropped_and_logged_without_their_payload(
+    tracked_batches: TrackedBatches, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the query stops, the first one is named and nothing is acked. It is told as the end of
+    the run.
+    """
+    tracked_batches.stream.put(10)
+
+    def process(batch: TrackedBatch) -> None:
+        batch.fail(batch.df.where(number() < 2), "bad")
+
+    named = r"record shardId-\d+:\d+:1 failed 1 times .*on_exhausted is stop"
+    with pytest.raises(Exception, match=named):
+        tracked_batches.run(process, on_exhausted="stop", retry_limit=0)
+    assert tracked_batches.stream.checkpoints() == {}
+    assert "on_exhausted is stop" in (tracked_batches.stream.last_end() or "")
+    with caplog.at_level(logging.WARNING, logger="kinesis_spout"):
+        tracked_batches.run(process, on_exhausted="drop", retry_limit=0)
+    (line,) = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
+    assert "2 records may not be tried again and are dropped" in line
+    assert "record 0" not in line
+    assert tracked_batches.unresolved() == {}

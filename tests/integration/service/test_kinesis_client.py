@@ -1,23 +1,71 @@
-"""The client against services that behave."""
+"""The client: against services that behave, against a stub that fails on request, with GetRecords
+in CBOR. The sources of its credentials and region, and its errors when these are wrong.
+"""
 
 from __future__ import annotations
 
+import gzip
+import logging
+import os
 import pickle
+import socket
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import cbor2
 import pytest
 
-from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import ShardNotFoundError, StreamNotFoundError
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    ConfigError,
+    CredentialsError,
+    ExpiredIteratorError,
+    KinesisError,
+    MalformedResponseError,
+    RequestRefusedError,
+    ServiceUnavailableError,
+    ShardNotFoundError,
+    StreamNotFoundError,
+    ThrottledError,
+)
+from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.service.botocore_connection import new_session
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.surroundings import for_executors
 from state.position import TRIM_HORIZON, Position
+from state.sequence_number import SequenceNumber
+from tests.architecture.source_tree import ROOT
 from tests.support.kinesis.services import create_stream, kinesis_client, serve
-from tests.support.kinesis.stub_kinesis import config_of
+from tests.support.kinesis.stub_kinesis import (
+    DATE,
+    DATE_MS,
+    SECRET,
+    Answer,
+    StubKinesis,
+    WaitlessClock,
+    config_of,
+    error,
+    ok,
+    page,
+    role_answer,
+    seeded,
+    shard,
+    summary,
+)
+from tests.support.kinesis.stub_kinesis import serve as serve_stub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from kinesis_spout.clock import Clock
 
 
 @pytest.fixture(
@@ -106,3 +154,868 @@ def test_many_threads_read_with_one_client_that_came_in_a_pickle(reader: Kinesis
     with closing(pickle.loads(pickle.dumps(reader))) as copy, ThreadPoolExecutor(32) as pool:  # noqa: S301  # our own bytes
         counts = list(pool.map(lambda _: len(copy.list_shards()), range(64)))
     assert counts == [2] * 64
+
+
+TRANSIENT = {
+    "throttled": error("ProvisionedThroughputExceededException"),
+    "limit": error("LimitExceededException"),
+    "kms": error("KMSThrottlingException"),
+    "internal": error("InternalFailureException", status=500),
+    "unavailable": Answer(503, b"<html>busy</html>"),
+    "no-body": Answer(500, b""),
+    "dropped": Answer(drop=True),
+    "truncated": Answer(body=b'{"Records":[]}', cut_bytes=5),
+    "truncated-blank": Answer(body=b'{"Records":[]}   ', cut_bytes=2),
+    "truncated-chunks": Answer(body=b'{"Records":[]}   ', cut_bytes=2, chunk_bytes=4),
+    "malformed": Answer(body=b'{"Records":['),
+    "no-json": Answer(body=b"<html>hello</html>"),
+}
+
+
+@pytest.mark.parametrize("fault", TRANSIENT.values(), ids=TRANSIENT.keys())
+def test_a_transient_fault_is_tried_again(
+    stubbed_client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    fault: Answer,
+    waitless_clock: WaitlessClock,
+) -> None:
+    """Two failures, then the page: the caller sees the page, after growing waits with jitter."""
+    stub_kinesis.answers("GetRecords", fault, fault, page(b"a"))
+    assert stubbed_client.get_records("it", 1).count == 1
+    assert len(waitless_clock.sleeps) == 2
+    assert len(stub_kinesis.asked("GetRecords")) == 3
+
+
+FRAMINGS = {
+    "length": lambda answer: answer,
+    "chunks": lambda answer: replace(answer, chunk_bytes=1000),
+    "gzip": lambda answer: replace(
+        answer,
+        body=gzip.compress(answer.body),
+        headers=answer.headers | {"Content-Encoding": "gzip"},
+    ),
+}
+
+
+@pytest.mark.parametrize("framing", FRAMINGS.values(), ids=FRAMINGS.keys())
+def test_a_body_is_read_whole_and_its_connection_used_again(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis, framing: Callable[[Answer], Answer]
+) -> None:
+    """With a length, in chunks or compressed: the records are the same, over one connection."""
+    data = bytes(range(256)) * 1_000
+    stub_kinesis.answers("GetRecords", framing(page(data)))
+    for _ in range(3):
+        fetched = stubbed_client.get_records("it", 1)
+        assert fetched.records.column("data").to_pylist() == [data]
+    assert stub_kinesis.connections == 1
+
+
+class NoticedClock(WaitlessClock):
+    """Tells that it was read, and how often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.was_read = threading.Event()
+
+    def monotonic_s(self) -> float:
+        self.reads += 1
+        self.was_read.set()
+        return 7.0
+
+
+def test_the_time_of_a_page_is_that_of_its_first_bytes(
+    stub_kinesis: StubKinesis, no_aws_environment: object
+) -> None:
+    """The stub sends the body after the clock was read, which nothing else does in this call."""
+    clock = NoticedClock()
+    noticed: list[bool] = []
+    answer = replace(page(b"a"), before_body=lambda: noticed.append(clock.was_read.wait(10)))
+    stub_kinesis.answers("GetRecords", answer)
+    aws = config_of(stub_kinesis.url)
+    with closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client:
+        fetched = client.get_records("it", 1, retry=False)
+    assert (fetched.answered_s, noticed, clock.reads) == (7.0, [True], 1)
+    assert fetched.service_time_ms == DATE_MS
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "retry_for_s", "least_s"),
+    [
+        (TRANSIENT["throttled"], ThrottledError, 60, 50),
+        (TRANSIENT["internal"], ServiceUnavailableError, 60, 50),
+        (TRANSIENT["internal"], ServiceUnavailableError, 30, 20),
+        (TRANSIENT["dropped"], ServiceUnavailableError, 60, 50),
+        # One that the network truncated is whole some time later; one that was sent so stays so.
+        (TRANSIENT["malformed"], MalformedResponseError, 60, 15),
+    ],
+)
+def test_retries_are_bounded_by_time(
+    stub_kinesis: StubKinesis,
+    waitless_clock: WaitlessClock,
+    no_aws_environment: object,
+    *,
+    fault: Answer,
+    kind: type[KinesisError],
+    retry_for_s: float,
+    least_s: float,
+) -> None:
+    """A persistent fault becomes a clear error. There is a wait before each call but the first: the
+    vendor's retries do not multiply them. No wait begins that would end after the deadline, and
+    attempts are not counted: an outage that is shorter is survived.
+    """
+    stub_kinesis.answers("GetRecords", fault)
+    client = KinesisClient(
+        config_of(stub_kinesis.url),
+        StreamRef("flights"),
+        clock=waitless_clock,
+        retry_for_s=retry_for_s,
+    )
+    with closing(client), pytest.raises(kind):
+        client.get_records("it", 1)
+    assert len(stub_kinesis.asked("GetRecords")) == len(waitless_clock.sleeps) + 1
+    # No wait is longer than 10 s.
+    assert least_s <= waitless_clock.seconds <= min(retry_for_s, least_s + 10)
+
+
+def test_a_caller_that_paces_itself_gets_a_throttling_error_at_once(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """Shard getters wait by their pacers, without blocking a thread."""
+    stub_kinesis.answers("GetRecords", error("ProvisionedThroughputExceededException"), page(b"a"))
+    with pytest.raises(ThrottledError):
+        stubbed_client.get_records("it", 1, retry_throttled=False)
+    assert len(stub_kinesis.asked("GetRecords")) == 1
+
+
+FATAL = {
+    "AccessDeniedException": (AccessDeniedError, "kinesis:GetRecords"),
+    "KMSDisabledException": (AccessDeniedError, "KMS key"),
+    "KMSAccessDeniedException": (AccessDeniedError, "kms:Decrypt"),
+    "UnrecognizedClientException": (CredentialsError, "access key"),
+    "InvalidSignatureException": (CredentialsError, "clock"),
+    "ExpiredIteratorException": (ExpiredIteratorError, "new iterator"),
+    "InvalidArgumentException": (ExpiredIteratorError, "position"),
+}
+
+
+@pytest.mark.parametrize("code", FATAL)
+def test_a_final_fault_is_raised_at_once_and_says_what_to_do(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis, code: str
+) -> None:
+    """One call, no waiting, the stream and the endpoint named."""
+    kind, says = FATAL[code]
+    stub_kinesis.answers("GetRecords", error(code))
+    with pytest.raises(kind, match=says) as caught:
+        stubbed_client.get_records("it", 1)
+    assert len(stub_kinesis.asked("GetRecords")) == 1
+    assert "stream flights" in str(caught.value)
+    assert stub_kinesis.url in str(caught.value)
+
+
+def test_an_unknown_code_is_named_and_not_tried_again(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """A future code must be visible in the error."""
+    stub_kinesis.answers("ListShards", error("SomethingNobodyHasHeardOf"))
+    with pytest.raises(RequestRefusedError, match="SomethingNobodyHasHeardOf"):
+        stubbed_client.list_shards()
+    assert len(stub_kinesis.asked("ListShards")) == 1
+
+
+def test_a_vanished_shard_is_not_a_missing_stream(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """Both have the code ResourceNotFound; the client asks for the stream to tell them apart."""
+    stub_kinesis.answers("GetRecords", error("ResourceNotFoundException"))
+    stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
+    with pytest.raises(ShardNotFoundError):
+        stubbed_client.get_records("it", 1)
+    stub_kinesis.answers("DescribeStreamSummary", error("ResourceNotFoundException"))
+    with pytest.raises(StreamNotFoundError):
+        stubbed_client.get_records("it", 1)
+
+
+def test_page_tokens_that_always_expire_end_in_an_error(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """Not an endless loop."""
+    again = [ok(Shards=[shard(0)], NextToken="a"), error("ExpiredNextTokenException")]
+    stub_kinesis.answers("ListShards", *(again * 20))
+    with pytest.raises(ServiceUnavailableError, match="page token"):
+        stubbed_client.list_shards()
+
+
+def test_parents_and_ends_are_returned(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """A merged shard has two parents; an emulator's odd ending number is accepted."""
+    merged = shard(4, ParentShardId="p", AdjacentParentShardId="q")
+    numbers = {"StartingSequenceNumber": "5", "EndingSequenceNumber": "9223372036854775807"}
+    closed = shard(2, SequenceNumberRange=numbers)
+    stub_kinesis.answers("ListShards", ok(Shards=[merged, closed]))
+    first, second = stubbed_client.list_shards()
+    assert (first.parents, first.is_closed) == (("p", "q"), False)
+    assert (second.parents, second.is_closed) == ((), True)
+    assert second.ending_sequence == SequenceNumber(2**63 - 1)
+
+
+def test_a_stream_that_is_being_created_is_waited_for(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """ResourceInUse passes."""
+    stub_kinesis.answers("ListShards", error("ResourceInUseException"), ok(Shards=[shard(0)]))
+    assert len(stubbed_client.list_shards()) == 1
+
+
+def test_a_start_time_keeps_its_milliseconds(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """A start that is cut to the second would include earlier records."""
+    stub_kinesis.answers("GetShardIterator", ok(ShardIterator="it"))
+    stubbed_client.shard_iterator("shardId-000000000000", Position.at_timestamp(1_700_000_000_123))
+    assert stub_kinesis.asked("GetShardIterator")[0].arguments["Timestamp"] == 1_700_000_000.123
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'"x"', b"17", b"null"])
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_that_is_not_an_object_is_malformed(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis, body: bytes, status: int
+) -> None:
+    """From a proxy, for instance: the vendor's parser raises on such bodies."""
+    stub_kinesis.answers("ListShards", Answer(status, body))
+    with pytest.raises(MalformedResponseError, match="stream flights"):
+        stubbed_client.list_shards()
+
+
+def test_an_answer_without_shards_is_not_an_empty_listing(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """Otherwise all shards would look as if they were gone."""
+    stub_kinesis.answers(
+        "ListShards",
+        ok(message="hello from a proxy"),
+        Answer(body=b"<html>"),
+        ok(Shards=[shard(0)]),
+    )
+    assert len(stubbed_client.list_shards()) == 1
+
+
+CBOR = {"Date": DATE, "Content-Type": "application/x-amz-cbor-1.1"}
+HTML = Answer(500, b"<html>oops</html>", {"Content-Type": "text/html; charset=utf-8"})
+
+
+def cbor_page(*data_read: bytes) -> Answer:
+    records = [
+        {"SequenceNumber": str(at + 1), "Data": one, "PartitionKey": "k"}
+        for at, one in enumerate(data_read)
+    ]
+    return Answer(body=cbor2.dumps({"Records": records, "NextShardIterator": "n"}), headers=CBOR)
+
+
+def cbor_error(code: str, status: int = 400) -> Answer:
+    body = cbor2.dumps({"__type": code, "message": "as the test says"})
+    return Answer(status, body, CBOR)
+
+
+@pytest.fixture
+def cbor_client(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> Iterator[KinesisClient]:
+    with closing(client_of(stub_kinesis, waitless_clock, "cbor")) as made:
+        yield made
+
+
+@pytest.fixture
+def free_client(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
+) -> Iterator[KinesisClient]:
+    """Its user left the encoding to us."""
+    with closing(client_of(stub_kinesis, waitless_clock, AwsConfig().wire_format)) as made:
+        yield made
+
+
+def client_of(stub: StubKinesis, clock: WaitlessClock, wire_format: str) -> KinesisClient:
+    return KinesisClient(
+        config_of(stub.url, wire_format=wire_format),
+        StreamRef("flights"),
+        clock=clock,
+        random=seeded(1),
+    )
+
+
+def kinds(stub: StubKinesis) -> list[str]:
+    """How each GetRecords was sent."""
+    return [
+        request.headers["Content-Type"].removeprefix("application/x-amz-")
+        for request in stub.asked("GetRecords")
+    ]
+
+
+def data_read(cbor_client: KinesisClient) -> list[Any]:
+    records = cbor_client.get_records("it", 5).records
+    values: list[Any] = records.column("data").to_pylist()
+    return values
+
+
+def test_a_page_is_asked_for_and_read_in_cbor(
+    cbor_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """The arguments are those of JSON; the request is signed over the body that is sent."""
+    stub_kinesis.answers("GetRecords", cbor_page(b"a", b"\xff"))
+    assert data_read(cbor_client) == [b"a", b"\xff"]
+    (request,) = stub_kinesis.asked("GetRecords")
+    assert request.arguments == {"ShardIterator": "it", "Limit": 5}
+    assert kinds(stub_kinesis) == ["cbor-1.1"]
+    assert "content-type" in request.headers["Authorization"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (cbor_error("ExpiredIteratorException"), ExpiredIteratorError),
+        (cbor_error("UnrecognizedClientException"), CredentialsError),
+        (cbor_error("ProvisionedThroughputExceededException"), ThrottledError),
+        (cbor_error("InternalFailure", 500), ServiceUnavailableError),
+        (Answer(500, b"\xff", CBOR), ServiceUnavailableError),
+    ],
+)
+def test_errors_in_cbor_are_those_of_json(
+    cbor_client: KinesisClient, stub_kinesis: StubKinesis, fault: Answer, kind: type[Exception]
+) -> None:
+    stub_kinesis.answers("GetRecords", fault)
+    with pytest.raises(kind):
+        cbor_client.get_records("it", 5)
+    assert set(kinds(stub_kinesis)) == {"cbor-1.1"}
+
+
+@pytest.mark.parametrize("answer", [HTML, page(b"a"), error("SerializationException")])
+def test_an_endpoint_without_cbor_is_read_in_json_and_that_is_said_once(
+    cbor_client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    answer: Answer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It answers in HTML, in JSON, or refuses the body. The next pages are asked for in JSON."""
+    stub_kinesis.answers("GetRecords", answer, page(b"a"))
+    with caplog.at_level(logging.WARNING):
+        assert [data_read(cbor_client) for _ in range(3)] == [[b"a"]] * 3
+    assert kinds(stub_kinesis) == ["cbor-1.1"] + ["json-1.1"] * 3
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"{cbor_client.where} does not speak CBOR (status {answer.status}, ")
+    assert said.endswith("; reading JSON instead")
+
+
+def test_an_error_in_json_as_well_decides_nothing(
+    cbor_client: KinesisClient, stub_kinesis: StubKinesis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A proxy that is down says nothing of the service behind it."""
+    down = replace(HTML, status=503)
+    stub_kinesis.answers("GetRecords", down, down, cbor_page(b"a"))
+    assert data_read(cbor_client) == [b"a"]
+    assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "cbor-1.1"]
+    assert caplog.records == []
+
+
+def test_an_endpoint_that_has_spoken_cbor_is_not_asked_in_json(
+    cbor_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    stub_kinesis.answers("GetRecords", cbor_page(b"a"), HTML, cbor_page(b"b"))
+    assert [data_read(cbor_client) for _ in range(2)] == [[b"a"], [b"b"]]
+    assert kinds(stub_kinesis) == ["cbor-1.1"] * 3
+
+
+BROKEN = Answer(body=cbor2.dumps({"Records": [{"Data": b"a"}]}), headers=CBOR)
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "said"),
+    [
+        (HTML, logging.INFO, "does not speak CBOR"),
+        (BROKEN, logging.WARNING, "cannot be read as CBOR"),
+    ],
+)
+def test_by_default_cbor_is_asked_for_and_where_it_cannot_be_read_all_pages_are_asked_for_in_json(
+    free_client: KinesisClient,
+    stub_kinesis: StubKinesis,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    answer: Answer,
+    level: int,
+    said: str,
+) -> None:
+    """An endpoint without CBOR is no reason for a warning, a page that cannot be read is."""
+    stub_kinesis.answers("GetRecords", answer, page(b"a"))
+    with caplog.at_level(logging.INFO, "kinesis_spout"):
+        assert [data_read(free_client) for _ in range(2)] == [[b"a"]] * 2
+    assert kinds(stub_kinesis) == ["cbor-1.1", "json-1.1", "json-1.1"]
+    (found,) = [one for one in caplog.records if said in one.getMessage()]
+    assert found.levelno == level
+
+
+def test_a_page_that_cannot_be_read_stays_an_error_where_cbor_was_asked_for(
+    cbor_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    stub_kinesis.answers("GetRecords", Answer(body=b"\xff", headers=CBOR))
+    with pytest.raises(MalformedResponseError):
+        data_read(cbor_client)
+    assert set(kinds(stub_kinesis)) == {"cbor-1.1"}
+
+
+NO_CBOR2 = "raise ModuleNotFoundError('no', name='cbor2')\n"
+OLD_CBOR2 = """
+class CBORDecodeError(ValueError): pass
+def loads(body): return {}
+def dumps(value): return b""
+"""
+
+
+_PROGRAM = """
+import logging, sys
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.spout import KinesisSpout, SpoutConfig
+logging.basicConfig(level=logging.INFO)
+keys = dict(access_key_id="a", secret_access_key="b", region="eu-central-1")
+for chosen in ({"wire_format": "cbor"}, {}):
+    aws = AwsConfig(endpoint_url=sys.argv[1], **keys, **chosen)
+    try:
+        print(KinesisClient(aws, StreamRef("flights")).get_records("it", 5).count)
+    except ConfigError as exc:
+        print(exc)
+        try:
+            KinesisSpout(SpoutConfig(stream="flights", aws=aws)).open()
+        except ConfigError as exc:
+            print(exc)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "needed"),
+    [(NO_CBOR2, "the package cbor2"), (OLD_CBOR2, "a newer version of the package cbor2")],
+)
+def test_a_process_without_the_package_reads_json_unless_cbor_was_asked_for(
+    stub_kinesis: StubKinesis,
+    no_aws_environment: object,
+    tmp_path: Path,
+    package: str,
+    needed: str,
+) -> None:
+    """Then the error names the option, and the extra to install, before a request is sent. Else the
+    log does.
+    """
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    (tmp_path / "cbor2.py").write_text(package)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, stub_kinesis.url],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    refused, of_spout, count = done.stdout.splitlines()
+    rule = f"'cbor' needs {needed}; {how_to_install('cbor')}, or read json"
+    assert refused == f"option wireFormat: {rule}", "as readers and commands spell it"
+    assert of_spout == f"option wire_format: {rule}"
+    assert (count, kinds(stub_kinesis)) == ("1", ["json-1.1"])
+    assert how_to_install("cbor") in done.stderr
+
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+
+
+KEYS = {"access_key_id": "a", "secret_access_key": "b"}
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "kind", "says"),
+    [
+        ({"region": "eu-central-1"}, {}, CredentialsError, "AWS_ACCESS_KEY_ID"),
+        ({"region": "eu-central-1", "profile": "wrk"}, {}, CredentialsError, "profile wrk"),
+        *(
+            ({}, {name: "wrk"}, CredentialsError, f"profile wrk of {name} is in no AWS")
+            for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+        ),
+        (KEYS, {}, ConfigError, "region of stream flights"),
+    ],
+)
+def test_what_is_missing_is_named_before_any_call(
+    stub_kinesis: StubKinesis,
+    no_aws_environment: Callable[[str, str], None],
+    *,
+    options: dict[str, str],
+    variables: dict[str, str],
+    kind: type[Exception],
+    says: str,
+) -> None:
+    """Credentials, a profile with its variable, the region."""
+    for name, value in variables.items():
+        no_aws_environment(name, value)
+    aws = AwsConfig(endpoint_url=stub_kinesis.url, **options)
+    with (
+        closing(KinesisClient(aws, StreamRef("flights"))) as client,
+        pytest.raises(kind, match=says),
+    ):
+        client.describe()
+    assert stub_kinesis.requests == []
+
+
+def _no_address(*_: object, **__: object) -> NoReturn:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def _no_name_server(*_: object, **__: object) -> NoReturn:
+    raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+
+def _refused(*_: object, **__: object) -> list[tuple[Any, ...]]:
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))]
+
+
+@pytest.mark.parametrize("given_by", ["option", "AWS_DEFAULT_REGION", "AWS_REGION", "ARN"])
+@pytest.mark.parametrize("role_arn", [None, ROLE])
+def test_a_region_that_does_not_exist_is_an_error_at_once(
+    no_aws_environment: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    given_by: str,
+    role_arn: str | None,
+) -> None:
+    """It has no address, and never will."""
+    monkeypatch.setattr(socket, "getaddrinfo", _no_address)
+    clock = WaitlessClock()
+    region = {"region": "us-esat-1"} if given_by == "option" else {}
+    stream = StreamRef("flights")
+    if given_by == "ARN":
+        stream = StreamRef.of("arn:aws:kinesis:us-esat-1:123456789012:stream/flights")
+    elif given_by != "option":
+        no_aws_environment(given_by, "us-esat-1")
+    aws = AwsConfig(access_key_id="a", secret_access_key="b", role_arn=role_arn, **region)
+    with (
+        closing(KinesisClient(aws, stream, clock=clock)) as client,
+        pytest.raises(ConfigError, match=r"'us-esat-1'.* is not a region that can be reached"),
+    ):
+        client.describe()
+    assert clock.sleeps == []
+
+
+@contextmanager
+def serve_metadata(zone: str) -> Iterator[str]:
+    """The metadata of an instance in this zone, and their endpoint."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self._send("a token")
+
+        def do_GET(self) -> None:
+            self._send(zone)
+
+        def _send(self, text: str) -> None:
+            self.send_response_only(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)
+
+
+def test_executors_get_the_region_of_the_instance_of_their_driver(
+    no_aws_environment: Callable[[str, str], None],
+) -> None:
+    """Which is asked once, by the first of the two that needs it: the metadata of an executor's
+    instance may not be reached. One whose ARN names a region needs no other.
+    """
+    orders = StreamRef("orders")
+    of_an_arn = StreamRef.of("arn:aws:kinesis:ap-south-1:123456789012:stream/orders")
+    assert for_executors(AwsConfig(), orders).region is None
+    with serve_metadata("eu-central-1b") as metadata:
+        no_aws_environment("AWS_EC2_METADATA_DISABLED", "false")
+        no_aws_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata)
+        assert new_session(AwsConfig(), None).get_config_variable("region") == "eu-central-1"
+    assert for_executors(AwsConfig(), orders).region == "eu-central-1"
+    assert for_executors(AwsConfig(), of_an_arn).region is None
+    assert for_executors(AwsConfig(region="eu-west-1"), orders).region == "eu-west-1"
+
+
+def test_a_region_that_has_answered_is_no_wrong_region(
+    no_aws_environment: object, monkeypatch: pytest.MonkeyPatch, stub_kinesis: StubKinesis
+) -> None:
+    """A new region, that botocore does not list yet, has an outage of its names. Then it is waited
+    for, and so it is by another process of the same job.
+    """
+    stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
+    aws = AwsConfig(region="mars-north-1", access_key_id="a", secret_access_key="b")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", stub_kinesis.url)
+    client = KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock())
+    client.describe()
+    monkeypatch.delenv("AWS_ENDPOINT_URL_KINESIS")
+    client.close()
+    monkeypatch.setattr(socket, "getaddrinfo", _no_address)
+    with closing(client), pytest.raises(ServiceUnavailableError):
+        client.describe()
+    executor = KinesisClient(aws, StreamRef("flights"), clock=WaitlessClock(), answered_before=True)
+    with closing(executor), pytest.raises(ServiceUnavailableError):
+        executor.describe()
+
+
+HERE = {"region": "eu-central-1"}
+KINESIS = r"https://kinesis\.eu-central-1\.amazonaws\.com for stream flights in eu-central-1"
+
+
+@pytest.mark.parametrize(
+    ("failure", "options", "variables", "says"),
+    [
+        *((failure, HERE, {}, KINESIS) for failure in (_no_address, _no_name_server, _refused)),
+        (
+            _no_address,
+            {"region": "local-1", "endpoint_url": "http://kinesis.local-1.invalid:4566"},
+            {},
+            r" at http://kinesis\.local-1\.invalid:4566",
+        ),
+        (
+            _no_address,
+            {"region": "local-1"},
+            {"AWS_ENDPOINT_URL_KINESIS": "http://127.0.0.1:1/"},
+            r"flights in local-1 at http://127\.0\.0\.1:1/.*check the network and the endpoint",
+        ),
+        (
+            _no_address,
+            HERE | {"endpoint_url": "http://127.0.0.1:2", "role_arn": ROLE},
+            {"AWS_ENDPOINT_URL_STS": "http://127.0.0.1:1"},
+            r"came from http://127\.0\.0\.1:1 for",
+        ),
+    ],
+)
+def test_a_host_that_does_not_answer_is_named_and_waited_for(
+    no_aws_environment: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    failure: Callable[..., Any],
+    options: dict[str, str],
+    variables: dict[str, str],
+    says: str,
+) -> None:
+    """In a known region, and where an option or the environment names the host: that is a fault of
+    the network, which may pass.
+    """
+    elsewhere = socket.getaddrinfo
+
+    def look_up(host: str, *rest: Any, **more: Any) -> Any:
+        return elsewhere(host, *rest, **more) if host == "127.0.0.1" else failure()
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    for name, value in variables.items():
+        no_aws_environment(name, value)
+    clock = WaitlessClock()
+    aws = AwsConfig(**KEYS, **options)
+    with (
+        closing(KinesisClient(aws, StreamRef("flights"), clock=clock)) as client,
+        pytest.raises(ServiceUnavailableError, match=says),
+    ):
+        client.describe()
+    assert sum(clock.sleeps) > 40
+
+
+def test_the_region_comes_from_the_arn(
+    stub_kinesis: StubKinesis, no_aws_environment: object
+) -> None:
+    """An ARN names its region; a second one that differs is refused."""
+    arn = "arn:aws:kinesis:ap-south-1:123456789012:stream/flights"
+    aws = AwsConfig(endpoint_url=stub_kinesis.url, access_key_id="a", secret_access_key="b")
+    stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
+    with closing(KinesisClient(aws, StreamRef.parse(arn=arn))) as client:
+        client.describe()
+    assert "/ap-south-1/kinesis/" in stub_kinesis.requests[0].headers["Authorization"]
+    with pytest.raises(ConfigError, match="not the region of the stream"):
+        KinesisClient(config_of(stub_kinesis.url), StreamRef.parse(arn=arn))
+
+
+REFUSALS = [
+    "ExpiredTokenException",
+    "UnrecognizedClientException",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "IncompleteSignatureException",
+]
+
+
+def keys_in(stub: StubKinesis) -> list[str]:
+    return [
+        request.headers["Authorization"].split("Credential=")[1].split("/")[0]
+        for request in stub.requests
+    ]
+
+
+@pytest.fixture
+def keys_file(no_aws_environment: Callable[[str, str], None], tmp_path: Path) -> Path:
+    """The shared credentials file."""
+    file = tmp_path / "credentials"
+    no_aws_environment("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    write_keys(file, "OLD")
+    return file
+
+
+def write_keys(file: Path, key: str) -> None:
+    file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=x\n")
+
+
+def reader_of(stub: StubKinesis, clock: Clock, **more: Any) -> KinesisClient:
+    aws = AwsConfig(region="eu-central-1", endpoint_url=stub.url, wire_format="json")
+    return KinesisClient(aws, StreamRef("flights"), clock=clock, **more)
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_credentials_that_are_refused_are_looked_up_again_at_once(
+    stub_kinesis: StubKinesis, keys_file: Path, code: str
+) -> None:
+    """A file that has other keys since is read again."""
+    clock = WaitlessClock()
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    with closing(reader_of(stub_kinesis, clock)) as client:
+        client.get_records("it", 1)
+        write_keys(keys_file, "NEW")
+        stub_kinesis.answers("GetRecords", error(code), page(b"a"))
+        assert client.get_records("it", 1).count == 1
+    assert keys_in(stub_kinesis) == ["OLD", "OLD", "NEW"]
+    assert clock.sleeps == []
+
+
+@pytest.mark.usefixtures("keys_file")
+@pytest.mark.parametrize("code", REFUSALS)
+def test_the_first_call_does_not_wait_for_other_credentials(
+    stub_kinesis: StubKinesis, code: str
+) -> None:
+    """They were wrong from the start."""
+    clock = WaitlessClock()
+    stub_kinesis.answers("GetRecords", error(code))
+    with closing(reader_of(stub_kinesis, clock)) as client, pytest.raises(CredentialsError):
+        client.get_records("it", 1)
+    assert clock.sleeps == []
+    assert keys_in(stub_kinesis) == ["OLD"]
+
+
+@pytest.mark.parametrize("process", ["driver", "executor"])
+def test_keys_that_arrive_later_are_waited_for_as_in_an_outage(
+    stub_kinesis: StubKinesis, keys_file: Path, process: str
+) -> None:
+    """A process that begins meanwhile waits, too, if the service has answered its job before."""
+    code = "ExpiredTokenException"
+
+    class Rotating(WaitlessClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if len(self.sleeps) == 3:
+                write_keys(keys_file, "NEW")
+                stub_kinesis.answers("GetRecords", error(code), page(b"b"))
+
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    clock = Rotating()
+    begins_late = process == "executor"
+    with closing(reader_of(stub_kinesis, clock, answered_before=begins_late)) as client:
+        if not begins_late:
+            client.get_records("it", 1)
+        stub_kinesis.answers("GetRecords", error(code))
+        assert client.get_records("it", 1).columns.to_arrow().num_rows == 1
+        assert keys_in(stub_kinesis)[-1] == "NEW"
+        stub_kinesis.answers("GetRecords", error(code))
+        with pytest.raises(CredentialsError, match=code):
+            client.get_records("it", 1)
+    assert 40 < sum(clock.sleeps) < 130
+
+
+@pytest.mark.parametrize("content", ["", "[default]\naws_access_key_id=NEW\n", "[def", None])
+def test_a_file_that_is_being_replaced_is_waited_for(
+    stub_kinesis: StubKinesis, keys_file: Path, content: str | None
+) -> None:
+    """It may be empty for a moment, or half of it written, or not there."""
+
+    class Rotating(WaitlessClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            write_keys(keys_file, "NEW")
+
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    clock = Rotating()
+    with closing(reader_of(stub_kinesis, clock)) as client:
+        client.get_records("it", 1)
+        if content is None:
+            keys_file.unlink()
+        else:
+            keys_file.write_text(content)
+        stub_kinesis.answers("GetRecords", error("UnrecognizedClientException"), page(b"a"))
+        client.get_records("it", 1)
+    assert keys_in(stub_kinesis) == ["OLD", "OLD", "NEW"]
+    assert len(clock.sleeps) == 1
+
+
+def test_a_role_is_assumed_with_its_external_id_and_again_when_it_expires(
+    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+) -> None:
+    """The given endpoint is for Kinesis only; STS has its own."""
+    with serve_stub(StubKinesis()) as sts:
+        no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
+        sts.answers("AssumeRole", role_answer("FIRST"), role_answer("SECOND"))
+        stub_kinesis.answers("GetRecords", page(b"a"), error("ExpiredTokenException"), page(b"b"))
+        aws = config_of(
+            stub_kinesis.url, role_arn=ROLE, role_external_id="ext-1", role_session_name="session-1"
+        )
+        with closing(KinesisClient(aws, StreamRef("flights"))) as client:
+            client.get_records("it", 1)
+            client.get_records("it", 1)
+        asked = sts.asked("AssumeRole")
+    assert [request.headers["X-Amz-Security-Token"] for request in stub_kinesis.requests] == [
+        "token-of-FIRST",
+        "token-of-FIRST",
+        "token-of-SECOND",
+    ]
+    assert (asked[0].arguments["ExternalId"], asked[0].arguments["RoleSessionName"]) == (
+        "ext-1",
+        "session-1",
+    )
+    assert len(asked) == 2
+
+
+def test_a_role_that_may_not_be_assumed_is_named(
+    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+) -> None:
+    """At once; STS is not asked twice."""
+    denied = (
+        b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not allowed</Message></Error>"
+        b"</ErrorResponse>"
+    )
+    with serve_stub(StubKinesis()) as sts:
+        no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
+        sts.answers("AssumeRole", Answer(403, denied))
+        aws = config_of(stub_kinesis.url, role_arn=ROLE)
+        with (
+            closing(KinesisClient(aws, StreamRef("flights"))) as client,
+            pytest.raises(AccessDeniedError, match="role/reader"),
+        ):
+            client.describe()
+        assert len(sts.asked("AssumeRole")) == 1
+
+
+def test_no_secret_is_in_errors_or_reprs(
+    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
+) -> None:
+    """The service may quote the signed request in its message: the error neither shows nor chains
+    it.
+    """
+    quoted = f"The Canonical String should have been 'x-amz-security-token:{SECRET}'"
+    stub_kinesis.answers("GetRecords", error("InvalidSignatureException", quoted))
+    with pytest.raises(CredentialsError) as caught:
+        stubbed_client.get_records("it", 1)
+    shown = (caught.value, stubbed_client, stubbed_client.aws, caught.value.__cause__)
+    texts = [text for one in shown for text in (str(one), repr(one))]
+    assert caught.value.__suppress_context__
+    assert not any(SECRET in text for text in texts)

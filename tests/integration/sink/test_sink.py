@@ -1,25 +1,427 @@
-"""The sink in a real Spark, as a user's query sees it."""
+"""Writes to a stream: the writer of a task on a service that refuses, fails, and enforces its
+limits, and the sink as Spark calls it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections import defaultdict
+from contextlib import closing
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from botocore.loaders import create_loader
 from pyspark.sql.types import StructType
 
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import AccessDeniedError, ConfigError, KinesisError, ThrottledError
+from kinesis_spout.testing import FakeKinesisSettings, ManualClock, drop, replace
+from kinesis_spout.testing.service.answers import PutRecordsAnswer, PutRecordsEntryAnswer
 from spark_job import register
 from spark_job.registration import RegisteredSource
-from tests.support.kinesis.services import SECRET_KEY, create_stream, records_on
+from spark_job.sink.record_writer import PutCounts, RecordWriter
+from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError
+from spark_job.sink.sink_settings import SinkSettings
+from tests.support.aggregates.delivered import delivered
+from tests.support.aggregates.wire import aggregate_of
+from tests.support.kinesis.services import (
+    REGION,
+    SECRET_KEY,
+    create_stream,
+    kinesis_client,
+    records_on,
+    serve,
+)
+from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, config_of, ok
 from tests.support.spark.source import STREAM, StreamUnderTest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from kinesis_spout.testing import FakeKinesis, Fault
+    from kinesis_spout.testing.service.requests import PutRecords
 
-def on_stream(stream: StreamUnderTest, name: str = STREAM) -> dict[bytes, str]:
+ACCEPTED = "accepted"
+KEYED = SinkColumns(0, 1, None, None)
+
+
+def batch(numbers: range, *, keys: int = 50, size: int = 0) -> pa.RecordBatch:
+    """Payloads are numbers, after as many spaces as make them this long."""
+    return pa.record_batch(
+        {
+            "data": [b"%*d" % (size, number) for number in numbers],
+            "partitionKey": [f"key {number % keys}" for number in numbers],
+        }
+    )
+
+
+def settings(endpoint_url: str, **changes: str) -> SinkSettings:
+    return SinkSettings.from_options(
+        {
+            "streamName": STREAM,
+            "endpointUrl": endpoint_url,
+            "region": REGION,
+            "awsAccessKeyId": "a",
+            "awsSecretAccessKey": "s",
+        }
+        | changes
+    )
+
+
+def write(to: SinkSettings, *batches: pa.RecordBatch, columns: SinkColumns = KEYED) -> PutCounts:
+    with closing(RecordWriter(to, columns)) as writer:
+        return writer.write(iter(batches))
+
+
+def on_stream(client: Any, name: str = STREAM) -> list[tuple[str, bytes]]:
+    """Key and data of every record, shard by shard, in the order of the shard."""
+    return [(one["PartitionKey"], one["Data"]) for one in records_on(client, name)]
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, FakeKinesis, Any]]:
+    with serve() as fake, kinesis_client(fake.endpoint_url) as client:
+        create_stream(client, STREAM, shards=4)
+        yield fake.endpoint_url, fake.model, client
+
+
+def numbers(records: list[tuple[str, bytes]]) -> list[int]:
+    return sorted(int(data) for _, data in records)
+
+
+def test_all_rows_are_put_once_with_their_keys(served: tuple[str, FakeKinesis, Any]) -> None:
+    url, _, client = served
+    counts = write(settings(url), batch(range(1200)), batch(range(1200, 1700)))
+    records = on_stream(client)
+    assert numbers(records) == list(range(1700))
+    assert all(key == f"key {int(data) % 50}" for key, data in records)
+    assert (counts.records, counts.retries) == (1700, 0)
+    assert counts.requests >= 4
+    assert counts.size_bytes == sum(len(key) + len(data) for key, data in records)
+
+
+def is_in_order(records: list[tuple[str, bytes]]) -> bool:
+    """Whether the numbers of each key rise."""
+    by_key = defaultdict(list)
+    for key, data in records:
+        by_key[key].append(int(data))
+    return all(found == sorted(found) for found in by_key.values())
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+def test_a_write_within_the_services_limits_ends_and_is_not_fought(ordering: str) -> None:
+    """Two shards that take 1,000 records a second each: of 2,500 records few are refused twice.
+    With an order by key, each key's rows are on the stream in their order. Time passes while the
+    writer waits, and only then: a slow machine would stay within the limits.
+    """
+    clock = ManualClock()
+    with (
+        serve(settings=FakeKinesisSettings(limits=True), clock=clock) as fake,
+        kinesis_client(fake.endpoint_url) as client,
+    ):
+        create_stream(client, STREAM, shards=2)
+        to = settings(fake.endpoint_url, ordering=ordering)
+        with closing(RecordWriter(to, KEYED, clock=clock)) as writer:
+            counts = writer.write(iter([batch(range(2_500), keys=400)]))
+        clock.advance(1)
+        records = on_stream(client)
+    assert numbers(records) == list(range(2_500))
+    assert 0 < counts.retries < 2_500
+    assert ordering == "none" or is_in_order(records)
+
+
+def partly(
+    fake: FakeKinesis, codes: list[str], seed: int, times: int | None, *, share: float = 0.1
+) -> Fault:
+    """Each request is accepted in part, and from its last record to its first: PutRecords promises
+    no order. A `share` of the records is refused, but no first one. Stream `ACCEPTED` has what was
+    accepted, since a fault replaces only the answer.
+    """
+    random = Random(seed)  # noqa: S311  # the same in every run
+    refusing = count() if times is None else iter(range(times))
+
+    def answer(request: PutRecords) -> PutRecordsAnswer:
+        entries = request.records or []
+        refuses = next(refusing, None) is not None
+        answers = []
+        for index, entry in reversed(list(enumerate(entries))):
+            if refuses and index and random.random() < share:
+                answers.append(PutRecordsEntryAnswer(error_code=random.choice(codes)))
+                continue
+            place = fake.put(ACCEPTED, entry.partition_key, entry.data or b"")
+            shard_id, _, number = place.partition(":")
+            answers.append(PutRecordsEntryAnswer(shard_id=shard_id, sequence_number=number))
+        failed = sum(one.error_code is not None for one in answers)
+        return PutRecordsAnswer(failed, answers[::-1])
+
+    return replace(answer)
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+@pytest.mark.parametrize(
+    ("codes", "times"),
+    [
+        (["InternalFailure"], 3),
+        (["InternalFailure", "ProvisionedThroughputExceededException"], None),
+    ],
+)
+def test_requests_that_are_accepted_in_part_lose_and_double_nothing(
+    served: tuple[str, FakeKinesis, Any], ordering: str, codes: list[str], times: int | None
+) -> None:
+    """And keep the order of each key, if asked for. `times`: after so many, all is accepted."""
+    url, fake, client = served
+    create_stream(client, ACCEPTED, shards=4)
+    fake.faults.add(partly(fake, codes, seed=7, times=times), operation="PutRecords", times=None)
+    parts = [range(600), range(600, 1_200)]
+    with closing(RecordWriter(settings(url, ordering=ordering), KEYED)) as writer:
+        counts = writer.write([batch(part, keys=350) for part in parts])
+    records = on_stream(client, ACCEPTED)
+    assert numbers(records) == list(range(1_200))
+    assert counts.records == 1_200
+    assert counts.retries > 0
+    assert counts.size_bytes == sum(len(key) + len(data) for key, data in records)
+    assert ordering == "none" or is_in_order(records)
+
+
+def test_a_lost_answer_puts_a_request_twice_and_loses_nothing(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    url, fake, client = served
+    fake.faults.add(drop(processed=True), operation="PutRecords")
+    write(settings(url), batch(range(100)))
+    found = numbers(on_stream(client))
+    assert set(found) == set(range(100))
+    assert len(found) == 200
+
+
+def test_a_write_goes_on_over_a_reshard(served: tuple[str, FakeKinesis, Any]) -> None:
+    url, _, client = served
+    with closing(RecordWriter(settings(url), KEYED)) as writer:
+        writer.write([batch(range(100))])
+        client.update_shard_count(
+            StreamName=STREAM, TargetShardCount=8, ScalingType="UNIFORM_SCALING"
+        )
+        writer.write([batch(range(100, 200))])
+    assert numbers(on_stream(client)) == list(range(200))
+
+
+def test_rows_name_their_streams_where_no_option_does(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    url, _, client = served
+    create_stream(client, "other", shards=1)
+    rows = pa.record_batch({"data": [b"1", b"2", b"3"], "streamName": [STREAM, "other", STREAM]})
+    to = SinkSettings.from_options(
+        {"endpointUrl": url, "region": REGION, "awsAccessKeyId": "a", "awsSecretAccessKey": "s"}
+    )
+    write(to, rows, columns=SinkColumns(0, None, None, 1))
+    assert numbers(on_stream(client)) == [1, 3]
+    assert numbers(on_stream(client, "other")) == [2]
+
+
+def test_nothing_of_a_batch_with_an_unwritable_row_is_put(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """The stream's own maximum record size counts: 1 MiB unless it was raised."""
+    url, _, client = served
+    rows = pa.record_batch({"data": [b"1", b"x" * (1024 * 1024)], "partitionKey": ["a", "b"]})
+    with pytest.raises(UnwritableRecordError, match=r"row 2.*1048576 bytes"):
+        write(settings(url), rows)
+    assert on_stream(client) == []
+
+
+def _stubbed(stub: StubKinesis, *codes: str | None) -> None:
+    """A stream of one shard that answers a request of one record with these codes in turn."""
+    stub.answers(
+        "DescribeStreamSummary",
+        ok(
+            StreamDescriptionSummary={
+                "StreamARN": f"arn:aws:kinesis:{REGION}:1:stream/{STREAM}",
+                "StreamName": STREAM,
+                "StreamCreationTimestamp": 1.0,
+                "StreamStatus": "ACTIVE",
+                "RetentionPeriodHours": 24,
+            }
+        ),
+    )
+    stub.answers("ListShards", ok(Shards=[]))
+    stub.answers(
+        "PutRecords",
+        *(
+            ok(
+                Records=[
+                    {"SequenceNumber": "1", "ShardId": "s"} if code is None else {"ErrorCode": code}
+                ]
+            )
+            for code in codes
+        ),
+    )
+
+
+def _write_to(stub: StubKinesis, clock: WaitlessClock) -> PutCounts:
+    to = SinkSettings(
+        aws=config_of(stub.url),
+        stream=StreamRef(STREAM),
+        ordering="none",
+        requests_in_flight=2,
+        retry_for_ms=3_000,
+    )
+    with closing(RecordWriter(to, KEYED, clock=clock)) as writer:
+        return writer.write([batch(range(1))])
+
+
+@pytest.mark.usefixtures("no_aws_environment")
+def test_a_stream_that_accepts_nothing_for_too_long_ends_the_write(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
+) -> None:
+    _stubbed(stub_kinesis, *["ProvisionedThroughputExceededException"] * 200)
+    with pytest.raises(ThrottledError, match="add shards to the stream"):
+        _write_to(stub_kinesis, waitless_clock)
+    assert waitless_clock.monotonic_s() >= 3
+
+
+@pytest.mark.usefixtures("no_aws_environment")
+def test_a_refusal_that_no_repetition_mends_ends_the_write(
+    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
+) -> None:
+    _stubbed(stub_kinesis, "KMSDisabledException")
+    with pytest.raises(AccessDeniedError, match="KMS key"):
+        _write_to(stub_kinesis, waitless_clock)
+    assert len(stub_kinesis.asked("PutRecords")) == 1
+
+
+# aggregates ---------------------------------------------------------------------------------------
+def test_rows_are_packed_for_their_shards(served: tuple[str, FakeKinesis, Any]) -> None:
+    """Each row once, with its key; the counts are those of rows."""
+    url, fake, client = served
+    counts = write(settings(url, aggregate="true"), batch(range(1200)), batch(range(1200, 3000)))
+    records = delivered(fake, STREAM)
+    assert numbers(records) == list(range(3000))
+    assert all(key == f"key {int(data) % 50}" for key, data in records)
+    assert (counts.records, counts.retries) == (3000, 0)
+    assert len(on_stream(client)) < 20
+
+
+def test_an_explicit_hash_key_chooses_the_shard_of_an_aggregate(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    url, fake, client = served
+    rows = pa.record_batch(
+        {"data": [b"1", b"2", b"3"], "key": ["a", "b", "c"], "hash": ["0", "1", str(2**128 - 1)]}
+    )
+    write(settings(url, aggregate="true"), rows, columns=SinkColumns(0, 1, 2, None))
+    assert numbers(delivered(fake, STREAM)) == [1, 2, 3]
+    assert [key for key, _ in on_stream(client)] == ["a", "c"]
+
+
+def test_rows_of_an_aggregate_that_a_reshard_misplaced_are_put_again(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """No row is missing for readers that leave out what belongs to another shard."""
+    url, fake, client = served
+    first = client.list_shards(StreamName=STREAM)["Shards"][0]["ShardId"]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch(range(2_000), keys=2_000)
+        fake.split(STREAM, first)  # of what is packed for it nothing is put yet
+        yield batch(range(2_000, 4_000), keys=2_000)
+
+    with closing(RecordWriter(settings(url, aggregate="true"), KEYED)) as writer:
+        counts = writer.write(batches())
+    records = delivered(fake, STREAM)
+    assert set(numbers(records)) == set(range(4_000))
+    assert counts.records == 4_000
+    assert counts.retries > 0
+
+
+def nested(numbers: range, *, size_bytes: int = 0, keys: int = 500) -> pa.RecordBatch:
+    """Rows whose data is an aggregate, of user records that belong to any shard."""
+    users = [f"user {number}" for number in range(9)]
+    rows = batch(numbers, keys=keys)
+    data = [
+        aggregate_of([*(b"%d" % number for _ in users), bytes(size_bytes)], users)
+        for number in numbers
+    ]
+    return rows.set_column(0, "data", pa.array(data, pa.binary()))
+
+
+def pairs(rows: pa.RecordBatch) -> set[tuple[str, bytes]]:
+    return {(row["partitionKey"], row["data"]) for row in rows.to_pylist()}
+
+
+def test_rows_that_are_aggregates_stay_what_they_are(served: tuple[str, FakeKinesis, Any]) -> None:
+    """Where they are too large to be packed with others, are alone, or are put again after a
+    reshard. As records of their own they would be unpacked, and be left out in part.
+    """
+    url, fake, client = served
+    first = client.list_shards(StreamName=STREAM)["Shards"][0]["ShardId"]
+    large, small, later = (
+        nested(range(3), size_bytes=60_000),
+        nested(range(3, 500)),
+        nested(range(500, 1_000)),
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield small
+        fake.split(STREAM, first)  # of what is packed for it nothing is put yet
+        yield later
+        yield large
+
+    with closing(RecordWriter(settings(url, aggregate="true"), KEYED)) as writer:
+        counts = writer.write(batches())
+    found = delivered(fake, STREAM)
+    assert set(found) == pairs(small) | pairs(later) | pairs(large)
+    assert counts.records == 1_000
+    assert counts.retries > 0
+
+
+def test_a_row_that_does_not_fit_into_an_aggregate_of_its_own_is_refused(
+    served: tuple[str, FakeKinesis, Any],
+) -> None:
+    """It is an aggregate itself, and as large as the stream's records may be."""
+    url, fake, _ = served
+    most = fake.stream(STREAM).max_record_bytes
+    key = "key 0"
+    size = most - len(key.encode()) - len(aggregate_of([b""])) - 16
+    row = pa.record_batch({"data": [aggregate_of([bytes(size)])], "partitionKey": [key]})
+    write(settings(url), row)
+    with pytest.raises(UnwritableRecordError, match="a row is an aggregate itself"):
+        write(settings(url, aggregate="true"), row)
+
+
+@pytest.mark.parametrize("description", ["as installed", "of an old boto3"])
+def test_aggregates_are_refused_for_a_stream_that_ignores_keys(
+    description: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is put, and whether the botocore knows of record distribution or not."""
+    if description == "of an old boto3":
+        describe_without_record_distribution(tmp_path)
+        monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
+    with serve() as fake:
+        fake.model.create(STREAM, shards=2, distribution="AUTO")
+        with pytest.raises(ConfigError, match="option aggregate is true, but stream orders"):
+            write(settings(fake.endpoint_url, aggregate="true"), batch(range(2)))
+        assert not any(shard.records for shard in fake.model.stream(STREAM).shards.values())
+
+
+def describe_without_record_distribution(folder: Path) -> None:
+    """Write a description of the service from before it had that, for botocore to find."""
+    service = create_loader().load_service_model("kinesis", "service-2")
+    members = service["shapes"]["StreamDescriptionSummary"]["members"]
+    for name in ("RecordDistributionStrategy", "MaxRecordSizeInKiB"):
+        members.pop(name, None)
+    path = folder / "kinesis" / service["metadata"]["apiVersion"] / "service-2.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(service))
+
+
+def keys_on(stream: StreamUnderTest, name: str = STREAM) -> dict[bytes, str]:
     """The partition key of every record, by its data."""
     return {one["Data"]: one["PartitionKey"] for one in records_on(stream.client, name)}
 
@@ -37,14 +439,14 @@ def test_a_frame_is_written_to_a_stream_in_aggregates_too_and_is_read_as_it_was(
     """Ten thousand rows, in few Kinesis records."""
     register(spark)
     rows(spark, 1500).write.format("kinesis").options(**stream.connection()).mode("append").save()
-    assert on_stream(stream) == {b'{"id":%d}' % number: str(number) for number in range(1500)}
+    assert keys_on(stream) == {b'{"id":%d}' % number: str(number) for number in range(1500)}
     create_stream(stream.client, "packed", shards=4)
     frame = spark.range(10_000).selectExpr(
         "concat('key ', id % 700) AS partitionKey", "repeat(cast(id AS STRING), id % 40) AS data"
     )
     to = stream.connection(streamName="packed")
     frame.write.format("kinesis").options(**to, aggregate="true").mode("append").save()
-    assert len(on_stream(stream, "packed")) < 200
+    assert len(keys_on(stream, "packed")) < 200
     pace = {"readsPerSecond": "1000", "readBytesPerSecond": "1GiB"}
     stream.clock.advance(60)
     found = spark.read.format("kinesis").options(**to, **pace).load()
@@ -71,8 +473,8 @@ def test_a_query_copies_a_stream_to_another(
         .start()
     )
     assert query.awaitTermination(120)
-    assert len(on_stream(stream)) == 20
-    assert on_stream(stream, "copy") == on_stream(stream)
+    assert len(keys_on(stream)) == 20
+    assert keys_on(stream, "copy") == keys_on(stream)
 
 
 @pytest.mark.spark
@@ -89,7 +491,7 @@ def test_a_write_that_cannot_work_is_sparks_error_with_our_sentence_and_puts_not
             writer.options(**stream.connection()).mode("append").save()
         assert not isinstance(caught.value, KinesisError)
         assert SECRET_KEY not in str(caught.value)
-    assert on_stream(stream) == {}
+    assert keys_on(stream) == {}
 
 
 @pytest.mark.parametrize(

@@ -9,21 +9,23 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
-from kinesis_spout.testing import alter
-from spark_job.data_source import KinesisStreamReader, TaskPartition
-from spark_job.settings import QuerySettings
+from kinesis_spout.testing import alter, drop, error, slow
+from spark_job.kinesis_source import KinesisSource
+from spark_job.process_services import ProcessServices
 from state.shard_state import Lifecycle
-from tests.support.kinesis.services import REGION
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
 from tests.support.simulated.simulated_driver import next_plan, run
 from tests.support.simulated.simulated_job import shard, simulated
-from tests.support.spark.source import READ_MODES, StreamUnderTest, ids_of
+from tests.support.spark.source import READ_MODES, STREAM, StreamUnderTest, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from kinesis_spout.testing import Fault
+    from tests.support.kinesis.services import ServedFake
 
 MIB = 1024 * 1024
 HOUR_S = 3_600.0
@@ -93,61 +95,6 @@ def planned(engine: MicroBatchEngine) -> list[Any]:
     start = engine.reader.initialOffset()
     engine.offsets.append(engine.reader.latestOffset(start, engine.reader.getDefaultReadLimit()))
     return list(engine.reader.partitions(start, engine.offsets[0]))
-
-
-def test_all_attempts_at_a_batch_give_the_same_rows_in_the_same_order(
-    stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
-) -> None:
-    """Two at a time that differ in how much they read at once, one after appends and resharding,
-    and one of a restarted driver.
-    """
-    stream.put(300)
-    engine = engine_of(max_tasks=2)
-    partitions = planned(engine)
-    whole = partitions[0].plan
-    shards = tuple(msgspec.structs.replace(one, max_records=7) for one in whole.shards)
-    small = msgspec.structs.replace(whole, shards=shards)
-    barrier = threading.Barrier(2)
-    results: list[list[Any]] = []
-
-    def read(plan: Any) -> None:
-        partition = TaskPartition(partitions[0].plan_id, 0, plan, partitions[0].aws)
-        barrier.wait(10)
-        batches = KinesisStreamReader(QuerySettings.of([engine.settings])).read(partition)
-        results.append([row for batch in batches for row in batch.to_pylist()])
-
-    threads = [threading.Thread(target=read, args=(plan,)) for plan in (small, whole)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    rows = engine.read(partitions)
-    of_first = {one.shard_id for one in whole.shards}
-    assert results == [[row for row in rows if row["shardId"] in of_first]] * 2
-    stream.put(100)
-    stream.split()
-    stream.merge()
-    stream.put(100)
-    assert engine.read(partitions) == rows
-    engine.stop()
-    engine.run_batch()
-    assert engine.sink[0] == rows
-
-
-def test_executors_reach_the_stream_as_the_driver_does(
-    stream: StreamUnderTest,
-    engine_of: Callable[..., MicroBatchEngine],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Although their environment has another region and another endpoint."""
-    stream.put(10)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", stream.endpoint_url)
-    engine = engine_of(region=None, endpoint_url=None)
-    partitions = planned(engine)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "mars-north-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_KINESIS", "http://127.0.0.1:1")
-    assert set(ids_of(engine.read(partitions))) == stream.ids()
 
 
 # starts -------------------------------------------------------------------------------------------
@@ -230,3 +177,58 @@ def test_a_job_that_keeps_the_services_pace_is_never_throttled(workers: str) -> 
                 job.executor().pacers.clear()
         assert (found, batches >= 4) == (24, True)
         assert next(answered) == len(job.fake.faults.struck)  # the others got an error
+
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def pushed_engine(fake_kinesis: ServedFake, zookeeper_chroot: str) -> Iterator[MicroBatchEngine]:
+    """Of a stream of two shards."""
+    fake_kinesis.model.create(STREAM, shards=2)
+    given: dict[str, Any] = {
+        "stream": STREAM,
+        "application": "orders-etl",
+        "zookeeper": zookeeper_chroot,
+        "endpoint_url": fake_kinesis.endpoint_url,
+        "region": REGION,
+        "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+        "starting_position": "TRIM_HORIZON",
+        "probe_interval": "200ms",
+        "idle_wait": "500ms",
+    }
+    pushed_engine = MicroBatchEngine(KinesisSource(**given, **READ_MODES["efo"]).settings())
+    yield pushed_engine
+    pushed_engine.stop()
+    ProcessServices.forget_all()
+
+
+@pytest.mark.parametrize(
+    ("fault", "fallback"),
+    [
+        (slow(2.0), "silent"),
+        (error("ResourceInUseException"), "in_use"),
+        (drop(), "refused"),
+    ],
+    ids=["silent", "in use", "dropped"],
+)
+def test_a_stream_that_cannot_be_subscribed_to_is_polled(
+    fake_kinesis: ServedFake, pushed_engine: MicroBatchEngine, fault: Fault, fallback: str
+) -> None:
+    fake_kinesis.model.faults.add(fault, operation="SubscribeToShard", times=None)
+    wanted = [fake_kinesis.model.put(STREAM, f"key {n}", b"x") for n in range(20)]
+    pushed_engine.run_until_idle()
+    found = [one for rows in pushed_engine.sink.values() for one in ids_of(rows)]
+    assert sorted(found) == sorted(wanted)
+    assert pushed_engine.reader is not None
+    report = pushed_engine.reader.reportLatestOffset()
+    assert report is not None
+    assert (report["pushedRecords"], report["polledRecords"]) == (0, 20)
+    # A refusal that takes longer than the task waits is silence.
+    assert report["fallbacks"].keys() <= {fallback, "silent"}
+    assert report["fallbacks"]
+    for thread in threading.enumerate():
+        if thread.name.startswith("kinesis-subscription"):
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()

@@ -1,34 +1,36 @@
-"""ZooKeeper with TLS, client certificates, SASL and access control lists: a real server started
-so, and clients that it lets in, or refuses with a sentence.
+"""ZooKeeper with TLS, client certificates, SASL and access control lists: a real server started so,
+and clients that it lets in, or refuses with a sentence. The password reaches the tasks.
 """
 
 from __future__ import annotations
 
 import logging
+import pickle
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from kinesis_spout.spout import KinesisSpout, SpoutConfig
+from spark_job.data_source import KinesisDataSource
+from spark_job.driver.offsets import start_offset
+from spark_job.process_services import ProcessServices
 from state.errors import StoreAccessError, StoreUnavailableError
 from state.store.shard_states import StateChange
 from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.certificates import Authority
 from tests.support.spark.source import APPLICATION, STREAM
-from tests.support.state.secure_zookeeper import (
-    OTHER_PASSWORD,
-    OTHER_USER,
-    PASSWORD,
-    USER,
-)
-from tests.support.state.state_stores import OWNER, log_of, plan, state_at
+from tests.support.state.secure_zookeeper import OTHER_PASSWORD, OTHER_USER, PASSWORD, USER
+from tests.support.state.state_stores import IDENTITY, OWNER, log_of, plan, state_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql.types import StructType
 
     from tests.support.spark.source import StreamUnderTest
     from tests.support.state.secure_zookeeper import SecureZookeeper
@@ -280,3 +282,84 @@ def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
     wants = r"wants TLS \(option zookeeperTls\)"
     with closing(plain), pytest.raises(StoreUnavailableError, match=wants):
         plain.ownership.holders()
+
+
+SHARD = "shardId-000000000000"
+
+
+@pytest.fixture
+def open_to_all(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
+    with closing(ZookeeperStateStore(zookeeper_chroot, application="etl", stream="s")) as opened:
+        opened.ownership.acquire(OWNER, timeout_s=0)
+        opened.identity.bind(IDENTITY)
+        opened.shard_states.save([StateChange(None, state_at(7))])
+        yield opened
+
+
+def test_lists_that_were_changed_by_hand_are_read(
+    open_to_all: ZookeeperStateStore, zookeeper: str, zookeeper_chroot: str
+) -> None:
+    """And an owner that may not write a state is refused."""
+    access = open_to_all.view.read_access([SHARD])
+    assert {one.writers for one in access.values()} == {frozenset({"anyone"})}
+    (path,) = (one for one in access if one.endswith("/state"))
+    assert any(one.endswith("/epoch") for one in access)
+    client = KazooClient(hosts=zookeeper)
+    client.start()
+    try:
+        ann = make_digest_acl("ann", "secret", read=True, write=True)
+        client.set_acls(path, [ann, *READ_ACL_UNSAFE])
+        changed = open_to_all.view.read_access([SHARD])[path]
+        assert (changed.writers, changed.keepers) == (frozenset({"digest ann"}), frozenset())
+    finally:
+        client.stop()
+        client.close()
+    assert path.startswith("/" + zookeeper_chroot.partition("/")[2])
+    (stored,) = open_to_all.shard_states.load().values()
+    with pytest.raises(StoreAccessError, match="denies access"):
+        open_to_all.shard_states.save([StateChange(stored, state_at(9))])
+
+
+@pytest.fixture
+def schema() -> StructType:
+    from pyspark.sql.types import StructType  # noqa: PLC0415  # seconds of import
+
+    return StructType().add("messageId", "string")
+
+
+def test_a_task_has_the_password_though_its_machine_has_no_such_file(
+    tls_zookeeper: SecureZookeeper,
+    stream: StreamUnderTest,
+    schema: StructType,
+    tmp_path: Path,
+) -> None:
+    """The reader, planned on the driver, is pickled as Spark does it. Then the file is gone."""
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    stream.put(20)
+    source = stream.source(
+        zookeeper=f"{tls_zookeeper.tls}/task-{tmp_path.name}",
+        zookeeper_tls=True,
+        zookeeper_ca_file=tls_zookeeper.authority.file,
+        zookeeper_auth="sasl",
+        zookeeper_user=USER,
+        zookeeper_password_file=str(file),
+    )
+    reader = KinesisDataSource(dict(source.options())).streamReader(schema)
+    start = start_offset(is_of_one=True)
+    try:
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        planned = pickle.dumps((reader, list(reader.partitions(start, end))))
+        file.unlink()
+        sent, partitions = pickle.loads(planned)  # noqa: S301  # our own bytes
+        rows = [
+            row
+            for partition in partitions
+            for batch in sent.read(partition)
+            for row in batch.to_pylist()
+        ]
+        assert {row["messageId"] for row in rows} == {f"{record}:1" for record in stream.ids()}
+        assert PASSWORD not in repr(sent._query)
+    finally:
+        reader.stop()
+        ProcessServices.forget_all()

@@ -20,10 +20,6 @@ def register(fake: FakeKinesis, name: str = "reader") -> str:
     return fake.register_stream_consumer(request).consumer.consumer_arn
 
 
-def deregister(fake: FakeKinesis, consumer_arn: str) -> None:
-    fake.deregister_stream_consumer(requests.StreamConsumer(consumer_arn=consumer_arn))
-
-
 def subscribe(
     fake: FakeKinesis,
     consumer_arn: str,

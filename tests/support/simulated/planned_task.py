@@ -8,10 +8,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-import pytest
-
-from kinesis_spout.testing import alter, error
 from spark_job.executor.task_reader import DEFAULT_PACE, Pace, read_task
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore
@@ -20,8 +16,7 @@ from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.store.ownership import OwnerInfo
 from state.task_log import TaskLog
-from tests.simulation.in_process import InlinePool, InProcessClient, Service
-from tests.simulation.subscriptions import InlineFeed, wait_in
+from tests.simulation.in_process import InlineFeed, InlinePool, InProcessClient, Service, wait_in
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 from tests.support.state.trees import interposed
 
@@ -39,21 +34,6 @@ Row = tuple[str, int, int]
 
 BY_TWOS = Pace(round_bytes=1, held_records=2)
 """Pages of two records, and a round for each."""
-
-
-def _without_records(page: Any) -> Any:
-    return msgspec.structs.replace(page, records=[], millis_behind_latest=0)
-
-
-FALSE_ANSWERS = pytest.mark.parametrize(
-    "fault",
-    [
-        error("ResourceNotFoundException", f"Shard {shard(0)} does not exist"),
-        alter(_without_records),
-    ],
-    ids=["no-shard", "no-records"],
-)
-"""Of the service about the first shard, once."""
 
 
 def task(*slices: ShardSlice, **limits: Any) -> TaskPlan:

@@ -31,8 +31,7 @@ from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.process import this_process
-from tests.simulation.in_process import InlinePool, InProcessClient, Service
-from tests.simulation.subscriptions import InlineFeed, wait_in
+from tests.simulation.in_process import InlineFeed, InlinePool, InProcessClient, Service, wait_in
 from tests.support.kinesis.services import fields_of
 from tests.support.spark.source import READ_MODES
 

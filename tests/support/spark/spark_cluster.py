@@ -41,20 +41,18 @@ class SparkCluster:
     answers: SimpleQueue[str]
     log: Path
 
-    def run(self, job: dict[str, Any], *, limit_s: float = LIMIT_S) -> Any:
-        """Run a query or a program to its end; returns what a program returns. Raises
-        `QueryFailedError`.
-        """
+    def run(self, job: dict[str, Any], *, limit_s: float = LIMIT_S) -> None:
+        """Run a query to its end. Raises `QueryFailedError`."""
         self.begin(job)
-        return self.end(limit_s=limit_s)
+        self.end(limit_s=limit_s)
 
     def begin(self, job: dict[str, Any]) -> None:
-        """Start a query or a program; `end` waits for its end."""
+        """Start a query; `end` waits for its end."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
 
-    def end(self, *, limit_s: float = LIMIT_S) -> Any:
+    def end(self, *, limit_s: float = LIMIT_S) -> None:
         try:
             answer = json.loads(self.answers.get(timeout=limit_s))
         except Empty:
@@ -63,7 +61,6 @@ class SparkCluster:
             ) from None
         if "error" in answer:
             raise QueryFailedError(answer["error"])
-        return answer.get("answer")
 
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

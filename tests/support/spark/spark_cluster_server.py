@@ -6,14 +6,11 @@ JSON each.
 In: `{"source": {...}, "out": dir, "checkpoint": dir, "stop": file, "batches": n or null}` runs a
 query until it is caught up (AvailableNow). It stops earlier after n batches, or when the file
 `stop` exists. With `"trigger": "1 second"` it runs until then. Each batch has a directory of its
-own, so a repeated batch overwrites its output. With `"program": "<module>"` it calls the module's
-`run(spark, job)` instead. Out: `{"ok": true}`, with what a program returns as `answer`, or
-`{"error": text}`.
+own, so a repeated batch overwrites its output. Out: `{"ok": true}` or `{"error": text}`.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -62,10 +59,9 @@ def main(wheel: str) -> None:
     spark = session({"master": "local-cluster[2,1,1024]", "conf": conf, "pyFiles": [wheel]})
     tell({"ok": True})
     for line in sys.stdin:
-        job = json.loads(line)
-        program = importlib.import_module(job["program"]).run if "program" in job else run
         try:
-            tell({"ok": True, "answer": program(spark, job)})
+            run(spark, json.loads(line))
+            tell({"ok": True})
         except Exception as exc:  # noqa: BLE001  # whatever a query ends with is the answer
             tell({"error": f"{type(exc).__name__}: {exc}"})
     spark.stop()

@@ -18,8 +18,7 @@ from kinesis_spout.spout.services import SpoutServices
 from kinesis_spout.testing import FakeKinesis, FakeKinesisSettings, ManualClock
 from state.memory_store import MemoryBackend, MemoryStateStore
 from state.store.ownership import TaskShare
-from tests.simulation.in_process import InlinePool, InProcessClient, Service
-from tests.simulation.subscriptions import InlineFeed, wait_in
+from tests.simulation.in_process import InlineFeed, InlinePool, InProcessClient, Service, wait_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

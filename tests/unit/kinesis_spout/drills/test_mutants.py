@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.drills.catalog import DRILLS
-from tests.simulation import mutants
-from tests.simulation.mutants import DRILL, Edit, Mutant
-from tests.simulation.run_mutants import misfits
+from tests.simulation import run_mutants
+from tests.simulation.run_mutants import DRILL, Edit, Mutant, misfits
 
-MUTANTS = [one for one in mutants.MUTANTS if one.catcher.startswith(DRILL)]
+MUTANTS = [one for one in run_mutants.MUTANTS if one.catcher.startswith(DRILL)]
 FILE = "kinesis_spout/drills/drill.py"
 FITTING = Edit(FILE, "WARM = 100", "WARM = 1")
 

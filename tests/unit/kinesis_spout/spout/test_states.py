@@ -15,7 +15,7 @@ from state.memory_store import MemoryTree
 from state.plan import PlanPointer, PlanStatus
 from state.process import this_process
 from state.znodes.topics import StoreTopics
-from tests.simulation.store_outage import OutageTree, StoreOutage
+from tests.simulation.world import OutageTree, StoreOutage
 from tests.support.simulated.simulated_driver import next_plan, pointer, run
 from tests.support.simulated.simulated_job import (
     APPLICATION,

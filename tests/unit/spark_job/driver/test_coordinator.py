@@ -1,24 +1,34 @@
-"""When the driver makes a plan, when it makes none, and how often it calls the service. In
-simulated time.
+"""When the driver makes a plan, when it makes none, how often it calls the service and the store,
+who may subscribe when, and how a pause ends. In simulated time.
+
+The milliseconds are in `benchmarks/latency.py`.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.application.session import KEPT_S
 from kinesis_spout.errors import AccessDeniedError
 from kinesis_spout.testing import error, expired_iterator, throttle
-from state.errors import (
-    PlanClosedError,
-    TaskLogError,
-)
-from state.plan import Plan, TaskPlan, plan_number
+from spark_job.driver.query_driver import TriggerInterval
+from spark_job.executor.task_reader import read_task
+from state.errors import PlanClosedError, StaleOwnerError, TaskLogError
+from state.plan import PlanPointer, PlanStatus, ShardReadResult, TaskPlan
+from state.position import PositionKind
 from state.process import this_process
+from state.sequence_number import SequenceNumber
+from state.store.pause import Pause
+from state.store.runs import DONE
 from state.task_log import TaskLog
-from tests.support.simulated.simulated_driver import next_plan, one_batch, read_all, run
+from tests.simulation.in_process import InlineFeed, InlinePool, wait_in
+from tests.simulation.world import SkewedClock
+from tests.support.kinesis.fake_consumers import register, subscribe
+from tests.support.simulated.simulated_driver import next_plan, one_batch, pointer, read_all, run
 from tests.support.simulated.simulated_job import (
     APPLICATION,
     STREAM,
@@ -26,9 +36,14 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
+from tests.support.state.trees import counting_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.testing import Fault
+    from spark_job.driver.coordinator import Coordinator
+    from state.znodes.topics import StoreTopics
 
 
 @pytest.mark.parametrize(
@@ -53,24 +68,6 @@ def test_a_shard_whose_probe_is_refused_is_left_to_a_task(
         next_plan(coordinator, plan)
 
 
-def test_a_stretch_without_records_is_no_tip_and_a_shard_that_is_gone_no_work(
-    job: SimulatedJob,
-) -> None:
-    """There may be records behind the former. The shard list decides whether records were lost with
-    the latter.
-    """
-    coordinator = job.coordinator(idle_wait="0s", shard_refresh_interval="60s")
-    job.fake.insert_empty_pages(STREAM, shard(0), 3)
-    put = job.put(1, key=job.key_of(0))
-    plan = next_plan(coordinator)
-    assert run(job, coordinator, plan) == put
-    plan, _ = read_all(job, coordinator, plan)
-    with job.fake.lock:
-        del job.fake.stream(STREAM).shards[shard(0)]
-    job.clock.advance(1)
-    assert next_plan(coordinator, plan) == plan
-
-
 def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
     """They are too many to probe, so the tasks look for new records. While one shard is behind,
     plans follow at once.
@@ -93,22 +90,6 @@ def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
                 start, _ = one_batch(job, coordinator, start, plan)
         assert 5 <= plans <= 7
         assert job.calls("GetRecords") == 4 * plans  # the tasks' own
-
-
-@pytest.mark.parametrize("asked", ["3-old", "77-newer"])
-def test_a_plans_number_is_above_all_numbers_in_sparks_log_and_in_zookeeper(
-    asked: str, job: SimulatedJob
-) -> None:
-    """Either may come from a backup."""
-    store = job.store()
-    store.ownership.acquire(this_process(0), timeout_s=1)
-    task = TaskPlan(shards=(), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
-    store.plans.create(Plan(plan_id="12-aa", created_ms=1, tasks=(task,)))
-    store.close()
-    with closing(job.coordinator()) as first:
-        first.open()
-    job.put(1)
-    assert plan_number(next_plan(job.coordinator(), asked)) > max(12, plan_number(asked))
 
 
 def test_an_open_plan_whose_end_was_removed_is_closed_and_its_records_come_again(
@@ -197,3 +178,377 @@ def test_an_idle_minute_asks_each_shard_every_probe_interval_and_the_stream_ever
     assert job.calls("DescribeStreamSummary") <= 7
     assert job.calls("GetShardIterator") == 0
     assert job.store().plans.known() == []
+
+
+class HangingPool(InlinePool):
+    """Runs each call at once, but for one that is held back until another one comes."""
+
+    hangs_next = answers_with_next = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[Callable[[], None]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.answers_with_next:
+            for call in self._held:
+                call()
+            self._held.clear()
+        if not self.hangs_next:
+            return super().submit(fn, *args, **kwargs)
+        self.hangs_next = False
+        future: Future[Any] = Future()
+        self._held.append(lambda: future.set_result(fn(*args, **kwargs)))
+        return future
+
+
+def shards_of(coordinator: Coordinator, plan: str) -> list[str]:
+    planned = coordinator.tasks(plan).values()
+    return [each.shard_id for task in planned for each in task.shards]
+
+
+def put_into_both(job: SimulatedJob) -> None:
+    for index in range(2):
+        job.put(10, key=job.key_of(index))
+
+
+def first_batch(job: SimulatedJob, coordinator: Coordinator) -> str:
+    """Run a batch of both shards, so that all that is asked once is known; its plan."""
+    put_into_both(job)
+    plan = next_plan(coordinator)
+    assert len(run(job, coordinator, plan)) == 20
+    return plan
+
+
+def test_a_small_batch_costs_each_shard_a_probe_and_a_page(job: SimulatedJob) -> None:
+    """The iterators of the last batch serve for the probes, and those of the probes for the pages.
+    Nothing is listed for it.
+    """
+    coordinator = job.coordinator()
+    plan = first_batch(job, coordinator)
+    assert next_plan(coordinator, plan) == plan
+    job.count_calls()
+    put_into_both(job)
+    plan = next_plan(coordinator, plan)
+    assert job.calls("GetRecords") == 2
+    assert len(run(job, coordinator, plan)) == 20
+    assert job.calls("GetRecords") == 4
+    assert {name for name, _ in job.fake.faults.struck} == {"GetRecords"}
+
+
+def test_a_probe_that_hangs_delays_its_shard_only(job: SimulatedJob) -> None:
+    """Its answer counts when it comes. Until then the shard is not asked again, nor planned.
+    Nor is the stream called idle, though there is no idle wait: the answer may be of records.
+    """
+    pool = HangingPool()
+    coordinator = job.coordinator(new_pool=lambda *_: pool, idle_wait="0s")
+    plan = first_batch(job, coordinator)
+    job.clock.sleep(1)
+    put_into_both(job)
+    job.count_calls()
+    pool.hangs_next = True
+    for _ in range(2):
+        plan = next_plan(coordinator, plan)
+        assert shards_of(coordinator, plan) == [shard(1)]
+        assert len(run(job, coordinator, plan)) == 10
+        job.clock.sleep(5)
+        job.put(10, key=job.key_of(1))
+    assert job.calls("GetRecords") == 2 * 2  # a probe and a page each
+    pool.answers_with_next = True
+    plan = next_plan(coordinator, plan)
+    assert shard(0) in shards_of(coordinator, plan)
+    assert len(run(job, coordinator, plan)) >= 10
+
+
+def run_batch(coordinator: Coordinator, store: StoreTopics, start: str, last: int) -> str:
+    """Plan a batch, and publish three records of each shard as its tasks do."""
+    plan_id = next_plan(coordinator, start)
+    for number, task in coordinator.tasks(plan_id).items():
+        first, end = SequenceNumber(last - 2), SequenceNumber(last)
+        entries = tuple(
+            ShardReadResult(shard_id=one.shard_id, first=first, last=end, count=3)
+            for one in task.shards
+        )
+        store.plans.append_log(plan_id, number, TaskLog(entries=entries, sealed=True), None)
+    return plan_id
+
+
+def test_a_batch_writes_once_a_task_and_its_states_in_transactions_of_hundreds() -> None:
+    """Creating the plan and its tasks is one transaction; so are a log for each task, closing, each
+    five hundred states, and settling. What is read does not grow with the shards.
+    """
+    with simulated(shards=600) as job:
+        store, tree = counting_store(job.backend, application=APPLICATION, stream=STREAM)
+        coordinator = job.coordinator(store=store, max_tasks=8)
+        start = run_batch(coordinator, store, "", 103)
+        start = run_batch(coordinator, store, start, 106)
+        reads, writes = tree.cost_of(lambda: run_batch(coordinator, store, start, 109))
+        assert writes <= 1 + 8 + 1 + 2 + 1 + 1
+        assert reads <= 8 + 7
+
+
+PAUSE = Pause(by="ann on host-a", since_ms=0, reason="deploy")
+
+
+def pause(job: SimulatedJob) -> None:
+    with closing(job.store()) as store:
+        assert store.pause.begin(PAUSE) == PAUSE
+
+
+def resume(job: SimulatedJob) -> None:
+    with closing(job.store()) as store:
+        assert store.pause.end() == PAUSE
+
+
+def test_a_paused_job_settles_its_last_batch_and_reads_nothing(one: SimulatedJob) -> None:
+    """However often Spark asks, up to the retention. Then it goes on where it was."""
+    first = one.put(3)
+    coordinator = one.coordinator(idle_wait="5s")
+    plan, found = one_batch(one, coordinator, "")
+    assert found == first
+    pause(one)
+    second = one.put(4)
+    begun_s = one.clock.monotonic_s()
+    assert next_plan(coordinator, plan) == plan
+    assert one.clock.monotonic_s() - begun_s == pytest.approx(5, abs=0.1), "as for records"
+    assert pointer(one) == PlanPointer(plan, PlanStatus.SETTLED)
+    assert one.states()[shard(0)].checkpoint == SequenceNumber(first[-1])
+    one.count_calls()
+    for _ in range(20):
+        one.clock.advance(3_600)
+        assert next_plan(coordinator, plan) == plan
+    assert one.fake.faults.struck == []
+    resume(one)
+    assert one_batch(one, coordinator, plan)[1] == second
+
+
+def test_a_job_that_is_paused_before_its_first_start_pins_it(one: SimulatedJob) -> None:
+    """What arrives after the start, during the pause, is read; what was there before is not."""
+    pause(one)
+    one.put(3)
+    one.clock.advance(10)
+    coordinator = one.coordinator(starting_position="LATEST")
+    assert next_plan(coordinator) == ""
+    pin = one.store().identity.read_start()
+    assert pin is not None
+    assert pin.position.kind is PositionKind.AT_TIMESTAMP
+    one.clock.advance(10)
+    later = one.put(2)
+    assert next_plan(coordinator) == ""
+    resume(one)
+    assert read_all(one, coordinator)[1] == later
+
+
+def test_an_available_now_run_ends_and_says_so_once(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once, at its start or after the batch under way, which is settled."""
+    put = one.put(25)
+    coordinator = one.coordinator(max_records_per_shard=10, idle_wait="60s")
+    coordinator.prepare_available_now()
+    plan, found = one_batch(one, coordinator, "")
+    pause(one)
+    begun_s = one.clock.monotonic_s()
+    assert next_plan(coordinator, plan) == plan
+    assert next_plan(coordinator, plan) == plan
+    assert one.clock.monotonic_s() == begun_s
+    assert pointer(one) == PlanPointer(plan, PlanStatus.SETTLED)
+    (said,) = (said for said in caplog.messages if "is paused" in said)
+    assert "by ann on host-a since 1970-01-01T00:00:00.000Z ('deploy')" in said
+    assert "`kinesis-spout resume`" in said
+    newest = one.store().runs.read()[None].newest
+    assert newest is not None
+    assert newest.end is not None
+    assert newest.end.kind == DONE
+    assert newest.end.says == "the application was paused, so it did not read all"
+    resume(one)
+    next_run = one.coordinator()
+    coordinator.close()
+    next_run.prepare_available_now()
+    assert found + read_all(one, next_run, plan)[1] == put
+
+
+def test_a_paused_job_keeps_its_ownership_over_a_lost_session(one: SimulatedJob) -> None:
+    """Though it writes nothing else. A process that took over is noticed."""
+    store, tree = counting_store(one.backend, application=APPLICATION, stream=STREAM)
+    coordinator = one.coordinator(store=store)
+    pause(one)
+    next_plan(coordinator)
+    one.backend.expire(tree.session_id())
+    assert one.store().ownership.holders() == {}
+    one.clock.advance(KEPT_S)
+    next_plan(coordinator)
+    assert one.store().ownership.holders()
+    one.backend.expire(tree.session_id())
+    with closing(one.store()) as other:
+        other.ownership.acquire(this_process(0), timeout_s=0)
+        one.clock.advance(KEPT_S)
+        with pytest.raises(StaleOwnerError):
+            next_plan(coordinator)
+
+
+EFO = {"read_mode": "efo", "consumer_name": "reader"}
+
+
+def driver_of(job: SimulatedJob, **changes: Any) -> Coordinator:
+    return job.coordinator(**(EFO | changes))
+
+
+def first_task(driver: Coordinator, plan: str) -> TaskPlan:
+    return driver.tasks(plan)[0]
+
+
+def read(job: SimulatedJob, driver: Coordinator, plan: str, *, ahead_ms: int = 0) -> int:
+    """Run a plan as executors do that push in this process; how many rows it has. `ahead_ms`: of
+    the executors' clock.
+    """
+    settings = job.settings(**EFO)
+    services = job.services(settings)
+    clock = SkewedClock(job.clock)
+    clock.ahead_ms = ahead_ms
+    services.clock, services.new_feed, services.wait_for = clock, InlineFeed, wait_in(clock)
+    return sum(
+        batch.num_rows
+        for task, one in driver.tasks(plan).items()
+        for batch in read_task(plan, task, one, services=services, settings=settings)
+    )
+
+
+def test_the_driver_waits_until_the_consumer_is_active() -> None:
+    """An ARN is taken as it is, and never registered."""
+    with simulated(shards=1, consumer_ms=3_000) as job:
+        job.put(1)
+        driver = driver_of(job)
+        assert first_task(driver, next_plan(driver)).consumer_arn is not None
+        driver.close()
+        job.put(1)
+        arn = register(job.fake, "other")
+        job.clock.advance(3)
+        driver = job.coordinator(read_mode="efo", consumer_arn=arn)
+        assert first_task(driver, next_plan(driver)).consumer_arn == arn
+
+
+def test_a_consumer_that_does_not_become_active_in_time_leaves_the_query_polling(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is asked for once a minute, without a wait, and the log says it once."""
+    with simulated(shards=1, consumer_ms=100_000) as job:
+        job.put(2)
+        driver = driver_of(job, max_records_per_shard=1)
+        first = next_plan(driver)
+        assert first_task(driver, first).consumer_arn is None
+        assert read(job, driver, first) == 1
+        job.clock.advance(161)
+        assert first_task(driver, next_plan(driver, first)).consumer_arn is not None
+    polled, again = (one for one in caplog.messages if "subscri" in one)
+    assert "is polled" in polled
+    assert "is read by subscription again" in again
+
+
+def test_a_plan_says_when_a_shard_may_be_subscribed_to_again(one: SimulatedJob) -> None:
+    one.put(3)
+    driver = driver_of(one, max_records_per_shard=1)
+    first = next_plan(driver)
+    begun_ms = one.clock.now_ms()
+    assert read(one, driver, first) == 1
+    second = next_plan(driver, first)
+    next_ms = first_task(driver, second).shards[0].next_subscribe_ms
+    assert next_ms is not None
+    assert begun_ms < next_ms <= begun_ms + 5_500
+    assert read(one, driver, second) == 1
+    one.clock.advance(10)
+    third = next_plan(driver, second)
+    assert first_task(driver, third).shards[0].next_subscribe_ms is None
+    report = driver.report()
+    assert (report["pushedRecords"], report["polledRecords"]) == (1, 1)
+
+
+def test_a_batch_that_is_replayed_by_another_run_polls(one: SimulatedJob) -> None:
+    """Whether its tasks have published or not."""
+    one.put(3)
+    driver = driver_of(one)
+    plan = next_plan(driver)
+    driver.close()
+    again = driver_of(one)
+    assert first_task(again, plan).consumer_arn is None
+    assert pointer(one).id == plan
+
+
+def test_another_reader_of_the_consumer_is_named_once(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It subscribes before each batch, so the tasks are refused. Their records are polled. A single
+    refusal is no evidence: a driver that died may have subscribed just before.
+    """
+    one.put(6)
+    arn = register(one.fake)
+    driver = driver_of(one, max_records_per_shard=1)
+    plan = ""
+    for batch in range(6):
+        one.clock.advance(6)
+        plan = next_plan(driver, plan)
+        assert (len(sharing := said_of_sharing(caplog))) == (batch > 2)
+        subscribe(one.fake, arn)
+        assert read(one, driver, plan) == 1
+    assert "consumer reader" in sharing[0]
+    assert "consumerName" in sharing[0]
+    assert driver.report()["fallbacks"] == {"in_use": 5}
+
+
+def said_of_sharing(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [said for said in caplog.messages if "another reader seems to use" in said]
+
+
+@pytest.mark.parametrize("operation", ["DescribeStreamConsumer", "SubscribeToShard"])
+def test_a_missing_permission_ends_no_query_and_is_told_until_a_subscription_gives_records(
+    one: SimulatedJob, operation: str
+) -> None:
+    """Nor does it wait. The right to describe a consumer is another one than that to subscribe."""
+    one.put(1)
+    one.fake.faults.add(error("AccessDeniedException"), operation=operation, times=None)
+    driver = driver_of(one)
+    begun_s = one.clock.monotonic_s()
+    plan = next_plan(driver)
+    assert one.clock.monotonic_s() - begun_s < 1
+    assert read(one, driver, plan) == 1
+    one.put(1)
+    plan = next_plan(driver, plan)
+    assert read(one, driver, plan) == 1
+    told = one.store().runs.read()[None].not_subscribed
+    assert told is not None
+    assert operation in told.says
+    one.fake.faults.clear()
+    one.clock.advance(61)
+    for _ in range(2):
+        one.put(1)
+        plan = next_plan(driver, plan)
+        assert first_task(driver, plan).consumer_arn is not None
+        assert read(one, driver, plan) == 1
+    assert one.store().runs.read()[None].not_subscribed is None
+
+
+QUARTER_MS = 900_000
+T = 2_000_000 * QUARTER_MS
+
+
+@pytest.mark.parametrize(
+    ("calls", "known_ms", "is_known"),
+    [
+        ((T,), None, False),
+        # The first batch comes at once, the others when the trigger is due.
+        ((T - 400_000, T + 30, T + QUARTER_MS + 50), QUARTER_MS, True),
+        # Batches that take as long as they take are no trigger.
+        ((T + 3_300, T + 24_400, T + 44_100, T + 65_900), None, False),
+        # Without a trigger, an idle query is asked again at once.
+        ((T, T + 12, T + 1_020, T + 1_900), None, True),
+        # A batch that takes longer than the interval does not unlearn it.
+        ((T, T + QUARTER_MS, T + 2 * QUARTER_MS + 77_000), QUARTER_MS, True),
+    ],
+)
+def test_the_interval_shows_in_the_times_of_the_calls(
+    calls: tuple[int, ...], known_ms: int | None, *, is_known: bool
+) -> None:
+    interval = TriggerInterval()
+    for call_ms in calls:
+        interval.called(call_ms)
+    assert (interval.known_ms, interval.is_known) == (known_ms, is_known)

@@ -1,5 +1,6 @@
 """A task appends to its log, round by round, before the rows leave it. An attempt that finds a log
-follows it.
+follows it: it gets exactly the records of the log, or reports their loss. Retries come before new
+records; a shard may be pushed.
 """
 
 from __future__ import annotations
@@ -10,26 +11,42 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from kinesis_spout.errors import DataLossError
 from kinesis_spout.programs.threads import thread_pool
-from kinesis_spout.testing import end_without_children, expired_iterator, throttle
+from kinesis_spout.reading.fallback import Fallback
+from kinesis_spout.testing import (
+    alter,
+    end_without_children,
+    error,
+    service_unavailable,
+    throttle,
+)
+from spark_job.executor.shard_feed import MAX_SUBSCRIPTIONS
 from spark_job.executor.task_reader import Pace
 from state.codec.values import encode_unchecked
 from state.errors import PlanClosedError, TaskLogError
-from state.plan import TaskResult
+from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, TaskPlan
+from state.position import TRIM_HORIZON
+from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 from tests.simulation.in_process import Service
+from tests.support.kinesis.fake_consumers import register
 from tests.support.simulated.planned_task import (
     BY_TWOS,
     PlannedTask,
+    Row,
     after,
     entry_of,
     numbers_of,
+    rows_of,
     task,
     whole,
 )
-from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kinesis_spout.testing import Fault
 
 LIMIT_S = 20.0
@@ -41,17 +58,6 @@ def put_in_both(job: SimulatedJob, count: int) -> list[list[int]]:
 
 
 # rounds -------------------------------------------------------------------------------------------
-def test_rows_leave_the_task_only_after_their_append(one: SimulatedJob) -> None:
-    """A round at a time, and no more than one beyond what the consumer has."""
-    put = one.put(7)
-    planned = PlannedTask(one, task(whole()))
-    appended: list[tuple[int, int, bool]] = []
-    rows: list[int] = []
-    for batch in planned.attempt(pace=BY_TWOS):
-        rows += numbers_of([batch])
-        appended.append((len(rows), planned.log.rows, planned.log.sealed))
-    assert rows == put
-    assert appended == [(2, 2, False), (4, 4, False), (6, 6, False), (7, 7, True)]
 
 
 @pytest.mark.parametrize(
@@ -93,46 +99,6 @@ def test_a_log_is_sealed_when_it_has_so_many_bytes(one: SimulatedJob) -> None:
 
 
 # several attempts ---------------------------------------------------------------------------------
-def test_an_attempt_that_loses_an_append_follows_and_its_own_pages_serve(
-    one: SimulatedJob,
-) -> None:
-    """Another one has published all while it was fetching. It fetches nothing again."""
-    put = one.put(7)
-    planned = PlannedTask(one, task(whole()))
-    other: list[int] = []
-    counts: list[int] = []
-
-    def overtake() -> None:
-        one.count_calls()
-        other.extend(numbers_of(planned.attempt(pace=BY_TWOS)))
-        counts.append(one.calls("GetRecords"))
-
-    rows = numbers_of(planned.attempt(store=planned.overtaken_store(overtake)))
-    assert rows == other == put
-    assert one.calls("GetRecords") == counts[0] == 4
-
-
-def test_the_limits_of_a_task_are_those_of_all_its_attempts(one: SimulatedJob) -> None:
-    put = one.put(10, data=b"x" * 100)
-    for plan in (task(whole(max_records=5)), task(whole(), max_bytes=500)):
-        planned = PlannedTask(one, plan)
-        next(planned.attempt(pace=BY_TWOS))
-        assert numbers_of(planned.attempt()) == put[:5]
-
-
-@pytest.mark.parametrize(
-    ("fault", "times"), [(throttle(), 6), (expired_iterator(), None)], ids=["for a time", "for all"]
-)
-def test_a_shard_that_the_service_refuses_is_read_later_or_left_to_the_next_plan(
-    fault: Fault, times: int | None, one: SimulatedJob
-) -> None:
-    """An error here would end the query. The position of the shard stays as it was."""
-    put = one.put(3)
-    one.fake.faults.add(fault, operation="GetRecords", times=times)
-    planned = PlannedTask(one, task(whole(position=after(put[0]))))
-    assert numbers_of(planned.attempt()) == (put[1:] if times else [])
-    assert planned.log.sealed
-    assert planned.log.entries[0].position == after(put[0])
 
 
 @pytest.mark.parametrize("empty_pages", [0, 2])
@@ -260,17 +226,6 @@ def test_a_log_that_is_removed_or_changed_under_a_reader_stops_it(
         numbers_of(rows)
 
 
-def test_a_result_that_an_earlier_version_has_stored_is_replayed(job: SimulatedJob) -> None:
-    """Format 1 had all shards at once, and the attempt's token."""
-    put = put_in_both(job, 3)
-    entries = entry_of(put[1][:2], index=1), entry_of(put[0][1:])
-    stored = msgspec.json.decode(encode_unchecked(TaskResult(shards=entries)))
-    assert stored.get("format", 1) == 1
-    planned = PlannedTask(job, ALTERNATING)
-    planned.backend.put(planned.path, msgspec.json.encode(stored | {"token": "t"}))
-    assert numbers_of(planned.attempt()) == put[1][:2] + put[0][1:]
-
-
 # fetches in the background ------------------------------------------------------------------------
 
 
@@ -326,3 +281,349 @@ def test_an_attempt_that_fails_does_not_wait_for_a_fetch_that_hangs(job: Simulat
         assert service.answered == 1
     finally:
         service.released.set()
+
+
+HOUR_S = 3_600.0
+HOUR_MS = 3_600_000
+
+
+def read(
+    job: SimulatedJob, plan: TaskPlan, **options: Any
+) -> tuple[list[Row], dict[str, ShardReadResult]]:
+    """The rows of a task, and what was read of each shard. A second attempt has the same rows."""
+    planned = PlannedTask(job, plan)
+    rows = rows_of(planned.attempt(**options))
+    assert planned.log.sealed
+    assert rows_of(planned.attempt(**options)) == rows
+    return rows, planned.ends
+
+
+def read_numbers(
+    job: SimulatedJob, plan: TaskPlan, **options: Any
+) -> tuple[list[int], dict[str, ShardReadResult]]:
+    """The same with the numbers of the rows, which are those of new records."""
+    rows, ends = read(job, plan, **options)
+    assert len(rows) == sum(end.count for end in ends.values())
+    return [number for _, number, _ in rows], ends
+
+
+# how far a shard is read --------------------------------------------------------------------------
+def test_a_shard_is_read_to_its_tip_and_the_log_has_first_last_count_and_the_tip(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(5)
+    numbers, ends = read_numbers(one, task(whole()))
+    end = ends[shard(0)]
+    assert numbers == put
+    assert (end.first, end.last, end.count) == (SequenceNumber(put[0]), SequenceNumber(put[-1]), 5)
+    assert (end.at_tip, end.at_shard_end, end.children) == (True, False, ())
+    assert end.last_arrival_ms == one.clock.now_ms() == end.tip_ms
+    assert (end.payload_bytes, end.position) == (5 * len("record 0"), TRIM_HORIZON)
+    assert end.iterator is not None
+
+
+@pytest.mark.parametrize(
+    ("plan", "pace", "sizes", "found"),
+    [
+        (task(whole(max_records=7)), BY_TWOS, [8] * 10, 7),
+        (task(whole(), max_bytes=1_600), BY_TWOS, [300] * 10, 5),
+        (task(whole(), max_bytes=10), Pace(), [300] * 2, 1),
+        (task(whole(), max_bytes=1), Pace(), [0] * 5, 5),
+    ],
+    ids=["records", "bytes", "one at least", "without payload"],
+)
+def test_no_more_is_read_than_the_plan_allows(
+    one: SimulatedJob, plan: TaskPlan, pace: Pace, sizes: list[int], found: int
+) -> None:
+    """One record is always kept, however large it is."""
+    put = [number for size in sizes for number in one.put(1, data=b"x" * size)]
+    numbers, ends = read_numbers(one, plan, pace=pace)
+    assert numbers == put[:found]
+    assert ends[shard(0)].at_tip is (found == len(put))
+
+
+def test_a_page_that_exceeds_the_bytes_is_cut_and_says_nothing_of_what_follows(
+    one: SimulatedJob,
+) -> None:
+    """The page was at the shard's end, its head is not: the log has no tip, end, children or
+    iterator.
+    """
+    put = one.put(10, data=b"x" * 300)
+    one.fake.split(STREAM, shard(0))
+    numbers, ends = read_numbers(one, task(whole(), max_bytes=1_000))
+    end = ends[shard(0)]
+    assert numbers == put[:3]
+    assert (end.last, end.count) == (SequenceNumber(put[2]), 3)
+    assert (end.at_tip, end.at_shard_end, end.iterator, end.tip_ms) == (False, False, None, None)
+    assert end.children == ()
+
+
+def test_a_shard_with_records_is_not_read_past_the_time_box(one: SimulatedJob) -> None:
+    """One read a second, so that simulated time passes: records, then empty pages without end."""
+    put = one.put(2)
+    one.fake.insert_empty_pages(STREAM, shard(0), 100)
+    one.put(1)
+    planned = PlannedTask(one, task(whole(), fetch_time_ms=4_000, fetch_cap_ms=60_000))
+    assert numbers_of(planned.attempt(reads_per_second=1, pace=BY_TWOS)) == put
+    assert planned.log.sealed
+    assert not planned.ends[shard(0)].at_tip
+    assert one.clock.monotonic_s() < 10
+
+
+# lapses -------------------------------------------------------------------------------------------
+def lapsing(job: SimulatedJob) -> TaskPlan:
+    """A plan whose shard was verified now, on a stream that keeps records for a day."""
+    return task(whole(verified_until_ms=job.clock.now_ms()), retention_ms=24 * HOUR_MS)
+
+
+def test_a_page_that_comes_a_retention_after_the_last_one_is_said_to_have_lapsed(
+    one: SimulatedJob,
+) -> None:
+    plan = lapsing(one)
+    one.clock.advance(24 * HOUR_S)
+    numbers, ends = read_numbers(one, plan)
+    assert (numbers, ends[shard(0)].lapsed_ms) == ([], None)
+    one.clock.advance(1)
+    one.put(1)
+    _, ends = read_numbers(one, plan)
+    assert ends[shard(0)].lapsed_ms == one.clock.now_ms()
+
+
+def test_records_of_the_log_that_are_read_again_much_later_have_not_lapsed(
+    one: SimulatedJob,
+) -> None:
+    """They were read in time by the attempt that appended them, and what follows them is not
+    missed.
+    """
+    plan = lapsing(one)
+    one.clock.advance(22 * HOUR_S)
+    put = one.put(6)
+    planned = PlannedTask(one, plan)
+    cut_off = planned.attempt(pace=BY_TWOS)
+    next(cut_off)
+    one.clock.advance(3 * HOUR_S)
+    assert numbers_of(planned.attempt()) == put
+    assert [entry.lapsed_ms for entry in planned.log.entries] == [None, None]
+
+
+# the records of the log ---------------------------------------------------------------------------
+def followed(job: SimulatedJob, *entries: ShardReadResult, **options: Any) -> list[int]:
+    """The numbers of the rows of a log of these entries. The plan allows one record of a byte and
+    no time.
+    """
+    shards = dict.fromkeys(entry.shard_id for entry in entries)
+    slices = [whole(int(one.rpartition("-")[2]), max_records=1) for one in shards]
+    plan = task(*slices, max_bytes=1, fetch_time_ms=0, fetch_cap_ms=0)
+    planned = PlannedTask(job, plan)
+    planned.append(*entries, sealed=True)
+    return numbers_of(planned.attempt(**options))
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "is_closed", "count", "left"),
+    [(3, 3, False, 6, 3), (1, 3, False, 3, 3), (3, 0, False, 3, 0), (3, 0, True, 3, 0)],
+    ids=["half", "the first, and the count matches", "all", "with their shard"],
+)
+def test_records_of_the_log_that_are_gone_stop_the_query_or_are_logged(
+    one: SimulatedJob,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    older: int,
+    newer: int,
+    is_closed: bool,
+    count: int,
+    left: int,
+) -> None:
+    """The rest ends with the log's last record, and no newer one takes the place of those that
+    expired: it belongs to a later batch.
+    """
+    published = one.put(older)
+    if is_closed:
+        one.fake.split(STREAM, shard(0))
+    one.clock.advance(20 * HOUR_S)
+    published += one.put(newer)
+    one.clock.advance(5 * HOUR_S)
+    if not is_closed:
+        one.put(3)
+    entry = entry_of(published, count=count)
+    said = rf"{shard(0)}.*of the {count} records.*{left} are left"
+    with pytest.raises(DataLossError, match=f"{said}.*failOnDataLoss to false"):
+        followed(one, entry)
+    assert followed(one, entry, fail_on_data_loss=False) == published[len(published) - left :]
+    assert f"{left} are left" in caplog.text
+
+
+def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) -> None:
+    planned = PlannedTask(one, task(whole()))
+    damaged = TaskLog(entries=(ShardReadResult(shard_id=shard(0), count=3),), sealed=True)
+    planned.backend.put(planned.path, encode_unchecked(damaged))
+    with pytest.raises(TaskLogError, match=rf"{shard(0)}.*damaged"):
+        numbers_of(planned.attempt())
+
+
+# retries ------------------------------------------------------------------------------------------
+def retry(sequence: int, attempts: int = 1) -> PlannedRetry:
+    return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
+
+
+def span(first: int, last: int, count: int, **fields: Any) -> PlannedRetry:
+    return PlannedRetry(
+        first=SequenceNumber(first), last=SequenceNumber(last), count=count, attempts=0, **fields
+    )
+
+
+def retries_only(*retries: PlannedRetry, last: int, **fields: Any) -> ShardSlice:
+    return whole(max_records=0, position=after(last), retries=retries, **fields)
+
+
+def test_retries_come_before_new_records_and_are_counted_in_the_result(one: SimulatedJob) -> None:
+    put = one.put(10)
+    gone = retry(put[4] + 1)
+    plan = task(whole(position=after(put[6]), retries=(retry(put[1]), retry(put[4], 3), gone)))
+    rows, ends = read(one, plan)
+    again = [(shard(0), put[1], 2), (shard(0), put[4], 4)]
+    assert rows == [*again, *((shard(0), number, 1) for number in put[7:])]
+    end = ends[shard(0)]
+    assert (end.retries_done, end.retry_rows, end.retries_gone) == (3, 2, (gone.first,))
+    assert (end.count, end.at_tip, end.position) == (3, True, after(put[6]))
+
+
+@pytest.mark.parametrize("limit", ["bytes", "records"])
+def test_a_range_that_is_too_large_is_read_in_part_and_read_again_in_exactly_that_part(
+    one: SimulatedJob, limit: str
+) -> None:
+    put = one.put(20, data=b"x" * 100)
+    by_records = {} if limit == "bytes" else {"max_records": 7}
+    slice_ = retries_only(
+        retry(put[0]), span(put[2], put[18], 17, **by_records), retry(put[19]), last=put[19]
+    )
+    rows, ends = read(one, task(slice_, max_bytes=800 if limit == "bytes" else 2**20))
+    assert [number for _, number, _ in rows] == [put[0], *put[2:9]]
+    assert ends[shard(0)] == ShardReadResult(
+        shard_id=shard(0),
+        retries_done=1,
+        retry_rows=8,
+        retry_part=RangePart(last=SequenceNumber(put[8]), rest=SequenceNumber(put[9]), count=7),
+        payload_bytes=800,
+    )
+
+
+# subscriptions ------------------------------------------------------------------------------------
+MINUTE_S = 60.0
+DAY_MS = 86_400_000
+BY_ONES = Pace(round_bytes=1, held_records=1, held_bytes=1)
+
+
+@pytest.fixture
+def pairs() -> Iterator[SimulatedJob]:
+    """A job on a stream of one shard, whose events have two records."""
+    with simulated(shards=1, event_records=2) as made:
+        yield made
+
+
+class Pushed:
+    """A task whose shards may be subscribed to, and the service that its attempts speak with."""
+
+    def __init__(self, job: SimulatedJob, *slices: ShardSlice, **limits: Any) -> None:
+        self.job = job
+        self.service = Service(job.fake)
+        self.consumer_arn = limits.pop("consumer_arn", None) or register(job.fake)
+        plan = task(*(slices or (whole(),)), consumer_arn=self.consumer_arn, **limits)
+        self.planned = PlannedTask(job, plan)
+
+    def rows(self, **options: Any) -> list[int]:
+        return numbers_of(self.planned.attempt(service=self.service, **options))
+
+    @property
+    def end(self) -> ShardReadResult:
+        return self.planned.ends[shard(0)]
+
+    @property
+    def is_closed(self) -> bool:
+        return all(one.is_closed for one in self.service.connections)
+
+
+def test_records_are_pushed_up_to_the_tip_and_the_socket_is_closed(pairs: SimulatedJob) -> None:
+    put = pairs.put(7)
+    pushed = Pushed(pairs)
+    assert pushed.rows() == put
+    assert (pushed.service.reads, pushed.service.subscriptions) == (0, 1)
+    assert (pushed.end.pushed, pushed.end.at_tip, pushed.end.fallback) == (7, True, None)
+    assert pushed.end.tip_ms is not None
+    assert pushed.end.next_subscribe_ms is not None
+    assert pushed.is_closed
+
+
+def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> None:
+    """What it has published is read by the next one, by GetRecords."""
+    put = pairs.put(7)
+    pushed = Pushed(pairs)
+    batches = pushed.planned.attempt(service=pushed.service, pace=BY_TWOS)
+    assert numbers_of([next(batches)]) == put[:2]
+    assert not pushed.is_closed
+    batches.close()  # type: ignore[attr-defined]  # a generator
+    assert pushed.is_closed
+    assert pushed.rows() == put
+    assert pushed.service.subscriptions == 1
+
+
+BACKWARDS = alter(lambda event: msgspec.structs.replace(event, records=event.records[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "fallback", "for_good"),
+    [
+        (service_unavailable(), Fallback.REFUSED, False),
+        (error("ResourceInUseException"), Fallback.IN_USE, False),
+        (error("AccessDeniedException"), Fallback.REFUSED, True),
+        (error("ResourceNotFoundException"), Fallback.MISSING, True),
+        (BACKWARDS, Fallback.BROKEN, False),
+    ],
+    ids=["no answer", "in use", "not allowed", "no consumer", "out of order"],
+)
+def test_a_task_that_gets_no_subscription_polls(
+    pairs: SimulatedJob, fault: Fault, fallback: Fallback, *, for_good: bool
+) -> None:
+    """At once, and it subscribes no more. What waiting does not mend is not tried again soon."""
+    put = pairs.put(7)
+    pairs.fake.faults.add(fault, operation="SubscribeToShard", times=None)
+    began_ms = pairs.clock.now_ms()
+    pushed = Pushed(pairs)
+    assert pushed.rows() == put
+    assert (pushed.end.pushed, pushed.end.fallback) == (0, fallback)
+    assert pushed.end.next_subscribe_ms is not None
+    assert (pushed.end.next_subscribe_ms - began_ms > MINUTE_S * 900) is for_good
+
+
+def test_a_task_subscribes_to_some_of_many_shards_and_polls_the_others() -> None:
+    """Each subscription has a thread."""
+    count = MAX_SUBSCRIPTIONS + 2
+    with simulated(shards=count, event_records=2) as many:
+        put = [one for index in range(count) for one in many.put(6, key=many.key_of(index))]
+        pushed = Pushed(many, *(whole(index) for index in range(count)))
+        assert sorted(pushed.rows(pace=BY_TWOS)) == sorted(put)
+        assert pushed.service.subscriptions >= MAX_SUBSCRIPTIONS
+        assert pushed.service.reads > 0
+
+
+def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(
+    pairs: SimulatedJob,
+) -> None:
+    """Spark takes its time between two rows, and the subscription that goes on then began before
+    the records expired. Polling tells the time of each page.
+    """
+    began_ms = pairs.clock.now_ms()
+    first = pairs.put(2)
+    pairs.clock.advance(MINUTE_S)
+    pairs.put(2)  # they expire while the rows before them are handed over
+    pairs.clock.advance(10 * MINUTE_S)
+    last = pairs.put(2)
+    pairs.clock.advance(DAY_MS / 1000 - 12 * MINUTE_S)
+    pushed = Pushed(pairs, whole(verified_until_ms=began_ms), retention_ms=DAY_MS)
+    rows = pushed.planned.attempt(service=pushed.service, pace=BY_ONES)
+    found = numbers_of([next(rows)])
+    pairs.clock.advance(4 * MINUTE_S)
+    found += numbers_of(rows)
+    assert found == first + last
+    assert (pushed.end.pushed, pushed.service.reads) == (4, 0)
+    assert pushed.end.lapsed_ms == pairs.clock.now_ms()

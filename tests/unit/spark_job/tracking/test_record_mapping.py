@@ -1,7 +1,6 @@
-"""The user's function is called for each row of an Arrow batch.
-
-Its outputs become rows, its exceptions become failures, and rows that a failure blocks are not
-tried.
+"""The user's function is called for each row of an Arrow batch: its outputs become rows, its
+exceptions failures. Rows are withheld by the plan, by records queued outside of it, and by those
+that failed. A batch is refused unless it has exactly the rows that its plan's tasks published.
 """
 
 from __future__ import annotations
@@ -10,16 +9,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyspark.sql import Row
 
 from kinesis_spout.errors import ConfigError
 from scheme.errors import MalformedRecordError
 from spark_job.rows import ARROW_SCHEMA
-from spark_job.tracking.content_check import BatchContentError
+from spark_job.tracking.content_check import (
+    BatchContentError,
+    ShardContent,
+    check_content,
+    counted,
+    is_what_is_left,
+    lowest_published,
+    merge_content,
+)
 from spark_job.tracking.outcomes import (
     MAX_REASON_CHARS,
+    FailedRecord,
     Outcome,
     Reject,
     Retry,
@@ -32,15 +42,26 @@ from spark_job.tracking.record_mapping import (
     OutputColumns,
     RecordMapper,
 )
-from spark_job.tracking.withholding import ShardRules
+from spark_job.tracking.withholding import ShardRules, WithheldRowFinder, failure_rules, plan_rules
+from state.plan import (
+    Plan,
+    PlannedRetry,
+    ShardReadResult,
+    ShardSlice,
+    TaskPlan,
+    TaskResult,
+    retries_with_rows,
+)
+from state.position import SHARD_END, Position
 from state.report import OnFailure
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState, UnresolvedRecord
 from tests.support.outcomes.odd_errors import ODD_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from scheme.record import Record
-
 
 ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC)
 COLUMNS = OutputColumns(
@@ -330,3 +351,276 @@ def test_rows_out_of_order_are_refused_with_block_key() -> None:
 def test_a_schema_without_columns_or_with_a_column_twice_is_refused(names: Sequence[str]) -> None:
     with pytest.raises(ConfigError, match=r"schema given to batch\.map_records"):
         OutputColumns(tuple(OutputColumn(name, pa.string(), "string") for name in names))
+
+
+def plan(*retries: PlannedRetry) -> Plan:
+    one = ShardSlice(
+        shard_id="s", position=Position.after(SequenceNumber(99)), max_records=10, retries=retries
+    )
+    return Plan(
+        plan_id="1-a",
+        created_ms=0,
+        tasks=(TaskPlan(shards=(one,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1),),
+    )
+
+
+def planned(first: int, last: int | None = None, **more: Any) -> PlannedRetry:
+    return PlannedRetry(
+        first=SequenceNumber(first), last=SequenceNumber(last) if last else None, attempts=1, **more
+    )
+
+
+def states(*numbered: tuple[int, str | None]) -> dict[str, ShardState]:
+    waiting = tuple(
+        UnresolvedRecord(
+            first=SequenceNumber(first), last=SequenceNumber(first), attempts=1, due_ms=0, key=key
+        )
+        for first, key in numbered
+    )
+    return {
+        "s": ShardState(
+            shard_id="s", read_position=Position.after(SequenceNumber(99)), unresolved=waiting
+        )
+    }
+
+
+def test_only_the_exhausted_retries_of_a_plan_are_withheld() -> None:
+    made = plan(planned(3, exhausted=True), planned(5), planned(7, 9, exhausted=True))
+    rules = plan_rules(made, {}, OnFailure.CONTINUE)["s"]
+    outcomes = {number: rules.outcome((number, 0), None) for number in (3, 4, 5, 7, 8, 9, 10)}
+    exhausted = (3, 7, 8, 9)
+    assert outcomes == dict.fromkeys(outcomes) | dict.fromkeys(exhausted, Outcome.EXHAUSTED)
+
+
+@pytest.mark.parametrize(
+    ("record", "blocked"), [((5, "b"), {6: "b"}), ((3, "a"), {}), ((5, None), {6: "ab"})]
+)
+def test_a_record_queued_outside_the_plan_blocks_later_rows_of_its_key_and_a_range_all(
+    record: tuple[int, str | None], blocked: dict[int, str]
+) -> None:
+    """A range has no key. The plan retries record 3."""
+    rules = plan_rules(plan(planned(3)), states(record), OnFailure.BLOCK_KEY).get("s", ShardRules())
+    for number in (4, 6):
+        for key in "ab":
+            outcome = Outcome.BLOCKED if key in blocked.get(number, "") else None
+            assert rules.outcome((number, 0), key) is outcome
+    assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
+
+
+def withheld_numbers(rules: dict[str, ShardRules], *numbered: tuple[int, str | None]) -> list[int]:
+    """The numbers of the rows of shard s, given with their partition keys, that are withheld."""
+    columns = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
+    values = [("s", str(number), 0, key, f"s:{number}:1") for number, key in numbered]
+    batch = pa.RecordBatch.from_pylist([dict(zip(columns, row, strict=True)) for row in values])
+    found = pa.Table.from_batches(WithheldRowFinder(rules, with_keys=True)(iter([batch])))
+    return [int(message_id.split(":")[1]) for message_id in found["messageId"].to_pylist()]
+
+
+def test_block_key_a_queued_record_without_a_partition_key_blocks_only_itself() -> None:
+    """As in a stream with record distribution AUTO. A range, whose keys are unknown, blocks all."""
+    own = order_key(None, "s", (5, 0))
+    numbered = ((4, None), (5, None), (6, None), (7, "a"))
+    rules = plan_rules(plan(), states((5, own)), OnFailure.BLOCK_KEY)
+    assert withheld_numbers(rules, *numbered) == []
+    rules = plan_rules(plan(), states((5, None)), OnFailure.BLOCK_KEY)
+    assert withheld_numbers(rules, *numbered) == [6, 7]
+    rules = plan_rules(plan(), states((5, order_key("a", "s", (5, 0)))), OnFailure.BLOCK_KEY)
+    assert withheld_numbers(rules, *numbered) == [7]
+
+
+def over_a_split(*numbered: tuple[int, str | None]) -> dict[str, ShardState]:
+    """The states of shard s, of its parent, and of its grandparent that these records wait in."""
+    of_grandparent = ShardState(
+        shard_id="g", read_position=SHARD_END, unresolved=states(*numbered)["s"].unresolved
+    )
+    of_parent = ShardState(shard_id="p", read_position=SHARD_END, parents=("g",))
+    of_shard = ShardState(
+        shard_id="s", read_position=Position.at(SequenceNumber(99)), parents=("p",)
+    )
+    return {"s": of_shard, "p": of_parent, "g": of_grandparent}
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "key", "blocked"),
+    [
+        (OnFailure.BLOCK_KEY, "a", "a"),
+        (OnFailure.BLOCK_KEY, None, "ab"),
+        (OnFailure.BLOCK_SHARD, "a", "ab"),
+        (OnFailure.CONTINUE, None, ""),
+    ],
+)
+def test_a_queued_record_of_an_ancestor_blocks_rows_whatever_their_numbers_are(
+    on_failure: OnFailure, key: str | None, blocked: str
+) -> None:
+    """An ancestor's records are all before them."""
+    rules = plan_rules(plan(planned(3)), over_a_split((500, key)), on_failure)
+    for number in (0, 3, 600):
+        for row_key in "ab":
+            outcome = Outcome.BLOCKED if row_key in blocked else None
+            assert rules["s"].outcome((number, 0), row_key) is outcome
+
+
+def test_block_key_a_queued_record_of_an_ancestor_blocks_also_while_its_retry_is_in_the_plan() -> (
+    None
+):
+    """The tasks of a plan run at a time, and the retry may fail again."""
+    made = plan()
+    retried = ShardSlice(shard_id="g", position=SHARD_END, max_records=0, retries=(planned(500),))
+    task = TaskPlan(shards=(retried,), max_bytes=1, fetch_time_ms=1, fetch_cap_ms=1)
+    rules = plan_rules(
+        replace(made, tasks=(task, *made.tasks)), over_a_split((500, "a")), OnFailure.BLOCK_KEY
+    )
+    assert rules["s"].outcome((600, 0), "a") is Outcome.BLOCKED
+    assert rules["g"].outcome((500, 0), "a") is None
+
+
+def failure_of(
+    number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k"
+) -> FailedRecord:
+    return FailedRecord(
+        message_id=f"s:{number}:1",
+        shard_id="s",
+        sequence=SequenceNumber(number),
+        attempt=1,
+        outcome=outcome,
+        key=key,
+    )
+
+
+def test_failed_records_block_their_key_or_shard_and_rejected_records_do_not() -> None:
+    records = [
+        failure_of(7),
+        failure_of(5),
+        failure_of(6, key="l"),
+        failure_of(1, Outcome.REJECT),
+    ]
+    assert failure_rules(records, OnFailure.CONTINUE) == {}
+    assert failure_rules(records, OnFailure.BLOCK_KEY) == {
+        "s": ShardRules(keys={"k": (5, 0), "l": (6, 0)})
+    }
+    assert failure_rules(records, OnFailure.BLOCK_SHARD) == {"s": ShardRules(waits_after=(5, 0))}
+
+
+def content(shard: str, first: int, last: int, count: int, retries: int = 0) -> ShardContent:
+    return ShardContent(
+        shard_id=shard,
+        new_count=count,
+        first=SequenceNumber(first),
+        last=SequenceNumber(last),
+        retry_rows=retries,
+    )
+
+
+def ends(**changes: Any) -> dict[int, TaskResult]:
+    values: dict[str, Any] = {
+        "first": SequenceNumber(9),
+        "last": SequenceNumber(100),
+        "count": 5,
+        "retry_rows": 2,
+    } | changes
+    return {
+        0: TaskResult(
+            shards=(ShardReadResult(shard_id="s", **values), ShardReadResult(shard_id="empty")),
+        )
+    }
+
+
+NOTHING = ShardContent(shard_id="s")
+
+
+def nothing_has(_found: ShardContent, _end: ShardReadResult) -> bool:
+    return False
+
+
+def test_the_rows_that_were_published_are_accepted() -> None:
+    """Contents of a shard are merged by number and not by text."""
+    parts = [
+        content("s", 100, 100, 2),
+        ShardContent(shard_id="s", retry_rows=2),
+        content("s", 9, 99, 3),
+    ]
+    assert merge_content(parts) == {"s": content("s", 9, 100, 5, 2)}
+    assert check_content(merge_content(parts), ends(), "1-a", has_expired=nothing_has) == []
+
+
+def test_rows_that_have_expired_since_they_were_published_are_named_and_not_refused() -> None:
+    found = {"s": content("s", 50, 100, 3, 0)}
+    asked: list[ShardContent] = []
+
+    def has_expired(found: ShardContent, end: ShardReadResult) -> bool:
+        asked.append(found)
+        return end.shard_id == "s"
+
+    assert check_content(found, ends(), "1-a", has_expired=has_expired) == ["s"]
+    assert asked == [found["s"]]
+    with pytest.raises(BatchContentError, match="of shard t"):
+        check_content({"t": content("t", 1, 1, 1)} | found, ends(), "1-a", has_expired=has_expired)
+
+
+RETRIES = (planned(2, 4, count=3), planned(6), planned(8))
+END = ShardReadResult(
+    shard_id="s",
+    first=SequenceNumber(9),
+    last=SequenceNumber(100),
+    count=5,
+    retries_done=3,
+    retry_rows=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "oldest", "expired"),
+    [
+        (content("s", 50, 100, 3), 50, True),
+        (content("s", 50, 100, 3), 70, True),  # more has expired since
+        (NOTHING, None, True),
+        (content("s", 9, 100, 5, 1), 7, True),
+        (content("s", 9, 100, 5, 4), 3, True),  # the range is left in part
+        (content("s", 9, 100, 5), 9, True),
+        (content("s", 50, 100, 3, 5), 2, False),  # all are there, so they were filtered out
+        (content("s", 50, 100, 3), 30, False),  # 30 is there, and missing
+        (content("s", 50, 70, 2), 50, False),  # the end is missing too
+        (NOTHING, 50, False),
+        (content("s", 9, 100, 5, 1), 6, False),  # 6 and 8 are there
+        (content("s", 9, 100, 4), 9, False),  # the retries have expired, the new ones have not
+        (content("s", 50, 100, 3, 2), 50, True),
+    ],
+)
+def test_only_a_loss_at_the_beginning_that_the_service_confirms_is_expiry(
+    found: ShardContent, oldest: int | None, *, expired: bool
+) -> None:
+    first = None if oldest is None else SequenceNumber(oldest)
+    assert is_what_is_left(found, END, RETRIES, first) is expired
+
+
+def test_the_service_is_asked_for_the_lowest_number_of_which_rows_were_published() -> None:
+    """One that was gone already had no row."""
+    gone = msgspec.structs.replace(END, retries_gone=(SequenceNumber(2),), retries_done=2)
+    assert retries_with_rows(RETRIES, gone) == [RETRIES[1]]
+    assert lowest_published(gone, [RETRIES[1]]) == SequenceNumber(6)
+    assert lowest_published(gone, []) == SequenceNumber(9)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({}, "holds 0 records and 0 retries of shard s"),
+        ({"s": content("s", 9, 100, 4, 2)}, "4 records from 9 to 100 and 2 retries of shard s"),
+        ({"s": content("s", 10, 100, 5, 2)}, "from 10 to 100"),
+        ({"s": content("s", 9, 100, 5, 1)}, "1 retries"),
+        ({"s": content("s", 9, 100, 5, 2), "t": content("t", 1, 1, 1)}, "of shard t"),
+    ],
+)
+def test_other_rows_are_refused_naming_shard_and_plan(
+    found: dict[str, ShardContent], message: str
+) -> None:
+    with pytest.raises(BatchContentError, match=message) as caught:
+        check_content(found, ends(), "1-a", has_expired=nothing_has)
+    assert "the tasks of plan 1-a published" in str(caught.value)
+
+
+def test_a_row_is_new_from_the_first_new_number_of_its_shard_on() -> None:
+    """A shard without a first number had retries only."""
+    rows = [Row(messageId=one) for one in ("s:5:1", "s:9:1", "s:10:1", "t:7:1")]
+    (s, t) = counted({"s": SequenceNumber(9), "t": None}, rows)
+    assert (s, t) == (content("s", 9, 10, 2, 1), ShardContent(shard_id="t", retry_rows=1))

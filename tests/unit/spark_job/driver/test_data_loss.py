@@ -1,0 +1,468 @@
+"""Records that may have expired unread are reported as loss, and nothing else is. Sequences of
+events across processes, and positions that the service refuses, lose no record. In simulated time.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
+from kinesis_spout.errors import ConfigError, DataLossError, RequestRefusedError
+from kinesis_spout.testing import end_without_children
+from state.plan import PlanStatus, plan_number
+from state.position import Position
+from state.process import this_process
+from state.sequence_number import SequenceNumber
+from state.store.identity import StartPin
+from state.store.shard_states import StateChange
+from state.znodes.shard_states import ShardStateZnodes
+from tests.support.simulated.micro_batch_engine import Crash
+from tests.support.simulated.played_outcomes import tracked
+from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, run, run_tracked
+from tests.support.simulated.simulated_job import (
+    STREAM,
+    SimulatedJob,
+    in_both_modes,
+    shard,
+    simulated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_job.driver.coordinator import Coordinator
+    from state.shard_state import ShardState
+
+HOUR_S = 3_600.0
+DAY_S = 24 * HOUR_S
+
+
+def test_a_shard_of_the_pin_is_loss_also_where_a_crash_came_between_the_first_states(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of two states was written. When the job is back, days later, the other shard has
+    expired: what is left of its range are its children, which say nothing of it.
+    """
+
+    def save_first(states: ShardStateZnodes, changes: list[StateChange], **rest: Any) -> None:
+        save(states, changes[:1], **rest)
+        raise Crash("between two writes")
+
+    with simulated(shards=2) as job:
+        job.put(5, key=job.key_of(1))
+        save = ShardStateZnodes.save
+        first = job.coordinator()
+        with monkeypatch.context() as patched:
+            patched.setattr(ShardStateZnodes, "save", save_first)
+            with pytest.raises(Crash):
+                next_plan(first)
+        first.close()
+        assert set(job.states()) == {shard(0)}
+        job.fake.split(STREAM, shard(1))
+        job.clock.advance(2 * DAY_S)
+        strict = job.coordinator()
+        with pytest.raises(DataLossError, match=f"and of which nothing was read: {shard(1)};"):
+            next_plan(strict)
+        strict.close()
+        tolerant = job.coordinator(fail_on_data_loss=False)
+        next_plan(tolerant)
+        assert set(job.states()) == {shard(0), shard(2), shard(3)}
+
+
+@in_both_modes
+def test_a_finished_shard_of_the_pin_is_no_loss_when_its_state_is_removed(
+    read_mode: dict[str, Any],
+) -> None:
+    """The service does not list it any more, and the job starts again."""
+    with simulated(shards=1, read_mode=read_mode) as job:
+        put = job.put(5)
+        job.fake.split(STREAM, shard(0))
+        driver = job.coordinator()
+        plan = next_plan(driver)
+        assert run(job, driver, plan) == put
+        job.clock.advance(DAY_S / 2)
+        plan = next_plan(driver, plan)
+        run(job, driver, plan)
+        job.clock.advance(DAY_S * 0.6)
+        plan = next_plan(driver, plan)
+        driver.close()
+        assert shard(0) not in job.states()
+        next_plan(job.coordinator(), plan)
+
+
+def test_whole_generations_that_came_and_went_unobserved_are_loss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No listed shard overlapped in time with a shard that has a state. The loss is reported once:
+    then the state of the shard without observed children is removed.
+    """
+    with simulated(shards=1, listing_delay_ms=120_000) as job:
+        job.clock.advance(121)
+        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        job.put(1)
+        job.fake.split(STREAM, shard(0))
+        driver = job.coordinator()
+        plan = next_plan(driver)
+        run(job, driver, plan)
+        assert next_plan(driver, plan) == plan
+        driver.close()
+        job.put(9)
+        for parents in ((1, 2), (3,), (4, 5), (6,)):
+            job.clock.advance(60)
+            job.fake.merge(STREAM, *map(shard, parents)) if len(parents) == 2 else job.fake.split(
+                STREAM, shard(*parents)
+            )
+        job.clock.advance(2 * DAY_S)
+        told = f"have expired, and whose children were never observed: {shard(0)}"
+        with pytest.raises(DataLossError, match="and of which nothing was read"):
+            next_plan(driver := job.coordinator(), plan)
+        driver.close()
+        with caplog.at_level("WARNING", "kinesis_spout"):
+            next_plan(driver := job.coordinator(fail_on_data_loss=False), plan)
+        assert told in caplog.text
+        driver.close()
+        next_plan(job.coordinator(), plan)
+        assert set(job.states()) == {shard(7), shard(8)}
+
+
+@in_both_modes
+def test_a_shard_that_was_first_listed_late_may_have_lost_what_came_since_the_last_listing(
+    one: SimulatedJob,
+) -> None:
+    """The job is down for most of the retention twice: records of the first downtime expire in the
+    second.
+    """
+    read_all(one, driver := one.coordinator())
+    driver.close()
+    one.fake.split(STREAM, shard(0))
+    one.put(9)
+    one.clock.advance(0.7 * DAY_S)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    assert run(one, driver, plan) == []
+    plan = next_plan(driver, plan)
+    assert one.states()[shard(0)].end_was_read
+    driver.close()
+    one.clock.advance(0.7 * DAY_S)
+    with pytest.raises(DataLossError, match=f"longer than the retention.*{shard(1)}"):
+        next_plan(one.coordinator(), plan)
+
+
+@in_both_modes
+def test_a_batch_replayed_after_the_retention_reports_the_shards_that_it_can_no_longer_read(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once settled, the shard would look as if nothing had been missed."""
+    job.put(5, key=job.key_of(0))
+    before = job.coordinator()
+    plan = next_plan(before)
+    before.close()
+    job.clock.advance(2 * DAY_S)
+    put = job.put(1, key=job.key_of(0))
+    strict = job.coordinator()
+    with pytest.raises(DataLossError, match=f"longer than the retention.*{shard(0)}"):
+        run(job, strict, plan)
+    strict.close()
+    lenient = job.coordinator(fail_on_data_loss=False)
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        assert run(job, lenient, plan) == put
+    assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
+
+
+@in_both_modes
+def test_children_of_a_parent_read_to_its_end_long_after_it_closed_may_have_lost_records(
+    one: SimulatedJob,
+) -> None:
+    """The end comes from a batch that was logged before the split and read long after it, without a
+    listing in between.
+    """
+    driver = one.coordinator()
+    read_all(one, driver)
+    one.put(1)
+    plan = next_plan(driver)
+    driver.close()
+    one.fake.split(STREAM, shard(0))
+    one.put(9)
+    one.clock.advance(0.7 * DAY_S)
+    driver = one.coordinator()
+    run(one, driver, plan)
+    driver.close()
+    one.clock.advance(0.7 * DAY_S)
+    with pytest.raises(DataLossError, match=shard(1)):
+        next_plan(one.coordinator(), plan)
+
+
+# idle, and not read -----------------------------------------------------------------------------
+
+
+def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(job: SimulatedJob) -> None:
+    """Its records are a day old nearly, whenever the application began: while it was down, and
+    while it runs.
+    """
+    for _ in range(3):
+        job.put(10, key=job.key_of(0))
+        job.clock.advance(2 * HOUR_S)
+    job.clock.advance(17 * HOUR_S)
+    first = job.coordinator(max_records_per_shard=5)
+    start = next_plan(first)
+    assert len(run(job, first, start)) == 5
+    start = next_plan(first, start)
+    first.close()
+    job.clock.advance(2 * HOUR_S)
+    again = job.coordinator(max_records_per_shard=5)
+    with pytest.raises(DataLossError, match=rf"retention of 24 h.*{shard(0)}"):
+        next_plan(again, start)
+
+
+def change_state(job: SimulatedJob, change: Callable[[ShardState], ShardState]) -> None:
+    """Another process with the ownership changes the state of the first shard."""
+    with closing(job.store()) as store:
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        stored = store.shard_states.load()[shard(0)]
+        store.shard_states.save([StateChange(before=stored, after=change(stored.state))])
+
+
+# a lost ZooKeeper and a surviving checkpoint of Spark
+# --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("start", ["LATEST", "TRIM_HORIZON"])
+def test_a_plan_that_spark_knows_without_a_start_in_zookeeper_is_data_loss(
+    start: str, one: SimulatedJob
+) -> None:
+    """Also when the query begins with the replay of its first batch. It stops at each restart."""
+    one.put(5)
+    for begin in (lambda driver: next_plan(driver, "5-ab"), lambda driver: driver.tasks("5-ab")):
+        again = one.coordinator(starting_position=start)
+        with pytest.raises(DataLossError, match=r"plan 5-ab of application etl .*failOnDataLoss"):
+            begin(again)
+        again.close()
+        assert one.store().identity.read_start() is None
+
+
+@pytest.mark.parametrize("begin", ["next_plan", "tasks"])
+def test_with_fail_on_data_loss_off_a_lost_application_starts_at_the_oldest_record(
+    begin: str, one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start at LATEST would skip all that came while the job was down."""
+    put = one.put(5)
+    one.clock.advance(60)  # LATEST is pinned a little before now
+    driver = one.coordinator(starting_position="LATEST", fail_on_data_loss=False)
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        if begin == "tasks":
+            assert driver.tasks("5-ab") == {}
+        assert read_all(one, driver, "5-ab")[1] == put
+    assert "records may be lost" in caplog.text
+    assert "starting at the oldest record" in caplog.text
+
+
+def test_states_that_name_a_settled_plan_are_evidence_of_a_lost_start(one: SimulatedJob) -> None:
+    """Spark's checkpoint location is new, so only they tell."""
+    one.put(2)
+    driver = one.coordinator()
+    read_all(one, driver)
+    driver.close()
+    one.backend.remove([f"{one.store().paths.base}/start"])
+    with pytest.raises(DataLossError, match="has no start"):
+        next_plan(one.coordinator(starting_position="LATEST"))
+
+
+def test_a_query_that_goes_on_after_a_reset_is_told_of_it(one: SimulatedJob) -> None:
+    """And not that ZooKeeper was lost. Once it has begun again, the reset is forgotten."""
+    one.put(2)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    driver.close()
+    with closing(one.store()) as store:
+        store.identity.reset(this_process(one.clock.now_ms()), timeout_s=10)
+    again = one.coordinator()
+    with pytest.raises(
+        DataLossError, match=r"was removed \(kinesis-spout reset, pid \d+ on .*\); give"
+    ):
+        next_plan(again, plan)
+    again.close()
+    fresh = one.coordinator()
+    next_plan(fresh)
+    fresh.close()
+    with closing(one.store()) as store:
+        assert store.identity.read_reset() is None
+
+
+@in_both_modes
+def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark, then the standalone spout, then Spark, under one application name."""
+    put = one.put(5)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    assert run(one, driver, plan) == put
+    driver.close()
+    ahead = SequenceNumber(put[2])
+    change_state(one, lambda s: replace(s, checkpoint=ahead, read_position=Position.after(ahead)))
+    again = one.coordinator()
+    with caplog.at_level("WARNING", "kinesis_spout"):
+        _, found = read_all(one, again, plan)
+    assert found == put[3:]
+    assert f"plan {plan} does not fit the state of shard {shard(0)}" in caplog.text
+    assert one.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
+
+
+def test_the_number_of_a_plan_is_above_those_that_the_states_name(one: SimulatedJob) -> None:
+    """The states were moved to another ZooKeeper, or `/plan` was removed by hand. A lower number
+    would be settled already, as far as the states know.
+    """
+    one.put(5)
+    driver = one.coordinator()
+    driver.open()
+    read_all(one, driver)
+    driver.close()
+    change_state(one, lambda state: replace(state, settled_plan="70-ab"))
+    put = one.put(5)
+    outcomes = tracked(one, lambda row: int(row["sequenceNumber"]) == put[2])
+    again = one.coordinator()
+    plan = next_plan(again)
+    assert plan_number(plan) > 70
+    run_tracked(one, again, plan, outcomes)
+    next_plan(again, plan)
+    assert [record.first.sequence for record in one.states()[shard(0)].unresolved] == [put[2]]
+
+
+def test_records_that_expire_between_the_planning_and_the_read_are_data_loss(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stops at each restart, and nothing of the plan is settled. With failOnDataLoss off the
+    loss is reported once.
+    """
+    driver = one.coordinator()
+    read_all(one, driver)
+    one.put(5)
+    one.clock.advance(DAY_S - 2 * HOUR_S)
+    left = one.put(5)
+    plan = next_plan(driver)
+    one.clock.advance(3 * HOUR_S)
+    assert run(one, driver, plan) == left
+    before = one.states()
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=f"read later than .*{shard(0)}.*failOnDataLoss"):
+            next_plan(driver, plan)
+        driver.close()
+        driver = one.coordinator()
+    assert one.states() == before
+    driver.close()
+    lenient = one.coordinator(fail_on_data_loss=False)
+    assert next_plan(lenient, plan) == plan
+    assert caplog.text.count("records may be lost") == 1
+    assert one.states()[shard(0)].checkpoint == SequenceNumber(left[-1])
+
+
+def test_an_available_now_run_that_dies_after_settling_has_listed_the_children() -> None:
+    """Their records may expire before the next run: only a state tells that they were there."""
+    with simulated(shards=1) as job:
+        job.put(3)
+        driver = job.coordinator()
+        driver.prepare_available_now()
+        plan = next_plan(driver)
+        run(job, driver, plan)
+        job.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
+        job.fake.split(STREAM, shard(0))
+        job.clock.advance(300)
+        job.put(4)
+        driver.settle(plan)
+        driver.close()  # before the next listing
+        assert pointer(job).status is PlanStatus.SETTLED
+        assert set(job.states()) == {shard(0), shard(1), shard(2)}
+
+
+def test_records_that_expire_between_two_pages_of_a_read_are_data_loss(one: SimulatedJob) -> None:
+    """Each page is compared with the one before it."""
+    read_all(one, driver := one.coordinator())
+    one.put(2_501)  # the first page has one less
+    one.clock.advance(DAY_S - HOUR_S)
+    one.put(1)
+    plan = next_plan(driver)
+    client = one.executor().client
+    fetch, pages = client.get_records, count(1)
+
+    def slow_after_the_first(*args: Any, **named: Any) -> Any:
+        if next(pages) == 2:
+            one.clock.advance(2 * HOUR_S)
+        return fetch(*args, **named)
+
+    client.get_records = slow_after_the_first  # type: ignore[method-assign]  # one slow answer
+    assert len(run(one, driver, plan)) == 2_501  # the last of the first ones has expired
+    with pytest.raises(DataLossError, match="read later than"):
+        next_plan(driver, plan)
+
+
+@pytest.mark.parametrize("is_probed", [True, False], ids=["by a probe", "by a task"])
+def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture, *, is_probed: bool
+) -> None:
+    """Its clock was set back, and the shard has had no record since its start."""
+    one.clock.advance(2 * HOUR_S)
+    driver = probing_coordinator(one, starting_position="LATEST", is_probed=is_probed)
+    driver.open()
+    plan, read = read_all(one, driver) if is_probed else ("", [])
+    assert read == []
+    driver.close()
+    one.clock.set_back(HOUR_S)
+    put = one.put(3)
+    again = probing_coordinator(one, is_probed=is_probed)
+    plan = next_plan(again, plan)
+    assert run(one, again, plan) == put
+    assert "was set back, and position" in caplog.text
+
+
+def test_a_start_that_the_service_refuses_ends_the_query_and_the_next_start_is_free(
+    job: SimulatedJob,
+) -> None:
+    """It was never stored. Spark's part is a new checkpoint location each time."""
+    numbers = job.put(2, key=job.key_of(0)) + job.put(2, key=job.key_of(1))
+    driver = probing_coordinator(
+        job, starting_position=f"AT:{numbers[0]}"
+    )  # of one of the two shards
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=rf"startingPosition: 'AT:{numbers[0]}' is not a pos"):
+            driver.open()
+    driver.close()
+    again = probing_coordinator(job, starting_position="TRIM_HORIZON")
+    assert sorted(read_all(job, again)[1]) == sorted(numbers)
+
+
+def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
+    one: SimulatedJob,
+) -> None:
+    """An earlier version stored it, in the start and in the shard's state. The error names the
+    shard and how to move it.
+    """
+    numbers = one.put(2)
+    strange = Position.after(SequenceNumber(numbers[0] * 7))
+    with closing(one.store()) as store:
+        store.identity.pin_start(
+            StartPin(time_ms=0, requested=str(strange), position=strange, shards=(shard(0),))
+        )
+    for _ in range(2):
+        driver = probing_coordinator(one)
+        with pytest.raises(
+            RequestRefusedError, match=f"{shard(0)} .*did not come from this stream.*checkpoint set"
+        ):
+            next_plan(driver)
+        driver.close()
+    assert one.states()[shard(0)].read_position == strange
+    with closing(one.client()) as client, closing(one.store()) as store:
+        store.ownership.acquire(this_process(0), timeout_s=1)
+        oldest = RequestedPosition.parse("TRIM_HORIZON")
+        found = find_moves(client, store, oldest, (), clock=one.clock, max_counted=9)
+        write_moves(store, found)
+    assert read_all(one, probing_coordinator(one))[1] == numbers
+
+
+def probing_coordinator(
+    one: SimulatedJob, *, is_probed: bool = True, **options: Any
+) -> Coordinator:
+    return one.coordinator(**options, probe_max_shards=128 if is_probed else 0)

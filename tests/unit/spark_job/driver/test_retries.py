@@ -1,0 +1,497 @@
+"""When the driver plans retries, and what it reads besides: outages, order, an AvailableNow run
+that waits for them, and a record that ends the process of the driver. In simulated time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from kinesis_spout.errors import UnreadableRecordError
+from kinesis_spout.testing import alter
+from spark_job.driver.backlog import retry_wait_ms
+from spark_job.driver.outcome_summary import OutcomeSummary
+from spark_job.driver.settle_plan import Settled
+from state.plan import Plan
+from state.report import OnFailure, OutcomePolicy, PlanReport
+from state.retry_policy import RetryPolicy
+from state.store.runs import DONE
+from tests.simulation.world import SkewedClock
+from tests.support.simulated.played_outcomes import (
+    Killed,
+    PlayedOutcomes,
+    Row,
+    numbered,
+    policy,
+    tracked,
+)
+from tests.support.simulated.simulated_driver import (
+    next_plan,
+    one_batch,
+    read_all,
+    rows_of,
+    run,
+    run_tracked,
+    track_all,
+)
+from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinesis_spout.testing import ManualClock
+
+HOUR_S, HOUR_MS, DAY_MS = 3_600.0, 3_600_000, 86_400_000
+
+
+def unresolved(job: SimulatedJob) -> int:
+    return sum(state.unresolved_count for state in job.states().values())
+
+
+def test_a_poll_returns_at_once_when_a_retry_becomes_due_and_asks_for_no_plan_before(
+    one: SimulatedJob,
+) -> None:
+    """With nothing new, at the default idle wait: no empty batch, no hot loop, no delay beyond the
+    poll.
+    """
+    one.put(5)
+    outcomes = tracked(one, numbered(2), policy(first_delay_ms=10_500, retry_limit=1))
+    coordinator = one.coordinator()
+    start = next_plan(coordinator)
+    run_tracked(one, coordinator, start, outcomes)
+    failed_s = one.clock.monotonic_s()
+    polls = 0
+    while (plan := next_plan(coordinator, start)) == start:
+        polls += 1
+    assert 10.5 <= one.clock.monotonic_s() - failed_s < 10.7
+    assert polls == 10
+    assert [row["attempt"] for row in run_tracked(one, coordinator, plan, outcomes)] == [2]
+
+
+def test_the_report_has_waiting_retries_their_age_and_what_this_run_has_dead_lettered(
+    one: SimulatedJob,
+) -> None:
+    one.put(5)
+    outcomes = tracked(one, numbered(1, 2), policy(first_delay_ms=4_000, retry_limit=1))
+    coordinator = one.coordinator(idle_wait="0s")
+    start = next_plan(coordinator)
+    run_tracked(one, coordinator, start, outcomes)
+    assert next_plan(coordinator, start) == start
+    one.clock.advance(3)
+    counts = ("unresolved", "retriesWaiting", "oldestUnresolvedMs", "deadLettered", "outage")
+    assert [coordinator.report()[name] for name in counts] == [2, 2, 3_000, 0, False]
+    one.clock.advance(1)
+    track_all(one, coordinator, outcomes, start)
+    assert [coordinator.report()[name] for name in counts] == [0, 0, 0, 2, False]
+    counts = ("emitted", "acked", "failed", "retried", "dropped")
+    assert [coordinator.report()[name] for name in counts] == [7, 3, 4, 2, 0]
+
+
+def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_acked(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    put = one.put(60)
+    one.clock.advance(HOUR_S)
+    one.put(140)
+    first = one.coordinator()
+    start = next_plan(first)
+    run_tracked(one, first, start, tracked(one, lambda _: True))
+    next_plan(first, start)
+    first.close()
+    one.clock.advance(23.5 * HOUR_S)
+    second = one.coordinator(whole_batch_ack=True, fail_on_data_loss=False)
+    plan = next_plan(second, start)
+    assert len(rows_of(one, second, plan)) == 140
+    next_plan(second, plan)
+    assert f"{shard(0)}: 60 from {put[0]} on" in caplog.text
+    assert unresolved(one) == 0
+
+
+@pytest.fixture
+def service(one: SimulatedJob) -> ManualClock:
+    """The service's clock. The clock of the job `one` can be set from now on."""
+    service = one.clock
+    one.clock = SkewedClock(service)  # type: ignore[assignment]  # time passes by the service's
+    return service
+
+
+def set_clock(one: SimulatedJob, ahead_ms: int) -> None:
+    one.clock.ahead_ms = ahead_ms  # type: ignore[attr-defined]  # see `service`
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "is_available_now"), [(-HOUR_MS, True), (DAY_MS, False)], ids=["back", "forward"]
+)
+def test_a_retry_waits_no_longer_and_no_shorter_where_the_clock_is_set_meanwhile(
+    one: SimulatedJob, service: ManualClock, ahead_ms: int, *, is_available_now: bool
+) -> None:
+    one.put(10)
+    outcomes = tracked(one, numbered(3), policy(first_delay_ms=20_000, growth=1.0, retry_limit=1))
+    driver = one.coordinator(idle_wait="50s")
+    if is_available_now:
+        driver.prepare_available_now()
+    plan = next_plan(driver)
+    run_tracked(one, driver, plan, outcomes)
+    failed_s = service.monotonic_s()
+    driver.settle(plan)
+    set_clock(one, ahead_ms)
+    retry = next_plan(driver, plan)
+    assert service.monotonic_s() - failed_s == pytest.approx(20, abs=1)
+    rows = run_tracked(one, driver, retry, outcomes)
+    assert Counter(row["attempt"] for row in rows) == {2: 1}
+    assert track_all(one, driver, outcomes, retry)[1] == []
+    assert len(outcomes.letters) == 1
+
+
+def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_itself(
+    one: SimulatedJob,
+) -> None:
+    """Also where the driver starts again meanwhile. All records fail for a quarter of an hour."""
+    put = one.put(600)
+    down_until_s = 900.0
+    outcomes = tracked(one, lambda _: one.clock.monotonic_s() < down_until_s, policy(retry_limit=2))
+    start, found = "", []
+    for batch in range(25):
+        coordinator = one.coordinator(max_records_per_shard=200, idle_wait="60s")
+        while (plan := next_plan(coordinator, start)) == start:
+            assert one.clock.monotonic_s() < down_until_s + 120
+        start = plan
+        if batch and one.clock.monotonic_s() < down_until_s:
+            planned = one.store().plans.read(plan)
+            assert planned is not None
+            assert planned.outages
+            assert sum(one.max_records for task in planned.tasks for one in task.shards) == 0
+            assert coordinator.report()["outage"]
+        found += outcomes.play(rows_of(one, coordinator, plan))
+        coordinator.close()
+        if len(found) == len(put):
+            break
+    assert outcomes.letters == []
+    assert sorted(int(row["sequenceNumber"]) for row in found) == put
+    assert {row["attempt"] for row in found} == {1}
+
+
+def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:
+    """It would be planned and blocked again at every poll."""
+    one.put(3)
+    one.fake.split(STREAM, shard(0))
+    one.clock.advance(1)
+    one.put(3)
+    outcomes = tracked(
+        one,
+        lambda row: row["data"] == b"record 1" and row["shardId"] == shard(0),
+        policy(OnFailure.BLOCK_KEY, first_delay_ms=3_600_000, max_delay_ms=3_600_000),
+    )
+    coordinator = one.coordinator(idle_wait="0s")
+    start, _ = track_all(one, coordinator, outcomes)
+    assert len(outcomes.done) <= 3
+    one.clock.advance(60)
+    assert next_plan(coordinator, start) == start
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_a_tracked_batch_without_a_done_report_is_delivered_again(
+    one: SimulatedJob, *, is_opened: bool
+) -> None:
+    put = one.put(3)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    with closing(one.store()) as store:
+        store.reports.mark_tracked(OutcomePolicy())
+        if is_opened:
+            store.reports.open(plan, "token")
+    assert run(one, driver, plan) == put
+    assert run(one, driver, next_plan(driver, plan)) == put
+
+
+def test_a_done_report_counts_also_when_the_mark_was_removed_since(one: SimulatedJob) -> None:
+    """Otherwise failed records would be acked because the application acks whole batches from now
+    on.
+    """
+    one.put(3)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    run_tracked(one, driver, plan, tracked(one, numbered(1)))
+    driver.close()
+    with one.owned_store() as store:
+        store.reports.clear_policy()
+    next_plan(one.coordinator(), plan)
+    assert unresolved(one) == 1
+
+
+OUTAGE = PlanReport(outage=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "report", "is_tracked", "outages"),
+    [
+        (0, OUTAGE, True, 1),
+        (4, OUTAGE, True, 5),
+        (4, PlanReport(), True, 0),
+        (4, None, True, 4),  # outcomes unknown
+        (4, None, False, 0),
+    ],
+)
+def test_outages_in_a_row_are_counted(
+    before: int, report: PlanReport | None, outages: int, *, is_tracked: bool
+) -> None:
+    nothing: Any = None  # it is asked for settings, plans and reports only when it opens
+    for plan, found in (
+        (Plan(plan_id="3-ab", created_ms=1, tasks=(), outages=before), outages),
+        (None, 0),
+    ):
+        summary = OutcomeSummary(nothing, nothing, nothing)
+        policy = OutcomePolicy() if is_tracked else None
+        settled = Settled(states={}, ends=(), plan=plan, report=report, policy=policy)
+        summary.on_settled("3-ab", settled, 0)
+        assert summary.outages == found
+
+
+def ended(job: SimulatedJob) -> tuple[str, str | None]:
+    """How the newest run ended, as it told."""
+    newest = job.store().runs.read()[None].newest
+    assert newest is not None
+    assert newest.end is not None
+    return newest.end.kind, newest.end.says
+
+
+def test_available_now_does_not_wait_for_children_of_a_shard_that_was_at_its_tip_before_its_split(
+    job: SimulatedJob,
+) -> None:
+    """The children's records were written after the run began."""
+    job.put(5, key=job.key_of(0))
+    coordinator = job.coordinator(idle_wait="0s")
+    coordinator.prepare_available_now()
+    plan, _ = one_batch(job, coordinator, "")
+    job.fake.split(STREAM, shard(0))
+    job.clock.advance(20)
+    begun_s = job.clock.monotonic_s()
+    assert next_plan(coordinator, plan) == plan
+    assert job.clock.monotonic_s() == begun_s
+
+
+def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its_end(
+    job: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One emulator behaves so. The wait is bounded by maxSearchTime."""
+    job.put(1, key=job.key_of(0))
+    coordinator = job.coordinator(max_search_time="20s", max_fetch_time="1s")
+    job.fake.split(STREAM, shard(0))
+    never = alter(
+        lambda page: msgspec.structs.replace(page, next_shard_iterator="x", child_shards=None)
+    )
+    job.fake.faults.add(never, operation="GetRecords", shard_id=shard(0), times=None)
+    coordinator.prepare_available_now()
+    read_all(job, coordinator)
+    said = "or their children, were not read up to its start within maxSearchTime: "
+    assert f"{said}{shard(0)}" in caplog.text
+    assert ended(job) == (DONE, "it left 3 shards not read up to its start")
+    assert 20 <= job.clock.monotonic_s() < 60
+
+
+def test_a_shard_that_never_says_how_far_behind_it_is_is_read_to_the_end(
+    one: SimulatedJob,
+) -> None:
+    """MillisBehindLatest is optional. Two pages in a row without a record are the tip then."""
+    put = one.put(3)
+    silent = alter(lambda page: msgspec.structs.replace(page, millis_behind_latest=None))
+    one.fake.faults.add(silent, operation="GetRecords", times=None)
+    coordinator = one.coordinator(max_search_time="20s")
+    coordinator.prepare_available_now()
+    assert read_all(one, coordinator)[1] == put
+    assert one.clock.monotonic_s() < 5
+
+
+def test_a_record_with_a_time_that_cannot_be_ends_the_query_behind_those_before_it(
+    one: SimulatedJob,
+) -> None:
+    """The error says which one it is, and where."""
+    put = one.put(3)
+    (bad,) = one.put(1, arrival_ms=10**15)
+    coordinator = one.coordinator()
+    plan, found = one_batch(one, coordinator, "")
+    assert found == put
+    plan = next_plan(coordinator, plan)
+    place = f"record {bad} of shard {shard(0)} of stream orders at {one.endpoint_url}"
+    with pytest.raises(UnreadableRecordError, match=place):
+        run(one, coordinator, plan)
+
+
+# retries ------------------------------------------------------------------------------------------
+
+
+def available_now(
+    job: SimulatedJob, outcomes: PlayedOutcomes, start: str = "", **options: Any
+) -> tuple[str, list[Row]]:
+    coordinator = job.coordinator(**options)
+    coordinator.prepare_available_now()
+    try:
+        return track_all(job, coordinator, outcomes, start)
+    finally:
+        coordinator.close()
+
+
+def test_an_available_now_run_waits_for_all_retries_of_a_record_by_default(
+    one: SimulatedJob,
+) -> None:
+    one.put(10)
+    outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=3))
+    _, rows = available_now(one, outcomes)
+    assert Counter(row["attempt"] for row in rows) == {1: 10, 2: 1, 3: 1, 4: 1}
+    assert len(outcomes.letters) == 1
+    assert 420 <= one.clock.monotonic_s() < 425
+    assert unresolved(one) == 0
+    assert ended(one) == (DONE, None)
+
+
+def test_an_available_now_run_ends_after_its_retry_wait_and_warns_of_what_stays_queued(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends at once when no retry is due within that wait. A later run begins with those that are
+    due by then.
+    """
+    one.put(10)
+    outcomes = tracked(one, numbered(3, 4), policy(first_delay_ms=4_000, retry_limit=9))
+    start, rows = available_now(one, outcomes, available_now_retry_wait="10s")
+    assert Counter(row["attempt"] for row in rows) == {1: 10, 2: 2}
+    assert one.clock.monotonic_s() == pytest.approx(4, abs=0.1)
+    assert "2 records wait for their retry" in caplog.text
+    assert unresolved(one) == 2
+    assert ended(one) == (DONE, "it left 2 records to be retried")
+    one.clock.advance(3_600)
+    _, rows = available_now(one, outcomes, start, available_now_retry_wait="0s")
+    assert [row["attempt"] for row in rows] == [3, 3]
+
+
+def test_the_retry_wait_starts_again_with_every_new_record(one: SimulatedJob) -> None:
+    """Each of ten batches has a record that blocks its shard for four seconds; the run waits for
+    five.
+    """
+    one.put(100)
+    outcomes = tracked(
+        one,
+        lambda row: row["attempt"] == 1 and row["data"].endswith(b"5"),
+        policy(OnFailure.BLOCK_SHARD, first_delay_ms=4_000),
+    )
+    available_now(one, outcomes, available_now_retry_wait="5s", max_records_per_shard=10)
+    assert unresolved(one) == 0
+    assert len(set(outcomes.calls)) == 110
+    assert one.clock.monotonic_s() == pytest.approx(40, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("retry", "wait_s"),
+    [
+        ({"retry_limit": 3, "first_delay_ms": 1_000}, 57),
+        ({"retry_limit": 3, "first_delay_ms": 1_000, "max_delay_ms": 1_500, "jitter": 1.0}, 54),
+        ({"retry_limit": 1, "first_delay_ms": 60_000}, 150),
+        ({"retry_limit": 10**9}, 86_400),
+    ],
+)
+def test_the_default_retry_wait_is_the_sum_of_a_records_backoffs_a_suspicion_and_half_a_minute(
+    retry: dict[str, Any], wait_s: int
+) -> None:
+    """A record that fails alone is suspected for twenty seconds, or for its first delay."""
+    assert retry_wait_ms(RetryPolicy(**retry)) == wait_s * 1_000
+
+
+RECORDS = 48
+MOST_RESTARTS = 40
+
+
+class RestartedJob:
+    """A job whose driver is started again each time it was killed, as a supervisor would do.
+
+    `processed` are the payloads of the processed records. `new_in_search`: how many new records the
+    plans of a search were to read.
+    """
+
+    def __init__(self, job: SimulatedJob, outcomes: PlayedOutcomes) -> None:
+        self.job = job
+        self.outcomes = outcomes
+        self.processed: list[bytes] = []
+        self.new_in_search = 0
+
+    def run(self, *, put_while_it_runs: int = 0) -> None:
+        """Until nothing is left to read. Puts records while it runs, if asked to."""
+        plan, replayed = "", False
+        driver = self.job.coordinator()
+        for _ in range(400):
+            if not replayed:
+                before, plan = plan, next_plan(driver, plan)
+                if plan == before:
+                    driver.close()
+                    return
+            made = self.job.store().plans.read(plan)
+            if made is not None and made.delivery_limit is not None:
+                slices = [one for task in made.tasks for one in task.shards]
+                self.new_in_search += sum(one.max_records for one in slices)
+            rows = rows_of(self.job, driver, plan)
+            try:
+                good = self.outcomes.play(rows)
+            except Killed:
+                driver.close()
+                driver, replayed = self.job.coordinator(), True
+                self.job.put(put_while_it_runs, data=b"new")
+                continue
+            replayed = False
+            self.processed += [row["data"] for row in good]
+        raise AssertionError("the job has not ended")
+
+
+def killing(job: SimulatedJob, *numbers: int, **more: Any) -> RestartedJob:
+    """Every record is processed but those, which end the process that gets them."""
+    outcomes = PlayedOutcomes(
+        job.store, job.clock.now_ms, lambda _: None, policy(**more), kills=numbered(*numbers)
+    )
+    return RestartedJob(job, outcomes)
+
+
+def payloads(numbers: Sequence[int]) -> Counter[bytes]:
+    return Counter(f"record {number}".encode() for number in numbers)
+
+
+@pytest.mark.parametrize(
+    ("killer", "on_failure"),
+    [(0, OnFailure.CONTINUE), (47, OnFailure.BLOCK_KEY), (17, OnFailure.BLOCK_SHARD)],
+)
+def test_a_record_that_ends_its_process_is_dead_lettered_and_the_others_are_processed_once(
+    one: SimulatedJob, killer: int, on_failure: OnFailure
+) -> None:
+    """Wherever it is in its batch. The others keep their attempts, and have no dead letter. No new
+    records are read while it is searched, else the search would never end on a busy stream; they
+    are read afterwards.
+    """
+    one.put(RECORDS)
+    restarted = killing(one, killer, on_failure=on_failure)
+    restarted.run(put_while_it_runs=9)
+    assert restarted.new_in_search == 0
+    expected = payloads([n for n in range(RECORDS) if n != killer])
+    expected[b"new"] = 9 * restarted.outcomes.killed
+    assert Counter(restarted.processed) == expected
+    ((message_id, attempts, _),) = restarted.outcomes.letters
+    assert message_id.endswith(":1")
+    assert attempts == restarted.outcomes.policy.retry.retry_limit + 1
+    assert restarted.outcomes.killed <= MOST_RESTARTS
+    (state,) = one.states().values()
+    assert state.unresolved == ()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_crashes_that_no_record_is_to_blame_for_cost_no_attempt(
+    times: int, one: SimulatedJob
+) -> None:
+    """After one of them the batch is delivered as before; after several, in parts."""
+    one.put(RECORDS)
+    restarted = killing(one)
+    crashes = iter([True] * times)
+    restarted.outcomes.kills = lambda _: next(crashes, False)
+    restarted.run()
+    assert payloads(range(RECORDS)) == Counter(restarted.processed)
+    assert restarted.outcomes.letters == []
+    assert all(message_id.endswith(":1") for message_id in restarted.outcomes.calls)
+    assert (len(restarted.outcomes.done) == 1) is (times == 1)
