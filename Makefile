@@ -32,7 +32,7 @@ setup-test: python ## the same, LocalStack (.tools/localstack), Node for its Kin
 	@"$(PYTHON)" -m scripts.set_up --localstack --docs
 	@$(IN_VENV)/python -m tests.support.spark.spark_classes
 
-demo: setup ## the main job on a day's worth of real input: read, killed, resumed, compared with the input
+demo: setup ## a Spark job on real flights: killed, resumed, its output compared with its input
 	@$(IN_VENV)/kinesis-spout demo $(ARGS)
 
 unit: python ## rule tables, algorithms and the rules of the layout, without Java, Node or ZooKeeper: before each commit (PYSPARK=4.2 takes another PySpark)

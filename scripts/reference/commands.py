@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from kinesis_spout.cli.main import OWN_COMMANDS, app
-from scripts.reference.markdown import anchor, block, code, page, plain, table
+from scripts.reference.markdown import REQUIRED, anchor, block, code, page, plain, table
 from scripts.reference.words import EXIT_CODES
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def commands_page() -> str:
 def _command(name: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]
-    usage = " ".join([PROGRAM, name, *(_metavar(one) for one in arguments), "[OPTIONS]"])
+    required = [f"{one.opts[0]} {_metavar(one)}" for one in options if one.required]
+    words = [_metavar(one) if one.required else f"[{_metavar(one)}]" for one in arguments]
+    usage = " ".join([PROGRAM, name, *words, *required, "[OPTIONS]"])
     panels: dict[str, list[Any]] = {}
     for option in options:
         panels.setdefault(getattr(option, "rich_help_panel", None) or "", []).append(option)
@@ -107,7 +109,7 @@ def _metavar(parameter: Any) -> str:
 def _default(parameter: Any) -> str:
     value = parameter.default
     if parameter.required:
-        return "required"
+        return REQUIRED
     if value is None or value is False or callable(value) or not _is_shown(value):
         return ""
     return code(value)

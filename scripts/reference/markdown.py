@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+REQUIRED = "**required**"
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; a cell may hold inline Markdown, and is put on one line."""
     lines = [_row(head), _row(["---"] * len(head)), *(_row(row) for row in rows)]

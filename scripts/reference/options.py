@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.options import CONNECTION, SECURITY
-from scripts.reference.markdown import code, page, plain, table
+from scripts.reference.markdown import REQUIRED, code, page, plain, table
 from spark_job.batch_read.batch_settings import BATCH_OPTIONS
 from spark_job.options import OPTIONS
 from spark_job.sink.sink_settings import SINK_OPTIONS
@@ -18,6 +18,7 @@ GROUPS = {
     "AWS connection": tuple(CONNECTION),
     "Security of ZooKeeper": tuple(SECURITY),
 }
+ONE_OF = ("stream", "stream_arn")  # the source itself checks that one is given
 REST = "Reading and limits"
 BATCH_READ = "Batch read"
 WRITING = "Writing"
@@ -42,7 +43,9 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 def _row(field: str, option: Option) -> tuple[str, ...]:
-    default = "required" if option.required else code(option.default or "")
+    default = REQUIRED if option.required else code(option.default or "")
+    if field in ONE_OF:
+        default = f"{REQUIRED}, one of two"
     bounds = f"; {option.bounds}" if option.bounds else ""
     secret = " (secret)" if option.secret else ""
     names = " ".join(dict.fromkeys(code(name) for name in (option.name, field) if name))

@@ -10,11 +10,9 @@ from typing import Any
 from kinesis_spout.config import AwsConfig, ReadRate
 from kinesis_spout.options import SHARED, meaning_of
 from kinesis_spout.spout import SpoutConfig
-from scripts.reference.markdown import code, page, plain, table
+from scripts.reference.markdown import REQUIRED, code, page, plain, table
 from scripts.reference.words import SPOUT_FIELDS
 from state.retry_policy import RetryPolicy
-
-REQUIRED = "required"
 
 
 def spout_config_page() -> str:

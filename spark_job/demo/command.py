@@ -1,8 +1,7 @@
-"""`kinesis-spout demo`: runs the main job on real input, kills and resumes it, and compares its
-output with the input.
+"""`kinesis-spout demo`: a drill on real flights. A Spark job is killed, resumes, and its output is
+compared with its input.
 """
 
-import json
 import shutil
 import tempfile
 import time
@@ -11,18 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
-from spark_job.demo import report as demo_report
-from spark_job.demo.flights import SHARD_COUNT, TOTAL
-from spark_job.demo.manifest import DemoDirectory
-from spark_job.demo.run import Demo
-from spark_job.demo.screen import DemoScreen
+from kinesis_spout.drills.history.events import History
+from kinesis_spout.drills.history.history_json import decode_history, encode_history
+from spark_job.demo.drill import OUTPUT, run_demo
+from spark_job.demo.flights import TOTAL, read_flights
+from spark_job.demo.verdict import Verdict, judge
 
-DEFAULT_RECORDS = 50_000
+DEFAULT_RECORDS = 10_000
+HISTORY = "history.json"
 
 
 def demo(
@@ -33,35 +36,20 @@ def demo(
     ] = DEFAULT_RECORDS,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            help="Directory for all files, which is kept (default: a temporary directory).",
-            file_okay=False,
-        ),
+        typer.Option(file_okay=False, help="Keep all files in this directory, which must be new."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
     kill: Annotated[
-        bool,
-        typer.Option(
-            "--kill/--no-kill", help="Kill the job (kill -9) in the middle, and start it again."
-        ),
+        bool, typer.Option("--kill/--no-kill", help="Kill the job (kill -9), and start it again.")
     ] = True,
     faults: Annotated[
-        bool,
-        typer.Option(
-            "--faults",
-            help="Let the job's function raise on cancelled flights, which are dead-lettered.",
-        ),
+        bool, typer.Option("--faults", help="Fail cancelled flights, which are dead-lettered.")
     ] = False,
     check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Run no job; only compare the output of an earlier demo in --directory again.",
-        ),
+        bool, typer.Option("--check", help="Only check the earlier demo in --directory again.")
     ] = False,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON object on stdout, and nothing else there."),
+        bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
     ] = False,
 ) -> None:
     """Kill a Spark job that reads real flights from a local Kinesis: no record is lost.
@@ -72,67 +60,89 @@ def demo(
         raise typer.BadParameter(
             "give --directory with the directory of an earlier demo", param_hint="--check"
         )
-    console = Console(stderr=as_json)
+    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
-        began = time.monotonic()
-        with _directory(directory, create=not check, keep=keep) as place:
-            work = Demo(place, DemoScreen(console))
+        began_s = time.monotonic()
+        with _directory(directory, is_new=not check, keep=keep) as place:
             if not check:
-                _introduce(console, records, kill=kill, faults=faults)
-            manifest, verdict = (
-                work.check() if check else work.run(records, kill=kill, faults=faults)
-            )
-        kept = str(place.path) if place.path.exists() else None
-        seconds = time.monotonic() - began
+                _run(place, console, records, kill=kill, faults=faults)
+            history = _read_history(place)
+            verdict = judge(history, place / OUTPUT, read_flights(len(history.puts)))
+        _show(console, verdict)
+        seconds = round(time.monotonic() - began_s, 1)
+        kept = str(place) if place.exists() else None
+        console.print(f"[dim]{seconds:.0f} s{f', kept in {kept}' if kept else ''}[/]")
         if as_json:
-            typer.echo(
-                json.dumps(demo_report.as_json(verdict, manifest, seconds=seconds, directory=kept))
-            )
-        demo_report.show(console, verdict, manifest)
-        console.print(
-            f"[dim]{seconds:.0f} s" + (f", kept in {kept}" if kept else "") + "[/]",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if not verdict.ok:
+            more = {"seconds": seconds, "directory": kept}
+            figures = {"ok": not verdict.problems, **msgspec.structs.asdict(verdict), **more}
+            typer.echo(msgspec.json.encode(figures))
+    if verdict.problems:
         raise typer.Exit(1)
 
 
-def _introduce(console: Console, records: int, *, kill: bool, faults: bool) -> None:
-    screen = DemoScreen(console)
-    screen.title("From Kinesis to Spark, with checkpoints in ZooKeeper")
-    killed = ", is killed in the middle, and resumes from its checkpoints" if kill else ""
-    flights = f"{records:,} of the {TOTAL:,} flights that left New York in 2013"
-    screen.text(
-        f"{flights} go to {SHARD_COUNT} shards, by carrier. A Spark job writes them as "
-        f"parquet{killed}."
+def _run(place: Path, console: Console, records: int, *, kill: bool, faults: bool) -> None:
+    """Run the drill, and keep its history. Raises `CliError` if the job does not process all."""
+    console.print("\n[bold cyan]From Kinesis to Spark, with checkpoints in ZooKeeper[/]\n")
+    console.print(
+        f"{records:,} of the {TOTAL:,} flights that left New York in 2013 go to a local Kinesis. "
+        f"A Spark job writes them as Parquet files{', and is killed in the middle' * kill}.\n"
+        f"{'Its function raises on every cancelled flight. ' * faults}"
+        "Spark needs 10 to 30 seconds to start."
     )
-    if faults:
-        screen.text(
-            "Its function raises on every cancelled flight. These flights are retried, and then "
-            "dead-lettered."
+    drilled = run_demo(place, read_flights(records), console, kill=kill, faults=faults)
+    (place / HISTORY).write_bytes(encode_history(drilled.history))
+    for note in drilled.notes:
+        console.print(f"note: {escape(note)}")
+    if problem := drilled.undone or "; ".join(drilled.troubles):
+        raise CliError(problem, "run the demo with --keep to keep its log", log_file=drilled.log)
+
+
+def _show(console: Console, found: Verdict) -> None:
+    """Print how far each shard was stored, and the verdict as the last lines."""
+    shards = Table("shard", "records put", "stored at the kill", "stored at the end")
+    for column in shards.columns[1:]:
+        column.justify = "right"
+    for name, shard in found.shards.items():
+        at_kill = "-" if shard.stored_at_kill is None else f"{shard.stored_at_kill:,}"
+        shards.add_row(name, f"{shard.put:,}", at_kill, f"{shard.stored:,}")
+    console.print("", shards, "", sep="\n")
+    color = "red" if found.missing else "green"
+    console.print(
+        f"[bold]Records in {found.put:,}   rows out {found.written:,}   duplicates "
+        f"{found.duplicates:,}   [{color}]lost {found.missing:,}[/][/]"
+    )
+    if found.cancelled is not None:
+        cancelled = f"[bold]Cancelled flights {found.cancelled:,}   dead-lettered "
+        console.print(f"{cancelled}{found.dead_lettered:,}[/]")
+    for problem in found.problems:
+        console.print(f"[bold red]Wrong:[/] {escape(problem)}")
+    if not found.problems:
+        console.print(
+            "[bold green]Nothing was lost.[/] Every row equals its flight, and every checkpoint is "
+            "at its shard's last record."
         )
-    screen.text("")
+
+
+def _read_history(place: Path) -> History:
+    """Raises `CliError` where no demo has ended."""
+    try:
+        return decode_history((place / HISTORY).read_bytes())
+    except (OSError, ValueError) as exc:
+        remedy = f"run one with --directory {place}"
+        raise CliError(f"{place} contains no finished demo ({HISTORY}: {exc})", remedy) from exc
 
 
 @contextmanager
-def _directory(given: Path | None, *, create: bool, keep: bool) -> Iterator[DemoDirectory]:
-    """The demo's directory during a with block: the given one, which is kept, or a temporary one,
-    which is removed at the end unless `keep`.
-    """
-    if given is not None:
-        place = DemoDirectory(given)
-        if create:
-            place.create()
-        yield place
-        return
-    place = DemoDirectory(Path(tempfile.mkdtemp(prefix="kinesis-spout-demo-")))
+def _directory(given: Path | None, *, is_new: bool, keep: bool) -> Iterator[Path]:
+    """The given directory, which is kept, or a temporary one. If `is_new`, it must be empty."""
+    place = (given or Path(tempfile.mkdtemp(prefix="kinesis-spout-demo-"))).resolve()
+    if is_new:
+        place.mkdir(parents=True, exist_ok=True)
+        if any(place.iterdir()):
+            remedy = "give a new one, or add --check to check the demo in it"
+            raise CliError(f"the directory {place} is not empty", remedy)
     try:
         yield place
-    except CliError as exc:
-        if exc.log_file is not None and not keep:
-            raise CliError(f"{exc} (run the demo with --keep to keep its log)") from exc
-        raise
     finally:
-        if not keep:
-            shutil.rmtree(place.path, ignore_errors=True)
+        if given is None and not keep:
+            shutil.rmtree(place, ignore_errors=True)

@@ -198,7 +198,7 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
     """Start the supervisor and pass it the lock. Waits only for its first process, which forks and
     exits.
     """
-    java, jars = find_java(), find_jars()
+    command = server_command("-Dlog4j2.configurationFile=log4j2.properties")
     here = Path(__file__).parents[2]
     environment = {
         **os.environ,
@@ -212,9 +212,8 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
                 "state.zookeeper.embedded_supervisor",
                 str(directory),
                 str(lock),
-                java,
-                str(jars),
                 str(idle_s),
+                *command,
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -237,6 +236,26 @@ def find_java() -> str:
             "install Java 17 or newer, or set JAVA_HOME",
         )
     return java
+
+
+def server_command(*java_options: str, heap: str = "512m") -> list[str]:
+    """The command of any ZooKeeper server that we start: for an embedded one, a drill's ensemble, a
+    test. It reads `zoo.cfg` in its working directory; without servers in it, it is one alone.
+
+    Raises `EmbeddedZookeeperError` when Java or PySpark is missing.
+    """
+    return [
+        find_java(),
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Dzookeeper.jmx.log4j.disable=true",
+        *java_options,
+        "-cp",
+        f"{find_jars()}/*",
+        "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+        "zoo.cfg",
+    ]
 
 
 def java_environment() -> dict[str, str]:

@@ -33,6 +33,7 @@ from state.zookeeper.embedded import (
 from state.zookeeper.server_words import ask_local
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
 
 _START_S = 60.0
@@ -89,24 +90,13 @@ class _Stopped(Exception):  # noqa: N818  # not an error
 
 class Supervisor:
     """Supervises the server of one directory. `lock` is the inherited descriptor of the directory's
-    lock, which the server inherits as well.
+    lock, which the server inherits as well. `command`: the server's (`embedded.server_command`).
     """
 
-    def __init__(self, directory: Path, lock: int, java: str, jars: Path, idle_s: float) -> None:
+    def __init__(self, directory: Path, lock: int, idle_s: float, command: Sequence[str]) -> None:
         self._directory = directory
         self._lock = lock
-        self._command = [
-            java,
-            "-Xmx512m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Dlog4j2.configurationFile=log4j2.properties",
-            "-Dzookeeper.jmx.log4j.disable=true",
-            "-cp",
-            f"{jars}/*",
-            "org.apache.zookeeper.server.ZooKeeperServerMain",
-            "zoo.cfg",
-        ]
+        self._command = command
         self._idle_s = idle_s
 
     def run(self) -> None:
@@ -235,13 +225,13 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    directory, lock, java, jars, idle_s = arguments
+    directory, lock, idle_s, *command = arguments
     # The starter waits for the first process only. The second one is not its child, so the starter
     # may end at any time and has nothing to reap.
     if os.fork():
         os._exit(0)
     signal.signal(signal.SIGTERM, _on_signal)
-    supervisor = Supervisor(Path(directory), int(lock), java, Path(jars), float(idle_s))
+    supervisor = Supervisor(Path(directory), int(lock), float(idle_s), command)
     try:
         supervisor.run()
     except _Stopped:

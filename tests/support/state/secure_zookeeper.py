@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from state.zookeeper.embedded import answers, find_jars, find_java
+from state.zookeeper.embedded import answers, server_command
 from state.zookeeper.embedded_supervisor import free_port
 from state.zookeeper.security import ZookeeperSecurity
 from tests.support.certificates import Authority
@@ -108,18 +108,7 @@ def secure_zookeeper(directory: Path, *, wants_certificate: bool) -> Iterator[Se
     )
     with (directory / "server.out").open("wb") as output:
         server = subprocess.Popen(
-            [
-                find_java(),
-                "-Xmx256m",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                f"-Djava.security.auth.login.config={directory / 'jaas.conf'}",
-                "-Dzookeeper.jmx.log4j.disable=true",
-                "-cp",
-                f"{find_jars()}/*",
-                "org.apache.zookeeper.server.ZooKeeperServerMain",
-                "zoo.cfg",
-            ],
+            server_command(f"-Djava.security.auth.login.config={directory / 'jaas.conf'}"),
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -4,91 +4,120 @@ shown by the drill of its command.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kinesis_spout.cli.exit_codes import CliError
-from spark_job.demo.flights import cancelled_reason, find_flights, read_flights, to_json
-from spark_job.demo.kinesis import ShardPuts
-from spark_job.demo.manifest import RETRY_LIMIT
-from spark_job.demo.verdict import Verdict, compare, compare_letters, read_written, shard_verdicts
+from kinesis_spout.drills.history.events import Fault, History, Put, Sample, Step, Told
+from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
+from spark_job.demo.flights import cancelled_reason, is_cancelled, read_flights
+from spark_job.demo.verdict import Shard, Verdict, judge
+from state.position import Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from spark_job.demo.flights import Flight
 
-ALL = read_flights(find_flights(), 900)
-PUT = ALL[:3]
-CANCELLED = [one for one in ALL if one["dep_time"] is None][:2]
-ALTERED: Flight = {**PUT[2], "dep_delay": 700}
-UNKNOWN: Flight = {**PUT[0], "row": 3}
+ALL = read_flights(900)
+DEPARTED = ALL[:3]
+CANCELLED = next(flight for flight in ALL if is_cancelled(flight))
+REASON = f"ValueError: {cancelled_reason(CANCELLED)}"
+SHARD = "shardId-000000000000"
+
+
+def history_of(flights: Sequence[Flight], *letters: tuple[int, str]) -> History:
+    """A job that acked every flight that departed, and has told these letters of the cancelled one.
+    Sequence numbers are 10, 11, ...
+    """
+    puts = [Put(str(one["carrier"]), row, SHARD, 10 + row) for row, one in enumerate(flights)]
+    told = [
+        Told(10 * at, step, SHARD, "job-1", put.sequence, put.key, put.number, 1)
+        for at, put in enumerate(puts)
+        for step in (Step.GOT, Step.FAIL if is_cancelled(flights[at]) else Step.ACK)
+    ]
+    told += [
+        Told(900, Step.LETTER, SHARD, "job-1", put.sequence, put.key, put.number, attempt, reason)
+        for put in puts
+        if is_cancelled(flights[put.number])
+        for attempt, reason in letters
+    ]
+    last = SequenceNumber(puts[-1].sequence)
+    state = ShardState(shard_id=SHARD, checkpoint=last, read_position=Position.after(last))
+    return History(
+        puts=puts, told=told, samples=[Sample(950, 951, {SHARD: state})], fates_known=False
+    )
+
+
+def judged(
+    folder: Path, put: Sequence[Flight], written: Sequence[Flight], *letters: tuple[int, str]
+) -> Verdict:
+    file = folder / "batch=0" / "part-0.parquet"
+    file.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist([{**row, "shardId": "s"} for row in written]), file)
+    return judge(history_of(put, *letters), folder, put)
 
 
 @pytest.mark.parametrize(
-    ("written", "missing", "altered", "unknown", "duplicates"),
+    ("written", "missing", "unknown", "duplicates"),
     [
-        (PUT[::-1], (), (), (), 0),
-        ([PUT[0], PUT[2]], (1,), (), (), 0),
-        ([*PUT, PUT[1], PUT[1]], (), (), (), 2),
-        ([PUT[0], PUT[1], ALTERED], (), (2,), (), 0),
-        ([*PUT, UNKNOWN], (), (), (3,), 0),
+        (DEPARTED[::-1], 0, 0, 0),
+        ([DEPARTED[0], DEPARTED[2]], 1, 0, 0),
+        ([*DEPARTED, DEPARTED[1], DEPARTED[1]], 0, 0, 2),
+        ([*DEPARTED[:2], {**DEPARTED[2], "dep_delay": 700}], 1, 1, 0),
+        ([*DEPARTED, {**DEPARTED[0], "row": 3}], 0, 1, 0),
     ],
 )
-def test_rows_are_missing_altered_unknown_or_there_twice(
-    written: list[Flight],
-    missing: tuple[int, ...],
-    altered: tuple[int, ...],
-    unknown: tuple[int, ...],
-    duplicates: int,
+def test_rows_are_missing_unknown_or_there_twice(
+    tmp_path: Path, written: list[Flight], missing: int, unknown: int, duplicates: int
 ) -> None:
     """Duplicates are no loss: the guarantee is at least once."""
-    found = compare(PUT, written)
-    assert (found.missing, found.altered, found.unknown) == (missing, altered, unknown)
-    assert found.duplicates == duplicates
-    assert found.complete is (not (missing or altered or unknown))
+    found = judged(tmp_path, DEPARTED, written)
+    assert (found.missing, found.unknown, found.duplicates) == (missing, unknown, duplicates)
+    assert len(found.problems) == bool(missing) + bool(unknown)
+    assert found.written == len(written)
 
 
-def test_a_checkpoint_must_be_exactly_at_the_shards_last_record() -> None:
-    shards = shard_verdicts(
-        {"a": ShardPuts(2, "10"), "b": ShardPuts(1, "9"), "c": ShardPuts(1, "4")},
-        {"a": "10", "b": "8"},
-    )
-    assert [shards[name].at_last for name in "abc"] == [True, False, False]
-    assert not Verdict(records=compare(PUT, PUT), shards=shards).ok
-
-
-def test_what_was_written_is_read_back_and_a_damaged_file_is_named(tmp_path: Path) -> None:
-    rows = [{**row, "shardId": "s"} for row in PUT]
-    file = tmp_path / "batch=0" / "part-0.parquet"
-    file.parent.mkdir()
-    pq.write_table(pa.Table.from_pylist(rows), file)
-    assert compare(PUT, read_written(tmp_path)).complete
-    file.write_bytes(b"PAR1 no")
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    judged(tmp_path, DEPARTED, DEPARTED)
+    (tmp_path / "batch=0" / "part-0.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(CliError, match=r"part-0\.parquet.*cannot be read"):
-        list(read_written(tmp_path))
+        judge(history_of(DEPARTED), tmp_path, DEPARTED)
 
 
-def letter(of: Flight, **changes: Any) -> dict[str, Any]:
-    reason = f"ValueError: {cancelled_reason(of)}"
-    return {"data": to_json(of), "attempts": RETRY_LIMIT + 1, "reason": reason} | changes
-
-
-def test_each_cancelled_flight_has_one_dead_letter_of_its_own_content() -> None:
-    put, right = [*PUT, *CANCELLED], [letter(one) for one in CANCELLED]
-    assert compare_letters(put, right, processed=3).right
-    altered = json.dumps({**CANCELLED[1], "distance": 0}).encode()
-    for wrong in (
-        right[:1],
-        [*right, right[0]],
-        [*right, letter(PUT[0])],
-        [right[0], letter(CANCELLED[1], attempts=1)],
-        [right[0], letter(CANCELLED[1], data=altered)],
-        [right[0], letter(CANCELLED[1], data=b"no JSON")],
+def test_a_cancelled_flight_has_its_dead_letter_and_no_row(tmp_path: Path) -> None:
+    put, right = [*DEPARTED, CANCELLED], (RETRY_LIMIT + 1, REASON)
+    found = judged(tmp_path, put, DEPARTED, right)
+    assert found.problems == []
+    assert (found.missing, found.cancelled, found.dead_lettered) == (0, 1, 1)
+    assert judged(tmp_path, put, DEPARTED).missing == 1
+    for written, letter in (
+        (put, right),
+        (DEPARTED, (1, REASON)),
+        (DEPARTED, (RETRY_LIMIT + 1, "ValueError: another")),
     ):
-        assert not compare_letters(put, wrong, processed=3).right
-    assert not compare_letters(put, right, processed=4).right
+        found = judged(tmp_path, put, written, letter)
+        assert found.missing == 0
+        assert "1 flights have a wrong dead letter" in found.problems[0]
+
+
+def test_a_shards_checkpoint_is_counted_in_records(tmp_path: Path) -> None:
+    """At the kill it is that of the first sample after it."""
+    history = history_of(DEPARTED)
+    end = history.samples[0]
+    early = ShardState(
+        shard_id=SHARD,
+        checkpoint=SequenceNumber(10),
+        read_position=Position.after(SequenceNumber(10)),
+    )
+    history.faults = [Fault("kill", 100, 200, run="job-1")]
+    history.samples = [Sample(50, 51, {}), Sample(210, 211, {SHARD: early}), end]
+    assert judge(history, tmp_path, DEPARTED).shards == {
+        SHARD: Shard(put=3, stored_at_kill=1, stored=3)
+    }

@@ -1,0 +1,84 @@
+"""The demo as a drill: the flights are on a stream of our own Kinesis, a Spark job writes them as
+Parquet files, it is killed in the middle, and another one resumes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, cast
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+from kinesis_spout.drills.drill import Drilled, disturbed
+from kinesis_spout.drills.history.events import Put
+from kinesis_spout.drills.world.setting import Setting
+from kinesis_spout.drills.world.world import World
+from spark_job.demo.flights import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from kinesis_spout.drills.world.kinesis import DrillStream
+    from kinesis_spout.drills.world.producers import Producers
+    from spark_job.demo.flights import Flight
+
+OUTPUT = "scratch/flights"  # in the demo's directory
+_KILL_AT = 0.4  # of all flights
+
+
+class FlightProducers:
+    """The producers of the demo's drill: they put all flights before the job starts."""
+
+    def __init__(self, stream: DrillStream, flights: Sequence[Flight]) -> None:
+        self._stream = stream
+        self._flights = flights
+        self.puts: list[Put] = []
+
+    def start(self) -> None:
+        """Flights of a carrier have one key, so they stay in order."""
+        for row, flight in enumerate(self._flights):
+            carrier, at_ns = str(flight["carrier"]), time.monotonic_ns()
+            [(shard, sequence)] = self._stream.put([(carrier, to_json(flight))])
+            self.puts.append(Put(carrier, row, shard, sequence, at_ns))
+
+    def stop(self) -> None:
+        """All is put when `start` returns."""
+
+    def check(self) -> None:
+        """An error was raised by `start`."""
+
+
+def run_demo(
+    directory: Path, flights: Sequence[Flight], console: Console, *, kill: bool, faults: bool
+) -> Drilled:
+    """Put the flights, and let a job write them. Blocks, and ends all that it has started."""
+    function = "write_departed" if faults else "write_all"
+    setting = Setting(process=f"spark_job.demo.job:{function}")
+    with World(directory, setting, tell=lambda _: None) as world:  # `notes` has the same
+        world.producers = cast("Producers", FlightProducers(world.stream, flights))
+
+        def follow(label: str, until: float) -> None:
+            """Show how many flights are processed, until so many are."""
+            columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            with Progress(*columns, console=console) as progress:
+                task = progress.add_task(f"{label:<11}", total=len(flights))
+
+                def has_enough() -> bool:
+                    world.files.read()
+                    progress.update(task, completed=len(world.files.resolved))
+                    return len(world.files.resolved) >= until
+
+                world.wait_until(has_enough, f"the outcome of {until:,.0f} flights")
+
+        def act() -> None:
+            if kill:
+                follow("Spark job", _KILL_AT * len(flights))
+                world.faults.append(world.job.kill("kill -9 of the job"))
+                console.print("[bold red]kill -9[/] of the job, which is then started again")
+                world.job.start()
+            follow("Resumed job" if kill else "Spark job", len(flights))
+
+        return disturbed(world, "demo", act)
