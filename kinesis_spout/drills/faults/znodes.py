@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kinesis_spout.drills.world.world import World
 
 _BETWEEN = 50  # records that have an outcome between two removals
-_LOST = "ZooKeeper has no start of"
+_LOST = "ZooKeeper has no state of"
 
 
 class _Removal(NamedTuple):
