@@ -1,4 +1,6 @@
-"""Writes an operator's move into the history. Blocks on the store."""
+"""Writes the states of shards that an operator has moved, and the history of it. Blocks on the
+store.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +8,25 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
+from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.clock import SteadyTime
 from kinesis_spout.shards.listed_stream import CLOCK_WAS_SET_MS
 from state.errors import StoredDataError
+from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position, time_of_next
+from state.moves.moved_state import never_settling
 from state.store.history import HistoryEntry
+from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from state.position import Position
     from state.shard_state import ShardState
     from state.store.history import HistoryIndex, HistoryMark, HistoryStore
-    from state.store.shard_states import ShardStateStore
+    from state.store.shard_states import ShardStateStore, StoredState
     from state.znodes.topics import StoreTopics
 
 
@@ -41,6 +47,32 @@ class ServiceTime:
             summary = self._client.describe()
             self._time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
         return self._time.now_ms()
+
+
+def write_states(
+    store: StoreTopics,
+    cause: str,
+    stored: Mapping[str, StoredState],
+    after: Iterable[ShardState],
+    *,
+    now_ms: Callable[[], int],
+    removed: Collection[str] = (),
+) -> None:
+    """Close the open plan and write these states, into which the plan is never settled. The states
+    in `stored`, from before, are replaced; those of `removed` are removed. The caller owns all of
+    the application. The other arguments are those of `recorded_move`.
+
+    Stopped at any time, it leaves each shard as it was before or as it is after. Raises
+    `ConflictError` where a state is not the stored one any more.
+    """
+    plan = closed_plan(store.plans)
+    states = [never_settling(state, plan) for state in after]
+    with recorded_move(store, cause, states, now_ms=now_ms, removed=removed):
+        store.shard_states.move(
+            [StateChange(before=stored.get(state.shard_id), after=state) for state in states]
+        )
+        store.shard_states.remove([stored[shard] for shard in sorted(removed)])
+        failpoint("states-moved")
 
 
 @contextmanager

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.checkpoints.located import for_each_shard
-from kinesis_spout.checkpoints.recorded_move import recorded_move
+from kinesis_spout.checkpoints.recorded_move import write_states
 from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
 from state.errors import (
@@ -22,10 +21,8 @@ from state.errors import (
 )
 from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position
-from state.moves.moved_state import never_settling
 from state.position import TRIM_HORIZON
 from state.store.identity import StartPin
-from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,7 +147,6 @@ def import_application(
     so: no job reads the stream from there (`UnfinishedImportError`). Called again, it continues.
     """
     begun_ms = now_ms()
-    plan = closed_plan(store.plans)
     stored = store.shard_states.load()
     start = _start_after(store, exported)
     if exported.stream is not None and store.identity.read() is not None:
@@ -164,19 +160,8 @@ def import_application(
         store.reports.mark_tracked(exported.policy)
     else:
         store.reports.clear_policy()
-    coming = {state.shard_id for state in exported.states}
-    with recorded_move(
-        store, "import", exported.states, now_ms=now_ms, removed=stored.keys() - coming
-    ):
-        store.shard_states.move(
-            [
-                StateChange(before=stored.get(state.shard_id), after=never_settling(state, plan))
-                for state in exported.states
-            ]
-        )
-        store.shard_states.remove(
-            [one for shard, one in sorted(stored.items()) if shard not in coming]
-        )
+    removed = stored.keys() - {state.shard_id for state in exported.states}
+    write_states(store, "import", stored, exported.states, now_ms=now_ms, removed=removed)
     if exported.shard_list is not None:
         store.shard_list.save(exported.shard_list)
     else:  # the application had not listed the shards, so it begins with the first ones again

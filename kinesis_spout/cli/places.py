@@ -135,9 +135,12 @@ class Place:
         )
         return stack.enter_context(closing(stored))
 
-    def patience(self, client: KinesisClient) -> AbstractContextManager[None]:
-        """Note what the block is trying, if it takes long."""
-        return patience(note, services(client.aws, client.stream.name, self.zookeeper or None))
+    def patience(self, client: KinesisClient | None) -> AbstractContextManager[None]:
+        """Note what the block is trying, if it takes long: the stream, ZooKeeper, or both."""
+        zookeeper = self.zookeeper or None
+        if client is None:
+            return patience(note, f"ZooKeeper at {zookeeper}")
+        return patience(note, services(client.aws, client.stream.name, zookeeper))
 
     def _check_has_run(self) -> None:
         directory = embedded_directory(self.zookeeper)

@@ -99,7 +99,7 @@ class Rewinds(Past):
                 if self.was_misled(begun_at_fault):  # the operator reads of a shard that is gone
                     self.note("misled")
                     return False
-                write_moves(store, found.move, cause="rewind")
+                write_moves(store, found)
             except Crash:
                 return None
             except (KinesisError, MoveRefusedError, StoredDataError) as error:
@@ -108,7 +108,7 @@ class Rewinds(Past):
                 return False
         # The command says so, and a job has no reason to say it again.
         expired = {
-            move.after.shard_id for move in found.move.moves if move.lost_until_ms is not None
+            move.after.shard_id for move in found.moves if move.lost_until_ms is not None
         }
         self.lost_in |= expired | found.lost.keys()
         self._is_there = True

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+GIVE_UNCHANGED = "give state that was not changed"
+GIVE_THIS_STREAMS = "give the state of this one, whose records have other numbers"
+
+
 class MigrationError(RemediedError):
-    """What another consumer stored cannot be read, or does not say enough. One sentence says what
-    is wrong, where, and what to do.
-    """
+    """State that another consumer stored cannot be read, or does not say enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +34,14 @@ class OriginShard:
       A sub-sequence number names a user record of an aggregate, if the record is one: that is
       looked up in the stream.
     - `read_to`: how far it has read without committing; None if it has not, or does not say.
+    - `passed_over`: the records before the position were perhaps never read, so they are counted.
     - `note`: what the operator would not expect.
     """
 
     stored: str
     position: Position | None
     read_to: Position | None = None
+    passed_over: bool = False
     note: str | None = None
 
 
@@ -76,7 +80,7 @@ def number_in(text: str, where: str) -> SequenceNumber:
     except InvalidSequenceNumberError as exc:
         raise MigrationError(
             f"{where} contains {text[:60]!r}, which is no sequence number",
-            "give state that was not changed",
+            GIVE_UNCHANGED,
         ) from exc
 
 
@@ -85,6 +89,4 @@ def after_user_record(number: SequenceNumber, sub: int) -> Position:
     try:
         return Position.at(SequenceNumber(number.sequence, sub + 1))
     except InvalidSequenceNumberError as exc:
-        raise MigrationError(
-            f"record {number} has no user record {sub}", "give state that was not changed"
-        ) from exc
+        raise MigrationError(f"record {number} has no user record {sub}", GIVE_UNCHANGED) from exc

@@ -1,10 +1,10 @@
 """`kinesis-spout import`: continues where another consumer of the stream has stopped."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,14 +15,20 @@ from kinesis_spout.checkpoints.migration.origin import Origin
 from kinesis_spout.checkpoints.recorded_move import ServiceTime
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
-from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.moving import DEFAULT_COUNT, Count, confirmed, own
-from kinesis_spout.cli.checkpoint.printing import printable, records_of, say
+from kinesis_spout.cli.checkpoint.operation import (
+    DEFAULT_COUNT,
+    Count,
+    Operation,
+    operates,
+    records_of,
+    say,
+)
 from kinesis_spout.cli.checkpoint.transfer import Replace, check_replaced
-from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command, takes_place
+from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import security_of, usage_errors
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.html.text import visible
 from kinesis_spout.service.dynamodb import scan_table
+from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position
 from state.zookeeper.store import ZookeeperStateStore
 
@@ -36,8 +42,8 @@ class System(StrEnum):
     DATABRICKS = "databricks"
 
 
-# The options that say where a system's state is. The first one is needed, but for Databricks, whose
-# state may be unknown.
+# The options that say where a system's state is. The first one is required, but for Databricks,
+# whose state may be unknown.
 _OPTIONS = {
     System.STORM_SPOUT: ("topology", "prefix", "from_zookeeper"),
     System.KCL: ("lease_table", "dynamodb_endpoint_url"),
@@ -51,17 +57,25 @@ _OPTIONS = {
 }
 
 
-@takes_place()
+@usage_errors()
+def _in_all_shards(text: str) -> RequestedPosition:
+    requested = RequestedPosition.parse(text)
+    if requested.belongs_to_one_shard:
+        raise typer.BadParameter(f"{text} is a position in one shard; give a time, or TRIM_HORIZON")
+    return requested
+
+
+@operates(writes=True)
 def import_(
-    ctx: typer.Context,
+    op: Operation,
     *,
-    place: Place,
     system: Annotated[System, typer.Option("--from", help="The consumer whose state is imported.")],
     at: Annotated[
-        str | None,
+        RequestedPosition | None,
         typer.Option(
             metavar="POSITION",
-            help="Where to begin in shards whose position the other consumer does not say: "
+            parser=_in_all_shards,
+            help="Where to begin in shards of which the other consumer has no position: "
             "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
         ),
     ] = None,
@@ -102,8 +116,6 @@ def import_(
         ),
     ] = None,
     replace: Replace = False,
-    dry_run: places.DryRun = False,
-    yes: places.Yes = False,
     count: Count = DEFAULT_COUNT,
 ) -> None:
     """Continue where another consumer of the stream has stopped.
@@ -115,78 +127,107 @@ def import_(
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    _check_options(system, ctx.params)
-    requested = None if at is None else _parsed(at)
-    clock = SystemClock()
-    with operators_command(ctx) as stack:
-        stack.enter_context(log_as_notes())
-        client, store = place.client(stack), place.new_store(stack)
+    given = {
+        "topology": topology,
+        "prefix": prefix,
+        "from_zookeeper": from_zookeeper,
+        "lease_table": lease_table,
+        "dynamodb_endpoint_url": dynamodb_endpoint_url,
+        "checkpoint_location": checkpoint_location,
+        "metadata_path": metadata_path,
+        "metadata_table": metadata_table,
+        "progress": progress,
+    }
+    _check_options(system, given)
+    store = op.place.new_store(op.stack)
+    with op.patience():
+        summary = op.client.describe()
+        now_ms = summary.now_ms(op.clock.now_ms())
+        service_time = ServiceTime(op.client, op.clock, now_ms)
+        check_bound_stream(store, summary)
+        op.own(store)
+        origin = _origin(op, store, system, summary, given)
+        position = None if at is None else at.at(now_ms)
+        if position is not None:
+            check_past(position, now_ms)
+        plan = find_import(
+            op.client,
+            origin,
+            summary,
+            op.place.application,
+            at=position,
+            now_ms=now_ms,
+            clock=op.clock,
+            max_counted=count,
+        )
+        found = import_of(plan.application, store.shard_states.load())
+    _say(origin, plan, found)
+    check_replaced(op, store, found, replace=replace or origin.in_place)
+    if op.confirmed("Import these positions?"):
+        import_application(store, plan.application, now_ms=service_time.now_ms)
+        say("imported")
 
-        def table(name: str) -> list[kcl.Item]:
-            region, url = client.stream.region_or(client.aws.region), dynamodb_endpoint_url
-            return scan_table(client.aws, name, region=region, endpoint_url=url)
 
-        with place.patience(client):
-            summary = client.describe()
-            now_ms = summary.now_ms(clock.now_ms())
-            service_time = ServiceTime(client, clock, now_ms)
-            check_bound_stream(store, summary)
-            own(store, dry_run=dry_run)
-            if topology is not None:
-                origin = _storm_spout(
-                    place,
-                    store,
-                    stack,
-                    topology=topology,
-                    zookeeper=from_zookeeper or place.zookeeper,
-                    prefix=prefix or storm_spout.PREFIX,
-                    stream=summary.name,
-                )
-            elif lease_table is not None:
-                origin = kcl.origin_of(
-                    table(lease_table),
-                    lease_table,
-                    summary.name,
-                    created_ms=summary.created_ms,
-                    account=summary.arn.split(":")[4],
-                )
-            elif system is System.AWSLABS and checkpoint_location is not None:
-                origin = awslabs.origin_of(
-                    checkpoint_location,
-                    summary.name,
-                    metadata_path=metadata_path,
-                    table_items=table(metadata_table) if metadata_table else None,
-                )
-            else:
-                origin = databricks.origin_of(
-                    summary.name, progress=progress, location=checkpoint_location
-                )
-            position = None if requested is None else requested.at(now_ms)
-            if position is not None:
-                check_past(position, now_ms)
-            plan = find_import(
-                client,
-                origin,
-                summary,
-                place.application,
-                at=position,
-                now_ms=now_ms,
-                clock=clock,
-                max_counted=count,
-            )
-            found = import_of(plan.application, store.shard_states.load())
-        _say(origin, plan, found)
-        check_replaced(place, store, found, replace=replace or origin.in_place)
-        if confirmed("Import these positions?", dry_run=dry_run, yes=yes):
-            import_application(store, plan.application, now_ms=service_time.now_ms)
-            say("imported")
+def _origin(
+    op: Operation,
+    store: ZookeeperStateStore,
+    system: System,
+    summary: StreamSummary,
+    given: Mapping[str, Any],
+) -> Origin:
+    def table(name: str) -> list[kcl.Item]:
+        aws, region = op.client.aws, op.client.stream.region_or(op.client.aws.region)
+        return scan_table(aws, name, region=region, endpoint_url=given["dynamodb_endpoint_url"])
+
+    if system is System.STORM_SPOUT:
+        return _storm_spout(op, store, given, summary.name)
+    if system is System.KCL:
+        return kcl.origin_of(
+            table(given["lease_table"]),
+            given["lease_table"],
+            summary.name,
+            created_ms=summary.created_ms,
+            account=summary.arn.split(":")[4],
+        )
+    location = given["checkpoint_location"]
+    if system is System.DATABRICKS:
+        return databricks.origin_of(summary.name, progress=given["progress"], location=location)
+    return awslabs.origin_of(
+        location,
+        summary.name,
+        metadata_path=given["metadata_path"],
+        table_items=table(given["metadata_table"]) if given["metadata_table"] else None,
+    )
+
+
+def _storm_spout(
+    op: Operation, store: ZookeeperStateStore, given: Mapping[str, Any], stream: str
+) -> Origin:
+    """From the znodes by a store of their own; from the application's store, if it has the same."""
+    place, topology = op.place, given["topology"]
+    prefix = given["prefix"] or storm_spout.PREFIX
+    where = f"/{prefix.strip('/')}/{topology}/{stream}"
+    zookeeper, root = storm_spout.chroot_and_root(
+        given["from_zookeeper"] or place.zookeeper, prefix
+    )
+    mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
+    if (zookeeper, root, topology) == mine:
+        return storm_spout.origin_of(store, where, in_place=True)
+    other = ZookeeperStateStore(
+        zookeeper,
+        root=root,
+        application=topology,
+        stream=stream,
+        security=security_of(place.option or ()),
+    )
+    return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
 
 
 def _check_options(system: System, given: Mapping[str, object]) -> None:
     """Raises typer's usage error for an option of another system, and for one that lacks."""
     own_options = _OPTIONS[system]
-    for name in sorted({name for names in _OPTIONS.values() for name in names} - {*own_options}):
-        if given[name] is not None:
+    for name, value in given.items():
+        if value is not None and name not in own_options:
             raise typer.BadParameter(
                 f"is not for --from {system}, which takes {', '.join(map(_flag, own_options))}",
                 param_hint=_flag(name),
@@ -200,42 +241,6 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _parsed(at: str) -> RequestedPosition:
-    with usage_errors("--at"):
-        requested = RequestedPosition.parse(at)
-    if requested.belongs_to_one_shard:
-        raise typer.BadParameter(
-            f"{at} is a position in one shard; give a time, or TRIM_HORIZON", param_hint="--at"
-        )
-    return requested
-
-
-def _storm_spout(
-    place: Place,
-    store: ZookeeperStateStore,
-    stack: ExitStack,
-    *,
-    topology: str,
-    zookeeper: str,
-    prefix: str,
-    stream: str,
-) -> Origin:
-    """From the znodes by a store of their own; from the application's store, if it has the same."""
-    where = f"/{prefix.strip('/')}/{topology}/{stream}"
-    zookeeper, root = storm_spout.chroot_and_root(zookeeper, prefix)
-    mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
-    if (zookeeper, root, topology) == mine:
-        return storm_spout.origin_of(store, where, in_place=True)
-    other = ZookeeperStateStore(
-        zookeeper,
-        root=root,
-        application=topology,
-        stream=stream,
-        security=security_of(place.option or ()),
-    )
-    return storm_spout.origin_of(stack.enter_context(closing(other)), where)
-
-
 def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
     for one in plan.shards:
         for line in _lines(one, found):
@@ -243,12 +248,9 @@ def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
     for shard_id in sorted(found.states.keys() - {one.state.shard_id for one in plan.shards}):
         say(f"{shard_id}\n  its state is removed: it is not listed any more")
     for shard_id in plan.expired:
-        note(
-            f"{printable(shard_id)} is not listed any more, and was not read to its end: the rest "
-            "has expired"
-        )
+        note(f"{visible(shard_id)} was not read to its end before it expired: the rest is lost")
     for sentence in origin.notes:
-        note(printable(sentence))
+        note(visible(sentence))
 
 
 def _lines(one: ShardImport, found: Import) -> Iterator[str]:
@@ -258,16 +260,14 @@ def _lines(one: ShardImport, found: Import) -> Iterator[str]:
         "" if arrived_ms is None else f"  (next record arrived {Position.at_timestamp(arrived_ms)})"
     )
     yield one.state.shard_id
-    yield f"  source  {printable(one.stored)}"
+    yield f"  source  {visible(one.stored)}"
     yield f"  before  {'no state' if before is None else before.read_position}"
     yield f"  after   {one.state.read_position}{arrival}"
-    skipped = records_of(one.skipped) if one.skipped.records else "nothing"
-    repeated = records_of(one.repeated) if one.repeated.records else "nothing known"
-    if one.state.read_position.is_end:
-        yield f"  reads nothing, skips {skipped}"
-    else:
-        waiting = records_of(one.waiting, "waiting record")
-        yield f"  reads {waiting}, repeats {repeated}, skips {skipped}"
+    repeats = f", repeats {records_of(one.repeated)}" if one.repeated.records else ""
+    yield (
+        f"  reads {records_of(one.waiting, 'waiting record')}{repeats}, skips "
+        f"{records_of(one.skipped)}"
+    )
     if one.lost_until_ms is not None:
         until = Position.at_timestamp(one.lost_until_ms)
         yield f"  records that arrived before {until} may have expired"

@@ -190,7 +190,7 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     assert START_MS <= move.expired_ms[0] < START_MS + 60_000
     assert move.expired_ms[1] == horizon_ms
     since, until = map(Position.at_timestamp, move.expired_ms)
-    assert move_lines(move)[4] == (
+    assert list(move_lines(move))[4] == (
         f"  records that arrived from {since} to {until} expired before they were read"
     )
 
@@ -492,9 +492,10 @@ def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
     }
     clock, never_asked = ManualClock(), cast("KinesisClient", None)
     found = ApplicationMove(
-        [Move(before=one, after=replace(one, read_position=TRIM_HORIZON)) for one in states],
-        stored,
-        ServiceTime(never_asked, clock, clock.now_ms()),
+        cause="set",
+        moves=[Move(before=one, after=replace(one, read_position=TRIM_HORIZON)) for one in states],
+        stored=stored,
+        service_time=ServiceTime(never_asked, clock, clock.now_ms()),
     )
     store.close()
     tree = DyingTree(MemoryTree(backend), writes, after=after)
