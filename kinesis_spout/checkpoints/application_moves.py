@@ -15,7 +15,7 @@ from kinesis_spout.checkpoints.moves import (
     unknown_shard,
     unlisted,
 )
-from kinesis_spout.checkpoints.recorded_move import ServiceTime, write_states
+from kinesis_spout.checkpoints.recorded_move import write_states
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
@@ -24,7 +24,7 @@ from state.position import Position
 from state.shard_state import ShardState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kinesis_spout.checkpoints.requested_position import RequestedPosition
     from kinesis_spout.clock import Clock
@@ -39,13 +39,12 @@ if TYPE_CHECKING:
 class ApplicationMove:
     """What is to be written: a move of each shard, and the stored states that they are based on. A
     shard that is new since the application's last listing has none. `cause`: the command, for the
-    history. `service_time`: for the same, at the time of writing.
+    history.
     """
 
     cause: str
     moves: Sequence[Move]
     stored: Mapping[str, StoredState]
-    service_time: ServiceTime
 
     @property
     def changes_nothing(self) -> bool:
@@ -70,7 +69,6 @@ class ApplicationProgress:
         self.summary = client.describe()
         self.now_ms = self.summary.now_ms(clock.now_ms())
         self.horizon_ms = self.now_ms - self.summary.retention_ms
-        self.service_time = ServiceTime(client, clock, self.now_ms)
         check_bound_stream(store, self.summary)
         self.pin = store.identity.read_start()
         self.stored = dict(store.shard_states.load())
@@ -190,20 +188,18 @@ def find_moves(
         cause="set",
         moves=[*(gone.pop(one.after.shard_id, one) for one in found), *gone.values()],
         stored=progress.stored,
-        service_time=progress.service_time,
     )
 
 
-def write_moves(store: StoreTopics, found: ApplicationMove) -> None:
+def write_moves(store: StoreTopics, found: ApplicationMove, now_ms: Callable[[], int]) -> None:
     """Close the open plan, and write the moved states. The caller owns all of the application.
+    `now_ms`: the service's time, for the history.
 
     Stopped at any time, it leaves each shard as it was before or as it is after. Raises
-    `ConflictError` where a state has changed since `find_moves`, and before it writes anything what
-    `ServiceTime` does.
+    `ConflictError` where a state has changed since `find_moves`.
     """
-    found.service_time.now_ms()
     after = [move.after for move in found.moves]
-    write_states(store, found.cause, found.stored, after, now_ms=found.service_time.now_ms)
+    write_states(store, found.cause, found.stored, after, now_ms=now_ms)
 
 
 def check_bound_stream(store: StoreTopics, summary: StreamSummary) -> None:

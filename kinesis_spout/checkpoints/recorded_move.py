@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
 from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.clock import SteadyTime
-from kinesis_spout.shards.listed_stream import CLOCK_WAS_SET_MS
 from state.errors import StoredDataError
 from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position, time_of_next
@@ -30,23 +29,12 @@ if TYPE_CHECKING:
     from state.znodes.topics import StoreTopics
 
 
-class ServiceTime:
-    """The service's time for a command that waits for its user: `time_ms`, which the service has
-    just said, and what has passed since. Where the machine has slept meanwhile, or its clock was
-    set, the service is asked again. Blocks on it then, and raises its errors.
+def service_time(client: KinesisClient, clock: Clock) -> Callable[[], int]:
+    """Tells the service's time, which is asked for now: commands wait for their users before they
+    write, and meanwhile the machine may sleep, or its clock be set. Blocks; raises errors of the
+    service.
     """
-
-    def __init__(self, client: KinesisClient, clock: Clock, time_ms: int) -> None:
-        self._client = client
-        self._clock = clock
-        self._time = SteadyTime(clock, time_ms)
-
-    def now_ms(self) -> int:
-        """Milliseconds since 1970."""
-        if abs(self._time.set_forward_ms()) > CLOCK_WAS_SET_MS:
-            summary = self._client.describe()
-            self._time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
-        return self._time.now_ms()
+    return SteadyTime(clock, client.describe().now_ms(clock.now_ms())).now_ms
 
 
 def write_states(
@@ -85,7 +73,7 @@ def recorded_move(
     removed: Collection[str] = (),
 ) -> Iterator[None]:
     """Record a move to these states, which the block writes. The caller owns all of the
-    application. `cause`: the command. `now_ms`: tells the service's time. `removed`: shards whose
+    application. `cause`: the command. `now_ms`: as of `service_time`. `removed`: shards whose
     states the block removes.
 
     A shard that goes back does so in the history first: an entry may be behind the truth of its

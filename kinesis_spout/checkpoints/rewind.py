@@ -76,7 +76,6 @@ def find_rewind(
         cause="rewind",
         moves=progress.moves_to(goals, max_counted),
         stored=progress.stored,
-        service_time=progress.service_time,
         requested_ms=requested.timestamp_ms or 0,
         past_ms=past.time_ms,
         lost=_lost(past, progress),

@@ -10,6 +10,7 @@ from kinesis_spout.application.history_recorder import INTERVAL_S
 from kinesis_spout.checkpoints import located
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.errors import KinesisError
@@ -99,7 +100,7 @@ class Rewinds(Past):
                 if self.was_misled(begun_at_fault):  # the operator reads of a shard that is gone
                     self.note("misled")
                     return False
-                write_moves(store, found)
+                write_moves(store, found, service_time(client, world.skewed))
             except Crash:
                 return None
             except (KinesisError, MoveRefusedError, StoredDataError) as error:

@@ -7,7 +7,9 @@ that consumer wrote. `import_plan` turns it into a position for each shard that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
 
 from state.errors import InvalidSequenceNumberError, RemediedError
 from state.position import Position
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+"""An item as DynamoDB has it: by name, `{"S": text}` or another kind."""
+
+_Value = TypeVar("_Value")
+COPY_AGAIN = "copy it again"
 GIVE_UNCHANGED = "give state that was not changed"
 GIVE_THIS_STREAMS = "give the state of this one, whose records have other numbers"
 
@@ -68,9 +75,23 @@ def requested_import(name: str) -> str:
     return f"import from {name}"
 
 
-def values_of(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The values of an item of DynamoDB without their types: of `{"S": text}` the text."""
-    return {name: next(iter(typed.values()), None) for name, typed in item.items()}
+def decoded(
+    data: str | msgspec.Raw, kind: type[_Value], where: str, remedy: str = COPY_AGAIN
+) -> _Value:
+    """The value of a JSON text, whose fields may be texts. Raises `MigrationError`."""
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeError) as exc:
+        raise MigrationError(f"{where} is damaged ({exc})", remedy) from exc
+
+
+def in_item(item: Item, kind: type[_Value], wrong: str, remedy: str) -> _Value:
+    """The value of an item of DynamoDB. Raises `MigrationError` with `wrong`."""
+    values = {name: next(iter(typed.values()), None) for name, typed in item.items()}
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as exc:
+        raise MigrationError(f"{wrong} ({exc})", remedy) from exc
 
 
 def number_in(text: str, where: str) -> SequenceNumber:

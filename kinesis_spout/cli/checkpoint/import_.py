@@ -11,14 +11,14 @@ import typer
 from kinesis_spout.checkpoints.application_moves import check_bound_stream, check_past
 from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl, storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import ImportPlan, ShardImport, find_import
-from kinesis_spout.checkpoints.migration.origin import Origin
-from kinesis_spout.checkpoints.recorded_move import ServiceTime
+from kinesis_spout.checkpoints.migration.origin import Item, Origin
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
 from kinesis_spout.cli.checkpoint.operation import (
     DEFAULT_COUNT,
     Count,
     Operation,
+    Options,
     operates,
     records_of,
     say,
@@ -42,18 +42,26 @@ class System(StrEnum):
     DATABRICKS = "databricks"
 
 
-# The options that say where a system's state is. The first one is required, but for Databricks,
-# whose state may be unknown.
-_OPTIONS = {
-    System.STORM_SPOUT: ("topology", "prefix", "from_zookeeper"),
-    System.KCL: ("lease_table", "dynamodb_endpoint_url"),
-    System.AWSLABS: (
-        "checkpoint_location",
-        "metadata_path",
-        "metadata_table",
-        "dynamodb_endpoint_url",
-    ),
-    System.DATABRICKS: ("checkpoint_location", "progress"),
+AWSLABS, DATABRICKS, KCL, STORM = System.AWSLABS, System.DATABRICKS, System.KCL, System.STORM_SPOUT
+# The options that say where a system's state is: its systems, type and meaning. The first one of a
+# system is required, but for Databricks, whose state may be unknown.
+_STATE: dict[str, tuple[tuple[System, ...], type, str]] = {
+    "topology": ((STORM,), str, "the name of the topology"),
+    "prefix": ((STORM,), str, f"its ZooKeeper prefix (default: {storm_spout.PREFIX})"),
+    "from_zookeeper": ((STORM,), str, "its ZooKeeper (default: --zookeeper)"),
+    "lease_table": ((KCL,), str, "the lease table, which has the name of the KCL application"),
+    "checkpoint_location": ((AWSLABS, DATABRICKS), Path, "the query's checkpointLocation, copied"),
+    "metadata_path": ((AWSLABS,), Path, "its option kinesis.metadataPath, copied"),
+    "metadata_table": ((AWSLABS,), str, "its option kinesis.dynamodb.tableName"),
+    "dynamodb_endpoint_url": ((KCL, AWSLABS), str, "another DynamoDB endpoint, e.g. a local one"),
+    "progress": ((DATABRICKS,), Path, "the query's lastProgress, as JSON, instead"),
+}
+_OPTIONS: Options = {
+    name: (
+        Annotated[kind | None, typer.Option(help=f"{', '.join(systems)}: {meaning}.")],
+        None,
+    )
+    for name, (systems, kind, meaning) in _STATE.items()
 }
 
 
@@ -65,7 +73,7 @@ def _in_all_shards(text: str) -> RequestedPosition:
     return requested
 
 
-@operates(writes=True)
+@operates(writes=True, options=_OPTIONS)
 def import_(
     op: Operation,
     *,
@@ -79,44 +87,9 @@ def import_(
             "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
         ),
     ] = None,
-    topology: Annotated[
-        str | None, typer.Option(help="storm-spout: the name of the topology.")
-    ] = None,
-    prefix: Annotated[
-        str | None,
-        typer.Option(help=f"storm-spout: its ZooKeeper prefix (default: {storm_spout.PREFIX})."),
-    ] = None,
-    from_zookeeper: Annotated[
-        str | None, typer.Option(help="storm-spout: its ZooKeeper (default: --zookeeper).")
-    ] = None,
-    lease_table: Annotated[
-        str | None,
-        typer.Option(help="kcl: the lease table, which has the name of the KCL application."),
-    ] = None,
-    dynamodb_endpoint_url: Annotated[
-        str | None, typer.Option(help="kcl, awslabs: another DynamoDB endpoint, e.g. a local one.")
-    ] = None,
-    checkpoint_location: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="awslabs, databricks: the query's checkpointLocation, copied."
-        ),
-    ] = None,
-    metadata_path: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="awslabs: its option kinesis.metadataPath, copied."),
-    ] = None,
-    metadata_table: Annotated[
-        str | None, typer.Option(help="awslabs: its option kinesis.dynamodb.tableName.")
-    ] = None,
-    progress: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="databricks: the query's lastProgress, as JSON, instead."
-        ),
-    ] = None,
     replace: Replace = False,
     count: Count = DEFAULT_COUNT,
+    **given: Any,
 ) -> None:
     """Continue where another consumer of the stream has stopped.
 
@@ -127,23 +100,11 @@ def import_(
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    given = {
-        "topology": topology,
-        "prefix": prefix,
-        "from_zookeeper": from_zookeeper,
-        "lease_table": lease_table,
-        "dynamodb_endpoint_url": dynamodb_endpoint_url,
-        "checkpoint_location": checkpoint_location,
-        "metadata_path": metadata_path,
-        "metadata_table": metadata_table,
-        "progress": progress,
-    }
     _check_options(system, given)
     store = op.place.new_store(op.stack)
     with op.patience():
         summary = op.client.describe()
         now_ms = summary.now_ms(op.clock.now_ms())
-        service_time = ServiceTime(op.client, op.clock, now_ms)
         check_bound_stream(store, summary)
         op.own(store)
         origin = _origin(op, store, system, summary, given)
@@ -164,7 +125,7 @@ def import_(
     _say(origin, plan, found)
     check_replaced(op, store, found, replace=replace or origin.in_place)
     if op.confirmed("Import these positions?"):
-        import_application(store, plan.application, now_ms=service_time.now_ms)
+        import_application(store, plan.application, now_ms=op.service_time())
         say("imported")
 
 
@@ -175,7 +136,7 @@ def _origin(
     summary: StreamSummary,
     given: Mapping[str, Any],
 ) -> Origin:
-    def table(name: str) -> list[kcl.Item]:
+    def table(name: str) -> list[Item]:
         aws, region = op.client.aws, op.client.stream.region_or(op.client.aws.region)
         return scan_table(aws, name, region=region, endpoint_url=given["dynamodb_endpoint_url"])
 
@@ -225,7 +186,7 @@ def _storm_spout(
 
 def _check_options(system: System, given: Mapping[str, object]) -> None:
     """Raises typer's usage error for an option of another system, and for one that lacks."""
-    own_options = _OPTIONS[system]
+    own_options = [name for name, (systems, _, _) in _STATE.items() if system in systems]
     for name, value in given.items():
         if value is not None and name not in own_options:
             raise typer.BadParameter(

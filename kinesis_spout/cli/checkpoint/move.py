@@ -14,8 +14,10 @@ from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.cli.checkpoint.operation import (
     DEFAULT_COUNT,
     TIME_HELP,
+    AllowSkip,
     Count,
     Operation,
+    Shards,
     operates,
     past_time,
     records_of,
@@ -23,7 +25,7 @@ from kinesis_spout.cli.checkpoint.operation import (
 )
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import OWNER_WAIT_S
-from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
+from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.html.text import plural
 from kinesis_spout.shards.data_loss import times_of
 from state.position import Position
@@ -43,20 +45,8 @@ def move(
             "2026-01-31T12:00:00Z; and with one --shard AT:SEQUENCE, AFTER:SEQUENCE, SHARD_END.",
         ),
     ],
-    shard: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SHARD", parser=shard_id_of, help="A shard to move (default: all). Repeatable."
-        ),
-    ] = None,
-    allow_skip: Annotated[
-        bool,
-        typer.Option(
-            "--allow-skip",
-            help="Move forward too, and continue without records that have expired: they are never "
-            "read.",
-        ),
-    ] = False,
+    shard: Shards = None,
+    allow_skip: AllowSkip = False,
     count: Count = DEFAULT_COUNT,
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
@@ -90,12 +80,7 @@ def rewind(
     to: Annotated[
         RequestedPosition, typer.Option(metavar="TIME", parser=past_time, help=TIME_HELP)
     ],
-    allow_skip: Annotated[
-        bool,
-        typer.Option(
-            "--allow-skip", help="Also where records would be skipped, or have expired since."
-        ),
-    ] = False,
+    allow_skip: AllowSkip = False,
     count: Count = DEFAULT_COUNT,
 ) -> None:
     """Go back to where the application was at a time, over reshards too.
@@ -152,7 +137,7 @@ def _show(found: ApplicationMove, *, allow_skip: bool) -> None:
 
 def _write(op: Operation, found: ApplicationMove) -> None:
     if op.confirmed("Move these shards?"):
-        write_moves(op.store, found)
+        write_moves(op.store, found, op.service_time())
         say("moved")
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from kinesis_spout.checkpoints.located import Counted
+from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
@@ -23,13 +24,34 @@ from kinesis_spout.cli.places import (
     operators_command,
     takes_place,
 )
-from kinesis_spout.cli.shared_options import usage_errors
+from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import visible
 from kinesis_spout.service.client import KinesisClient
 from state.process import this_process
 from state.zookeeper.store import ZookeeperStateStore
 
+Options = Mapping[str, tuple[Any, Any]]
+"""By name, what a command's signature has of an option: its annotation, and its default."""
+
+Shard = Annotated[
+    str, typer.Option(metavar="SHARD", parser=shard_id_of, help="The shard, by id or number.")
+]
+Shards = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SHARD",
+        parser=shard_id_of,
+        help="A shard, by id or number (default: all). Repeatable.",
+    ),
+]
+AllowSkip = Annotated[
+    bool,
+    typer.Option(
+        "--allow-skip",
+        help="Also move where records would be skipped, or have expired: they are never read.",
+    ),
+]
 DEFAULT_COUNT = 10_000
 Count = Annotated[
     int,
@@ -77,6 +99,10 @@ class Operation:
         """As `on stream orders`."""
         return f"on stream {self.place.stream}"
 
+    def service_time(self) -> Callable[[], int]:
+        """The service's time, asked for now."""
+        return service_time(self.client, self.clock)
+
     def patience(self, *, aws: bool = True) -> AbstractContextManager[None]:
         """Note what the block waits for, if it takes long. `aws`: whether it asks the service."""
         return self.place.patience(self.client if aws else None)
@@ -114,14 +140,16 @@ class Operation:
 
 
 def operates(
-    *, writes: bool = False, shows: bool = False, **place: Any
+    *, writes: bool = False, shows: bool = False, options: Options | None = None, **place: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The decorated command gets an `Operation`, and its command line the options of it: those of
     `takes_place`, which has the arguments `place`, --dry-run and --yes where it `writes`, and
-    --json where it `shows` something. Errors, and warnings of the log, are sentences.
+    --json where it `shows` something. It gets the values of `options` by name. Errors, and warnings
+    of the log, are sentences.
     """
     switches: dict[str, Any] = {"dry_run": DryRun, "yes": Yes} if writes else {}
     switches |= {"as_json": AsJson} if shows else {}
+    added = dict(options or {}) | {name: (kind, False) for name, kind in switches.items()}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, *, place: Place, **given: Any) -> None:
@@ -129,6 +157,7 @@ def operates(
             with operators_command(ctx) as stack, log_as_notes():
                 command(Operation(place, stack, **chosen), **given)
 
+        own = list(inspect.signature(command, eval_str=True).parameters.values())
         parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # takes_place reads it
@@ -136,10 +165,10 @@ def operates(
                 inspect.Parameter(
                     "ctx", inspect.Parameter.POSITIONAL_ONLY, annotation=typer.Context
                 ),
-                *list(inspect.signature(command, eval_str=True).parameters.values())[1:],
+                *(one for one in own[1:] if one.kind is not inspect.Parameter.VAR_KEYWORD),
                 *(
-                    parameter(name, default=False, annotation=annotation)
-                    for name, annotation in switches.items()
+                    parameter(name, default=default, annotation=kind)
+                    for name, (kind, default) in added.items()
                 ),
             ]
         )

@@ -8,9 +8,9 @@ from rich.console import Console
 
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.cli.checkpoint.operation import TIME_HELP, Operation, operates, past_time
+from kinesis_spout.cli.checkpoint.operation import TIME_HELP, Operation, Shards, operates, past_time
 from kinesis_spout.cli.places import note
-from kinesis_spout.cli.shared_options import shard_id_of, with_zone
+from kinesis_spout.cli.shared_options import with_zone
 from kinesis_spout.html.text import plural
 from state.moves.history import changes
 from state.position import Position
@@ -71,12 +71,7 @@ def _since(text: str) -> RequestedPosition:
 def history(
     op: Operation,
     *,
-    shard: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SHARD", parser=shard_id_of, help="A shard to show (default: all). Repeatable."
-        ),
-    ] = None,
+    shard: Shards = None,
     since: Annotated[
         RequestedPosition | None, typer.Option(metavar="TIME", parser=_since, help=TIME_HELP)
     ] = None,

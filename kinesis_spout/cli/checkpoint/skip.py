@@ -12,6 +12,7 @@ from kinesis_spout.checkpoints.record import PeekedRecord, unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
 from kinesis_spout.cli.checkpoint.operation import (
     Operation,
+    Shard,
     operates,
     reason_text,
     records_of,
@@ -19,7 +20,7 @@ from kinesis_spout.cli.checkpoint.operation import (
 )
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
+from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.spout.emission import DeadLetter
@@ -45,9 +46,7 @@ def skip(
         ),
     ] = None,
     *,
-    shard: Annotated[
-        str, typer.Option(metavar="SHARD", parser=shard_id_of, help="The shard, by id or number.")
-    ],
+    shard: Shard,
     all_records: Annotated[
         bool, typer.Option("--all", help="All unresolved records of the shard.")
     ] = False,

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from kinesis_spout.checkpoints.recorded_move import ServiceTime
 from kinesis_spout.checkpoints.transfer import (
     Import,
     check_positions,
@@ -17,7 +16,7 @@ from kinesis_spout.checkpoints.transfer import (
     import_application,
     import_of,
 )
-from kinesis_spout.cli.checkpoint.operation import Operation, operates, say
+from kinesis_spout.cli.checkpoint.operation import AllowSkip, Operation, operates, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import note
 from kinesis_spout.html.text import plural
@@ -77,12 +76,7 @@ def import_export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `export` wrote.")],
     *,
     replace: Replace = False,
-    allow_skip: Annotated[
-        bool,
-        typer.Option(
-            "--allow-skip", help="Also move shards forward: the records in between are never read."
-        ),
-    ] = False,
+    allow_skip: AllowSkip = False,
 ) -> None:
     """Make the application what was exported.
 
@@ -103,9 +97,7 @@ def import_export(
     exported = decode_export(data, str(file))
     store = op.place.new_store(op.stack)
     with op.patience():
-        summary = op.client.describe()
-        service_time = ServiceTime(op.client, op.clock, summary.now_ms(op.clock.now_ms()))
-        check_stream(exported, summary.identity)
+        check_stream(exported, op.client.describe().identity)
         check_states(store, exported)
         check_positions(op.client, exported)
         op.own(store)
@@ -125,7 +117,7 @@ def import_export(
             "give --allow-skip to skip them",
         )
     if op.confirmed("Import these positions?"):
-        import_application(store, exported, now_ms=service_time.now_ms)
+        import_application(store, exported, now_ms=op.service_time())
         say("imported")
 
 

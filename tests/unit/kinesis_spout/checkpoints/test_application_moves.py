@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, cast
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from kinesis_spout.application.history_recorder import MARGIN_MS
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
-from kinesis_spout.checkpoints.recorded_move import ServiceTime
+from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.cli.checkpoint.move import move_lines
@@ -36,9 +35,6 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, s
 from tests.support.state.trees import DyingTree
 from tests.unit.kinesis_spout.spout.test_clock_set import MachineClock
 
-if TYPE_CHECKING:
-    from kinesis_spout.service.client import KinesisClient
-
 DAY_MS = 24 * 3600_000
 
 
@@ -58,7 +54,7 @@ def moved(
             max_counted=count,
         )
         if write:
-            write_moves(store, found)
+            write_moves(store, found, job.clock.now_ms)
     return {one.after.shard_id: one for one in found.moves}
 
 
@@ -351,7 +347,7 @@ def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob
         run_job(one)
         store.ownership.acquire(this_process(0), timeout_s=1)
         with pytest.raises(ConflictError, match="was changed by somebody else"):
-            write_moves(store, found)
+            write_moves(store, found, one.clock.now_ms)
 
 
 @pytest.mark.parametrize(
@@ -377,7 +373,7 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
         one.clock.advance(600)
         machines.ahead_ms, machines.slept_s = set_ms, slept_s
         written_ms = one.clock.now_ms()
-        write_moves(store, found)
+        write_moves(store, found, service_time(client, machines))
         entries = read_history(store.history)
     before, after = past_at(entries, written_ms - 1), past_at(entries, written_ms + MARGIN_MS)
     assert before is not None
@@ -467,7 +463,7 @@ def test_a_position_within_an_aggregate_goes_on_within_it(
 
 def acquire_and_write(store: StoreTopics, found: ApplicationMove) -> None:
     store.ownership.acquire(this_process(0), timeout_s=1)
-    write_moves(store, found)
+    write_moves(store, found, ManualClock().now_ms)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -490,12 +486,10 @@ def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
             [StateChange(before=None, after=state) for state in states]
         )
     }
-    clock, never_asked = ManualClock(), cast("KinesisClient", None)
     found = ApplicationMove(
         cause="set",
         moves=[Move(before=one, after=replace(one, read_position=TRIM_HORIZON)) for one in states],
         stored=stored,
-        service_time=ServiceTime(never_asked, clock, clock.now_ms()),
     )
     store.close()
     tree = DyingTree(MemoryTree(backend), writes, after=after)
