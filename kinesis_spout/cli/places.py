@@ -31,10 +31,11 @@ from kinesis_spout.cli.shared_options import (
     security_of,
     typed_text,
 )
-from kinesis_spout.config import StreamRef
+from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
+from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import DEFAULT_ROOT, StoredApplications, ZookeeperStateStore
 
 STREAM_VARIABLE, ZOOKEEPER_VARIABLE = "KINESIS_SPOUT_STREAM", "KINESIS_SPOUT_ZOOKEEPER"
@@ -100,11 +101,18 @@ class Place:
     region: str | None = None
     endpoint_url: str | None = None
 
+    def aws(self, *, profile: str | None = None) -> AwsConfig:
+        """How to connect to the service. Raises `ConfigError`."""
+        named = {"region": self.region, "endpoint_url": self.endpoint_url, "profile": profile}
+        return connection_of(named, self.option or ())
+
+    def security(self) -> ZookeeperSecurity:
+        """How to connect to ZooKeeper. Raises `ConfigError`."""
+        return security_of(self.option or ())
+
     def client(self, stack: ExitStack) -> KinesisClient:
         """The stream. Does no I/O yet. Raises `ConfigError`."""
-        named = {"region": self.region, "endpoint_url": self.endpoint_url}
-        aws = connection_of(named, self.option or ())
-        client = KinesisClient(aws, StreamRef.of(self.stream), retry_for_s=RETRY_FOR_S)
+        client = KinesisClient(self.aws(), StreamRef.of(self.stream), retry_for_s=RETRY_FOR_S)
         return stack.enter_context(closing(client))
 
     def store(self, stack: ExitStack) -> ZookeeperStateStore:
@@ -123,7 +131,7 @@ class Place:
             root=self.zookeeper_root,
             application=self.application,
             stream=StreamRef.of(self.stream).name,
-            security=security_of(self.option or ()),
+            security=self.security(),
         )
         return stack.enter_context(closing(store))
 
@@ -131,7 +139,7 @@ class Place:
         """All applications under the root, whatever this place names. As `store` otherwise."""
         self._check_has_run()
         stored = StoredApplications(
-            self.zookeeper, root=self.zookeeper_root, security=security_of(self.option or ())
+            self.zookeeper, root=self.zookeeper_root, security=self.security()
         )
         return stack.enter_context(closing(stored))
 
@@ -146,14 +154,15 @@ class Place:
         directory = embedded_directory(self.zookeeper)
         if directory is not None and not (directory / LOCK_NAME).is_file():
             raise CliError(
-                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so there "
-                "is no state"
+                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so it has "
+                "no state",
+                "correct the directory, or start the application first",
             )
 
 
 def takes_place(
     *,
-    application: Literal["required", "optional", "any", "none"] = "required",
+    application: Literal["required", "optional", "any", "free", "none"] = "required",
     aws: bool = True,
     stream_is_argument: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -162,11 +171,11 @@ def takes_place(
 
     `application`: whether the command needs one. Where it is "optional", the command needs
     ZooKeeper with it, and gets empty names else; with "any" it works on all applications in
-    ZooKeeper where none is named, and the stream may be left out then. `aws`: whether the command
-    asks the service. `stream_is_argument`: STREAM instead of --stream.
+    ZooKeeper where none is named, and the stream may be left out then; "free" needs nothing. `aws`:
+    whether the command asks the service. `stream_is_argument`: STREAM instead of --stream.
     """
     required, optional = (str, inspect.Parameter.empty), (str | None, None)
-    stream, default = optional if application == "any" else required
+    stream, default = optional if application in {"any", "free"} else required
     first = [
         _parameter(
             "stream",
@@ -179,7 +188,7 @@ def takes_place(
         kind, default = required if application == "required" else optional
         first.insert(0, _parameter("application", Annotated[kind, APPLICATION_FLAG], default))
         needs = "--application" if application == "optional" else ""
-        kind, default = optional if needs else required
+        kind, default = optional if needs or application == "free" else required
         first.append(_parameter("zookeeper", Annotated[kind, zookeeper_flag(needs=needs)], default))
         last.append(_parameter("zookeeper_root", ZookeeperRoot, DEFAULT_ROOT))
     if aws:

@@ -25,7 +25,7 @@ from kinesis_spout.cli.checkpoint.operation import (
 )
 from kinesis_spout.cli.checkpoint.transfer import Replace, check_replaced
 from kinesis_spout.cli.places import note
-from kinesis_spout.cli.shared_options import security_of, usage_errors
+from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.html.text import visible
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary
@@ -179,7 +179,7 @@ def _storm_spout(
         root=root,
         application=topology,
         stream=stream,
-        security=security_of(place.option or ()),
+        security=place.security(),
     )
     return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
 
