@@ -21,7 +21,7 @@ from state.errors import (
 )
 from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position
-from state.position import TRIM_HORIZON
+from state.position import TRIM_HORIZON, Position
 from state.store.identity import StartPin
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
         return
     if not exported.stream.is_same(known):
         raise StreamMismatchError(
-            f"the export belongs to stream {exported.stream.arn}, created at "
-            f"{exported.stream.created_ms} ms, not to {known.arn}, created at "
-            f"{known.created_ms} ms, whose records have other numbers",
-            "give an export of this one",
+            f"the export belongs to stream {exported.stream.arn}, which was created at "
+            f"{Position.at_timestamp(exported.stream.created_ms)}; stream {known.arn} was created "
+            f"at {Position.at_timestamp(known.created_ms)} and has other sequence numbers",
+            "give an export of this stream",
         )
 
 

@@ -76,10 +76,8 @@ StreamArgument = Annotated[
 ]
 STREAM_FLAG = typer.Option("--stream", "-s", help=_STREAM_HELP, envvar=STREAM_VARIABLE)
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 
 # An application that was just killed owns the stream until its ZooKeeper session expires.
 OWNER_WAIT_S = 15.0

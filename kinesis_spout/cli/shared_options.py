@@ -116,7 +116,7 @@ def typed_text(text: str | None) -> str | None:
     try:
         return os.fsencode(text).decode()
     except UnicodeError:
-        raise typer.BadParameter("is not UTF-8") from None
+        raise typer.BadParameter("the text is not UTF-8") from None
 
 
 def shard_id_of(text: str) -> str:

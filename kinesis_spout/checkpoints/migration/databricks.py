@@ -113,8 +113,8 @@ def _advice(batch: PlannedBatch) -> str:
         return "give --at with a time before its last batch"
     time = Position.at_timestamp(batch.planned_ms)
     return (
-        f"give --at with a time before {time}, when its last committed batch was planned, by as "
-        "much as the query was behind"
+        f"give --at with a time before {time}, when its last committed batch was planned; subtract "
+        "how far the query was behind"
     )
 
 

@@ -31,7 +31,7 @@ from kinesis_spout.checkpoints.migration.origin import (
     in_item,
     number_in,
 )
-from state.position import SHARD_END, TRIM_HORIZON
+from state.position import SHARD_END, TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,8 +110,9 @@ def _shard_of(
         return None
     if created_ms is not None and int(of_several[3]) != created_ms // 1000:
         raise MigrationError(
-            f"{where} belongs to a stream {stream} that was created at {of_several[3]} s, and this "
-            f"one was at {created_ms // 1000} s",
+            f"{where} belongs to a stream {stream} that was created at "
+            f"{Position.at_timestamp(1000 * int(of_several[3]))}; this one was created at "
+            f"{Position.at_timestamp(created_ms)}",
             GIVE_THIS_STREAMS,
         )
     return of_several[4]

@@ -166,8 +166,8 @@ def move_lines(move: Move) -> Iterator[str]:
         yield (
             f"  records that arrived from {times_of(move.expired_ms)} expired before they were read"
         )
-    if move.note is not None:
-        yield f"  note: {move.note}"
+    for note in move.notes:
+        yield f"  note: {note}"
 
 
 @operates(writes=True, aws=False)

@@ -56,7 +56,9 @@ DEFAULT_COUNT = 10_000
 Count = Annotated[
     int,
     typer.Option(
-        min=0, max=1_000_000, help="Count at most so many records of each shard, by reading."
+        min=0,
+        max=1_000_000,
+        help="Count at most this many records in each shard; they are read for it.",
     ),
 ]
 TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."

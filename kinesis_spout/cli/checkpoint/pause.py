@@ -29,7 +29,7 @@ def pause(
     op: Operation,
     *,
     reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; status and explain show it.")
+        str | None, typer.Option(metavar="TEXT", help="The reason, which status and explain show.")
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the running work has ended.")
@@ -117,7 +117,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             )
         why = unrest(before, now)
         if why is None:
-            return f"at rest: {_owners(now)}, and nothing is under way"
+            return f"at rest: nothing is in flight; {_owners(now)}"
         if time.monotonic() >= ends_s:
             raise CliError(
                 f"the application is paused, but was not at rest after {limit_s:g} s: {why}",

@@ -161,9 +161,9 @@ def _unresolved_lines(record: dict[str, Any]) -> Iterator[str]:
     yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
     yield f"    reason: {reason_text(record['reason'])}"
     if record["blocked"]:
-        yield "    was not tried: it waits for an earlier record"
+        yield "    it was not tried; it waits for an earlier record"
     if record["rejected"]:
-        yield "    may not be tried again: it waits for its dead letter"
+        yield "    it is not tried again; it waits for its dead letter"
 
 
 def _data(data: bytes) -> dict[str, str]:

@@ -87,10 +87,10 @@ def skip(
 
 
 def _lines(found: Skip) -> Iterator[str]:
-    yield found.before.shard_id
     if not found.records:
-        yield "  has no unresolved record"
+        yield f"{found.before.shard_id} has no unresolved record"
         return
+    yield found.before.shard_id
     for label, state in (("before", found.before), ("after ", found.after)):
         yield (
             f"  {label}  {state.read_position}  checkpoint {state.checkpoint_text or 'none'}  "
@@ -130,7 +130,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
                     has_first = has_first or one.number == record.first
             if missing := missing_records(record.count, letters, has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
-                say(f"  not saved, since not in the stream any more: {which}{_name(record)}")
+                say(f"  not saved, because expired: {which}{_name(record)}")
             saved += letters
     _sync_folder(path)
     say(f"saved {records_of(saved)} to {path}")

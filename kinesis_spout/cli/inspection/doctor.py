@@ -76,7 +76,7 @@ def doctor(
     service does not answer.
     """
     if conf and master is None:
-        raise typer.BadParameter("it is for --master", param_hint="--conf")
+        raise typer.BadParameter("give it with --master", param_hint="--conf")
     with (
         StopSignals(),
         one_sentence(
@@ -127,7 +127,7 @@ def _consumer(stream: StreamRef | None, **given: str | None) -> str | None:
     if given["read_mode"] != "efo":
         return None
     if stream is None:
-        raise typer.BadParameter("it is for --stream", param_hint="--read-mode")
+        raise typer.BadParameter("give it with --stream", param_hint="--read-mode")
     return given["consumer_arn"] or given["consumer_name"]
 
 

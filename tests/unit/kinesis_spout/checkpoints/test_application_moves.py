@@ -161,8 +161,8 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
         moved(one, f"AT:{old[1]}", shard(0))
     young = one.put(2)
     move = moved(one, f"AT:{old[1]}", shard(0), write=False)[shard(0)]
-    assert move.note == (
-        f"record {old[1]} has expired or was never in the shard; the oldest one is {young[0]}"
+    assert move.notes == (
+        f"record {old[1]} has expired or was never in the shard; the oldest one is {young[0]}",
     )
 
 
@@ -236,10 +236,7 @@ def test_the_loss_of_a_shard_that_has_vanished_is_accepted_and_its_children_are_
     moves = moved(job, "TRIM_HORIZON")
     gone = moves[shard(0)]
     assert (gone.accepts_loss, gone.after.lifecycle) == (True, Lifecycle.FINISHED)
-    assert (
-        gone.note
-        == "the shard is not listed any more, so it is given up: the rest of it is not read"
-    )
+    assert gone.notes == ("the shard is not listed any more; its unread records are given up",)
     assert any("records that arrived from 2026-01-01T" in line for line in move_lines(gone))
     assert not any(one.accepts_loss for one in moved(job, "TRIM_HORIZON").values())
     plan, read = run_job(job)
@@ -303,7 +300,7 @@ def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob)
     move = moved(one, "TRIM_HORIZON")[shard(0)]
     assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
     assert move.after.read_position == Position.at(SequenceNumber(young[0]))
-    assert move.note == "its oldest unresolved records have expired, so they stay unresolved"
+    assert move.notes == ("its oldest unresolved records have expired, so they stay unresolved",)
 
 
 def test_an_open_plan_is_closed_and_never_settled_into_a_moved_shard(one: SimulatedJob) -> None:
@@ -414,7 +411,9 @@ def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_eve
     one.clock.advance(60)
     move = moved(one, f"AFTER:{numbers[1]}" if to == "AFTER" else to, shard(0))[shard(0)]
     assert (effect(move), move.before.read_position) == ((skipped, "0"), REFUSED)
-    assert move.note == ("the service refuses its position AT:123, so its records count as unread")
+    assert move.notes == (
+        "the service refuses its position AT:123, so its records count as unread",
+    )
     assert run_job(one)[1] == numbers[len(numbers) - left :]
 
 
