@@ -137,7 +137,8 @@ class ApplicationProgress:
                 raise unknown_shard(shard_id, self.states)
             if shard_id not in self.listed and self.states[shard_id].end_was_read:
                 raise MoveRefusedError(
-                    f"shard {shard_id} is not listed any more, so nothing of it can be read",
+                    f"the stream does not list shard {shard_id} any more, so its records cannot be "
+                    "read",
                     "leave it out",
                 )
         return [
@@ -157,7 +158,7 @@ def check_past(position: Position, now_ms: int) -> None:
     """Raise `MoveRefusedError` for a time that is not over."""
     if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
         raise MoveRefusedError(
-            f"{position} is in the future of the service, whose clock says "
+            f"{position} is in the future: the service's clock is at "
             f"{Position.at_timestamp(now_ms)}",
             "use LATEST or an earlier time",
         )

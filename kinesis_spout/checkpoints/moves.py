@@ -294,7 +294,8 @@ def _check_number(
             first = search.locate(Position.at(sequence.whole)).first
         except RequestRefusedError as exc:
             raise MoveRefusedError(
-                f"shard {shard.shard_id} has no record {sequence.whole}: {exc}"
+                f"shard {shard.shard_id} has no record {sequence.whole}: {exc.message}",
+                "give the number of one of its records, or a time",
             ) from exc
     if first is None:
         raise MoveRefusedError(

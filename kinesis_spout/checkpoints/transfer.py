@@ -114,7 +114,8 @@ def check_states(store: StoreTopics, exported: ExportedApplication) -> None:
         store.shard_states.check(exported.states)
     except (InvalidStoreSettingError, StateTooLargeError) as exc:
         raise StoredDataError(
-            f"the export of application {exported.application!r} cannot be imported: {exc}"
+            f"the export of application {exported.application!r} cannot be imported: {exc.message}",
+            exc.remedy,
         ) from exc
 
 

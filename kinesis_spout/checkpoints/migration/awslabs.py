@@ -81,7 +81,8 @@ class _End(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
                 return Position.at_timestamp(int(self.iterator_position))
             except (ValueError, InvalidPositionError) as exc:
                 raise MigrationError(
-                    f"{where} is at time {self.iterator_position[:40]!r}, which is no time in ms",
+                    f"{where} is at time {self.iterator_position[:40]!r}, which is not a number "
+                    "of milliseconds",
                     COPY_AGAIN,
                 ) from exc
         if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:
@@ -165,7 +166,7 @@ def origin_of(
 def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
     """The ends of batches, from the items of the connector's table."""
     ends: dict[int, dict[str, _End]] = {}
-    wrong = "the table has an item that is no end of a batch"
+    wrong = "the table has an item that is not the end of a batch"
     for item in items:
         found = in_item(
             item, _Item, wrong, "give the connector's option kinesis.dynamodb.tableName"
@@ -197,9 +198,13 @@ def _of_stream(batch: PlannedBatch, stream: str, location: Path) -> tuple[int, _
         if offset is not None:
             found.append((source, offset))
     if len(found) != 1:
-        problem = "reads stream {0} in several sources" if found else "does not read stream {0}"
+        problem = (
+            f"reads stream {stream} in several sources"
+            if found
+            else f"does not read stream {stream}"
+        )
         raise MigrationError(
-            f"the query of {location} {problem.format(stream)}, by its batch {batch.number}",
+            f"the query of {location} {problem} (batch {batch.number})",
             "give the location of a query that reads it in one source",
         )
     return found[0]

@@ -218,7 +218,8 @@ def _shard_import(
         read_to = None if one.read_to is None else search.locate(_exact(search, one.read_to))
     except RequestRefusedError as exc:
         raise MigrationError(
-            f"shard {shard.shard_id} has no record {requested.sequence}: {exc}"
+            f"shard {shard.shard_id} has no record {requested.sequence}: {exc.message}",
+            GIVE_THIS_STREAMS,
         ) from exc
     if found.first is None and found.at_shard_end:
         found = END

@@ -77,7 +77,7 @@ def origin_of(
         where = f"item {key} of table {table}"
         if item.get("entityType", {}).get("S", "LEASE") != "LEASE":
             continue
-        lease = in_item(item, _Lease, f"{where} is no lease", _GIVE_LEASES)
+        lease = in_item(item, _Lease, f"{where} is not a lease", _GIVE_LEASES)
         shard_id = _shard_of(lease.lease_key, where, stream, created_ms, account)
         if shard_id is not None:
             shards[shard_id] = _origin_shard(lease, where)

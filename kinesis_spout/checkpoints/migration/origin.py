@@ -25,7 +25,7 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 _Value = TypeVar("_Value")
 COPY_AGAIN = "copy it again"
 GIVE_UNCHANGED = "give state that was not changed"
-GIVE_THIS_STREAMS = "give the state of this one, whose records have other numbers"
+GIVE_THIS_STREAMS = "give the state of this stream"
 
 
 class MigrationError(RemediedError):
@@ -100,7 +100,7 @@ def number_in(text: str, where: str) -> SequenceNumber:
         return SequenceNumber(SequenceNumber.parse(text).sequence)
     except InvalidSequenceNumberError as exc:
         raise MigrationError(
-            f"{where} contains {text[:60]!r}, which is no sequence number",
+            f"{where} contains {text[:60]!r}, which is not a sequence number",
             GIVE_UNCHANGED,
         ) from exc
 

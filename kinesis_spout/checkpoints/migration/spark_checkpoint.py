@@ -60,7 +60,7 @@ def local_folder(location: Path) -> Path:
             f"{text} is not a folder of this machine", "copy it here first, as with `aws s3 sync`"
         )
     if not location.is_dir():
-        raise MigrationError(f"{location} is no folder", "give the query's checkpointLocation")
+        raise MigrationError(f"{location} is not a folder", "give the query's checkpointLocation")
     return location
 
 

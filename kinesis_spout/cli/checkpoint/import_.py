@@ -94,9 +94,9 @@ def import_(
     """Continue where another consumer of the stream has stopped.
 
     Reads the state of a Storm topology, a KCL application, or a query of awslabs' or
-    Databricks' connector, shows for each shard where reading continues and what is read
-    twice or not at all, and makes it the state of the application. Stop the other
-    consumer first, and try --dry-run. Its own state is not changed.
+    Databricks' connector, and makes it the state of the application. Shows for each
+    shard where reading continues, and how many records are repeated or skipped. Stop
+    the other consumer first, and try --dry-run. Its own state is not changed.
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """

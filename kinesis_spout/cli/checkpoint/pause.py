@@ -46,7 +46,7 @@ def pause(
 
     Its job or its spouts keep running. The current batch ends, outcomes are
     checkpointed, and `kinesis-spout resume` ends the pause, also after restarts.
-    Records that expire meanwhile are lost, as beside a stopped job.
+    Records that expire meanwhile are lost, as they are while a job is stopped.
 
     Exit codes: 0 paused (with --wait: and at rest), 1 not at rest in time, or no such
     application, 3 ZooKeeper cannot be reached.
@@ -54,7 +54,9 @@ def pause(
     with usage_errors("--timeout"):
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
-        raise typer.BadParameter(f"at most {MAX_REASON} characters", param_hint="--reason")
+        raise typer.BadParameter(
+            f"the text is longer than {MAX_REASON} characters", param_hint="--reason"
+        )
     requested = Pause(by=_operator(), since_ms=op.clock.now_ms(), reason=reason)
     with StopSignals() as signals:
         with op.patience(aws=False):
@@ -121,7 +123,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         if time.monotonic() >= ends_s:
             raise CliError(
                 f"the application is paused, but was not at rest after {limit_s:g} s: {why}",
-                "it stays paused; wait on with `kinesis-spout pause --wait`",
+                "it stays paused; wait longer with `kinesis-spout pause --wait`",
             )
         if why != noted:
             note(f"{why}; waiting")

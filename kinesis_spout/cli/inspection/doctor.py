@@ -51,14 +51,16 @@ def doctor(
         str,
         typer.Option(
             metavar="[polling|efo]",
-            help="efo: check what enhanced fan-out needs, too. Registers nothing.",
+            help="With efo, also check what enhanced fan-out needs. Registers nothing.",
         ),
     ] = "polling",
     consumer_name: Annotated[str | None, flag("consumer_name")] = None,
     consumer_arn: Annotated[str | None, flag("consumer_arn")] = None,
     master: Annotated[
         str | None,
-        typer.Option(help="Spark master: check from its executors, too. Starts Spark on it."),
+        typer.Option(
+            help="Also check from the executors of this Spark master. Starts Spark there."
+        ),
     ] = None,
     conf: Annotated[
         list[str] | None,

@@ -65,10 +65,10 @@ def test_of_a_table_of_several_streams_the_streams_own_leases_are_read() -> None
     ("items", "said"),
     [
         ([], "table t has no lease of stream orders"),
-        ([{"id": {"S": "x"}}], "item without leaseKey of table t is no lease"),
-        ([{"leaseKey": {"S": A}}], f"item {A} of table t is no lease .*`checkpoint`"),
-        ([lease(A, "SHARD_START")], "contains 'SHARD_START', which is no sequence number"),
-        ([{**lease(A, "5"), "checkpointSubSequenceNumber": {"N": "x"}}], "is no lease .*`int`"),
+        ([{"id": {"S": "x"}}], "item without leaseKey of table t is not a lease"),
+        ([{"leaseKey": {"S": A}}], f"item {A} of table t is not a lease .*`checkpoint`"),
+        ([lease(A, "SHARD_START")], "contains 'SHARD_START', which is not a sequence number"),
+        ([{**lease(A, "5"), "checkpointSubSequenceNumber": {"N": "x"}}], "is not a lease .*`int`"),
         ([lease(A, "5", 10**17)], "record 5 has no user record 1"),
     ],
 )
@@ -144,8 +144,11 @@ def test_a_shard_that_it_left_when_it_was_closed_is_read_on(tmp_path: Path) -> N
         ({"offsets/0": offsets(0, {}, stream="other")}, "does not read stream orders"),
         ({"offsets/0": offsets(0, {A: {}})}, "is damaged"),
         ({"offsets/0": offsets(0, {A: place("MIDDLE")})}, "does not know"),
-        ({"offsets/0": offsets(0, {A: place("AT_TIMESTAMP", "soon")})}, "is no time in ms"),
-        ({"offsets/0": offsets(0, {A: place("AT_SEQUENCE_NUMBER", "x")})}, "no sequence number"),
+        (
+            {"offsets/0": offsets(0, {A: place("AT_TIMESTAMP", "soon")})},
+            "is not a number of milliseconds",
+        ),
+        ({"offsets/0": offsets(0, {A: place("AT_SEQUENCE_NUMBER", "x")})}, "not a sequence number"),
         ({"offsets/1": offsets(1, {}), "commits/2": ""}, "not offsets/2"),
     ],
 )
