@@ -108,9 +108,7 @@ class Rewinds(Past):
                 self.count("rewinds that were refused")
                 return False
         # The command says so, and a job has no reason to say it again.
-        expired = {
-            move.after.shard_id for move in found.moves if move.lost_until_ms is not None
-        }
+        expired = {move.after.shard_id for move in found.moves if move.lost_until_ms is not None}
         self.lost_in |= expired | found.lost.keys()
         self._is_there = True
         return True

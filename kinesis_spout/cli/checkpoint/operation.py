@@ -156,7 +156,8 @@ def operates(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, *, place: Place, **given: Any) -> None:
             chosen = {name: given.pop(name) for name in switches}
-            with operators_command(ctx) as stack, log_as_notes():
+            with operators_command(ctx) as stack:
+                stack.enter_context(log_as_notes())  # until the connections are closed
                 command(Operation(place, stack, **chosen), **given)
 
         own = list(inspect.signature(command, eval_str=True).parameters.values())
