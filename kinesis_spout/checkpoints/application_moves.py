@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.checkpoints.located import ShardSearch, for_each_shard
 from kinesis_spout.checkpoints.moves import (
     Goal,
@@ -16,38 +15,36 @@ from kinesis_spout.checkpoints.moves import (
     unknown_shard,
     unlisted,
 )
-from kinesis_spout.checkpoints.recorded_move import ServiceTime, recorded_move
+from kinesis_spout.checkpoints.recorded_move import write_states
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards, start_position
-from state.failpoint import failpoint
-from state.moves.moved_state import never_settling
 from state.position import Position
 from state.shard_state import ShardState
-from state.store.shard_states import StateChange, StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kinesis_spout.checkpoints.requested_position import RequestedPosition
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
     from state.store.identity import StartPin
+    from state.store.shard_states import StoredState
     from state.znodes.topics import StoreTopics
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationMove:
     """What is to be written: a move of each shard, and the stored states that they are based on. A
-    shard that is new since the application's last listing has none. `service_time`: for the
-    history, at the time of writing.
+    shard that is new since the application's last listing has none. `cause`: the command, for the
+    history.
     """
 
+    cause: str
     moves: Sequence[Move]
     stored: Mapping[str, StoredState]
-    service_time: ServiceTime
 
     @property
     def changes_nothing(self) -> bool:
@@ -56,48 +53,112 @@ class ApplicationMove:
         return all(stored.get(one.after.shard_id) == one.after for one in self.moves)
 
 
-@dataclass(frozen=True, slots=True)
 class ApplicationProgress:
-    """What an application has stored, and what the service lists. `states`: also the first states
-    of listed shards that have none. `now_ms`: the service's time. `service_time`: as of
-    `ApplicationMove`. `pin`: None before the application's first start.
+    """What an application has stored, and what the service lists.
+
+    `states`: also the first states of listed shards that have none. `now_ms`: the service's time.
+    `horizon_ms`: that less the retention. `pin`: None before the application's first start.
+
+    Made, it raises `StreamMismatchError`, and errors of the service and the store.
     """
 
-    summary: StreamSummary
-    now_ms: int
-    service_time: ServiceTime
-    pin: StartPin | None
-    stored: Mapping[str, StoredState]
-    listed: Mapping[str, ShardInfo]
-    states: Mapping[str, ShardState]
-
-    @property
-    def horizon_ms(self) -> int:
-        """Records that arrived before this time have expired."""
-        return self.now_ms - self.summary.retention_ms
+    def __init__(self, client: KinesisClient, store: StoreTopics, clock: Clock) -> None:
+        self._client = client
+        self._store = store
+        self._clock = clock
+        self.summary = client.describe()
+        self.now_ms = self.summary.now_ms(clock.now_ms())
+        self.horizon_ms = self.now_ms - self.summary.retention_ms
+        check_bound_stream(store, self.summary)
+        self.pin = store.identity.read_start()
+        self.stored = dict(store.shard_states.load())
+        self.listed = ShardLineage.of(client.list_shards(), {}).listed
+        self.states = _with_new_shards(self.pin, self.stored, self.listed, self.now_ms)
 
     @property
     def lineage(self) -> ShardLineage:
         return ShardLineage(self.listed, self.states)
 
+    def moves_to(self, goals: Mapping[str, Goal], max_counted: int) -> list[Move]:
+        """What moving each of these shards to its own goal does, in their order. Raises as
+        `find_moves`.
+        """
+        named = {parent for shard in self.states for parent in self.lineage.parents(shard)}
 
-def find_progress(client: KinesisClient, store: StoreTopics, clock: Clock) -> ApplicationProgress:
-    """Raises `StreamMismatchError`, and errors of the service and the store."""
-    summary = client.describe()
-    now_ms = summary.now_ms(clock.now_ms())
-    service_time = ServiceTime(client, clock, now_ms)
-    check_bound_stream(store, summary)
-    pin, stored = store.identity.read_start(), dict(store.shard_states.load())
-    listed = ShardLineage.of(client.list_shards(), {}).listed
-    states = _with_new_shards(pin, stored, listed, now_ms)
-    return ApplicationProgress(summary, now_ms, service_time, pin, stored, listed, states)
+        def find(shard_id: str) -> Move:
+            state, shard, goal = self.states[shard_id], self.listed.get(shard_id), goals[shard_id]
+            if shard is not None:
+                return move_of(
+                    ShardSearch(self._client, shard, self._clock),
+                    shard,
+                    state,
+                    goal,
+                    now_ms=self.now_ms,
+                    horizon_ms=self.horizon_ms,
+                    max_counted=max_counted,
+                )
+            if goal.was_there or state.end_was_read or not self._is_gone(shard_id):
+                return unlisted(state)
+            return gone_move(state, horizon_ms=self.horizon_ms, has_children=shard_id in named)
+
+        return for_each_shard(find, goals)
+
+    def gone_moves(self) -> dict[str, Move]:
+        """By shard, the moves of those that are gone, and whose loss a job would report, though no
+        state says that they were not read to their ends.
+        """
+        if self.pin is None:
+            return {}
+        stored = {shard: each.state for shard, each in self.stored.items()}
+        lineage = ShardLineage(self.listed, stored)
+        never = never_read(
+            lineage,
+            self.pin,
+            has_begun=lambda: self._store.shard_list.read() is not None,
+            horizon_ms=self.horizon_ms,
+        )
+        gone = [
+            ShardState(shard_id=one, read_position=start_position(one, self.pin)) for one in never
+        ]
+        gone += [stored[one] for one in lineage.out_of_sight(self.horizon_ms)]
+        return {
+            state.shard_id: gone_move(state, horizon_ms=self.horizon_ms, has_children=False)
+            for state in gone
+            if self._is_gone(state.shard_id)
+        }
+
+    def chosen(self, shard_ids: Sequence[str]) -> list[str]:
+        """These shards, or all if none is named, parents before children. Raises
+        `MoveRefusedError` for a name that is not a shard with a state, or is one that was read to
+        its end and is not listed any more.
+        """
+        for shard_id in shard_ids:
+            if shard_id not in self.states:
+                raise unknown_shard(shard_id, self.states)
+            if shard_id not in self.listed and self.states[shard_id].end_was_read:
+                raise MoveRefusedError(
+                    f"the stream does not list shard {shard_id} any more, so its records cannot be "
+                    "read",
+                    "leave it out",
+                )
+        return [
+            shard_id
+            for shard_id in self.lineage.oldest_first()
+            if shard_id in (shard_ids or self.states)
+        ]
+
+    def _is_gone(self, shard_id: str) -> bool:
+        """Whether a shard that is not listed is gone. Asks the service: while a stream is changed
+        the list may be incomplete.
+        """
+        return self.summary.status == "ACTIVE" and not is_there(self._client, shard_id)
 
 
 def check_past(position: Position, now_ms: int) -> None:
     """Raise `MoveRefusedError` for a time that is not over."""
     if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
         raise MoveRefusedError(
-            f"{position} is in the future of the service, whose clock says "
+            f"{position} is in the future: the service's clock is at "
             f"{Position.at_timestamp(now_ms)}",
             "use LATEST or an earlier time",
         )
@@ -117,70 +178,29 @@ def find_moves(
 
     Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
     """
-    progress = find_progress(client, store, clock)
+    progress = ApplicationProgress(client, store, clock)
     position = requested.at(progress.now_ms)
     check_past(position, progress.now_ms)
-    goals = {shard_id: Goal(position) for shard_id in _chosen(progress, shard_ids)}
-    found = moves_to(client, progress, goals, clock=clock, max_counted=max_counted)
-    gone = {} if shard_ids else _gone_moves(client, store, progress)
-    moves = [gone.pop(one.after.shard_id, one) for one in found.moves]
-    return replace(found, moves=[*moves, *gone.values()])
+    found = progress.moves_to(
+        dict.fromkeys(progress.chosen(shard_ids), Goal(position)), max_counted
+    )
+    gone = {} if shard_ids else progress.gone_moves()
+    return ApplicationMove(
+        cause="set",
+        moves=[*(gone.pop(one.after.shard_id, one) for one in found), *gone.values()],
+        stored=progress.stored,
+    )
 
 
-def moves_to(
-    client: KinesisClient,
-    progress: ApplicationProgress,
-    goals: Mapping[str, Goal],
-    *,
-    clock: Clock,
-    max_counted: int,
-) -> ApplicationMove:
-    """What moving each of these shards to its own goal does, in their order. Writes nothing. Raises
-    as `find_moves`.
-    """
-    horizon_ms, lineage = progress.horizon_ms, progress.lineage
-    named = {parent for shard in progress.states for parent in lineage.parents(shard)}
-
-    def find(shard_id: str) -> Move:
-        state, shard = progress.states[shard_id], progress.listed.get(shard_id)
-        if shard is None:
-            if goals[shard_id].was_there or not _is_gone(client, progress, state):
-                return unlisted(state)
-            return gone_move(state, horizon_ms=horizon_ms, has_children=shard_id in named)
-        return move_of(
-            ShardSearch(client, shard, clock),
-            shard,
-            state,
-            goals[shard_id],
-            now_ms=progress.now_ms,
-            horizon_ms=horizon_ms,
-            max_counted=max_counted,
-        )
-
-    moves = for_each_shard(find, goals)
-    return ApplicationMove(moves, progress.stored, progress.service_time)
-
-
-def write_moves(store: StoreTopics, found: ApplicationMove, *, cause: str = "set") -> None:
+def write_moves(store: StoreTopics, found: ApplicationMove, now_ms: Callable[[], int]) -> None:
     """Close the open plan, and write the moved states. The caller owns all of the application.
-    `cause`: the command, for the history.
+    `now_ms`: the service's time, for the history.
 
     Stopped at any time, it leaves each shard as it was before or as it is after. Raises
-    `ConflictError` where a state has changed since `find_moves`, and before it writes anything what
-    `ServiceTime` does.
+    `ConflictError` where a state has changed since `find_moves`.
     """
-    found.service_time.now_ms()
-    plan = closed_plan(store.plans)
-    changes = [
-        StateChange(
-            before=found.stored.get(move.after.shard_id), after=never_settling(move.after, plan)
-        )
-        for move in found.moves
-    ]
-    after = [change.after for change in changes]
-    with recorded_move(store, cause, after, now_ms=found.service_time.now_ms):
-        store.shard_states.move(changes)
-        failpoint("states-moved")
+    after = [move.after for move in found.moves]
+    write_states(store, found.cause, found.stored, after, now_ms=now_ms)
 
 
 def check_bound_stream(store: StoreTopics, summary: StreamSummary) -> None:
@@ -210,55 +230,3 @@ def _with_new_shards(
         list(listed.values()), states, pin, tracked_since_ms=min(known_ms - LISTED_LATE_MS, now_ms)
     )
     return states | {state.shard_id: state for state in fresh}
-
-
-def _gone_moves(
-    client: KinesisClient, store: StoreTopics, progress: ApplicationProgress
-) -> dict[str, Move]:
-    """By shard, the moves of those that are gone, and whose loss a job would report, though no
-    state says that they were not read to their ends.
-    """
-    pin, horizon_ms = progress.pin, progress.horizon_ms
-    if pin is None or progress.summary.status != "ACTIVE":
-        return {}
-    stored = {shard: each.state for shard, each in progress.stored.items()}
-    lineage = ShardLineage(progress.listed, stored)
-    never = never_read(
-        lineage,
-        pin,
-        has_begun=lambda: store.shard_list.read() is not None,
-        horizon_ms=horizon_ms,
-    )
-    gone = [ShardState(shard_id=one, read_position=start_position(one, pin)) for one in never]
-    gone += [stored[one] for one in lineage.out_of_sight(horizon_ms)]
-    return {
-        state.shard_id: gone_move(state, horizon_ms=horizon_ms, has_children=False)
-        for state in gone
-        if not is_there(client, state.shard_id)
-    }
-
-
-def _is_gone(client: KinesisClient, progress: ApplicationProgress, state: ShardState) -> bool:
-    """Whether a shard that is not listed is gone unread. Asks the service: while a stream is
-    changed the list may be incomplete.
-    """
-    if state.end_was_read or progress.summary.status != "ACTIVE":
-        return False
-    return not is_there(client, state.shard_id)
-
-
-def _chosen(progress: ApplicationProgress, shard_ids: Sequence[str]) -> list[str]:
-    """The shards to move, parents before children. Raises `MoveRefusedError` for a name that is not
-    a shard with a state, or is one that was read to its end and is not listed any more.
-    """
-    states = progress.states
-    for shard_id in shard_ids:
-        if shard_id not in states:
-            raise unknown_shard(shard_id, states)
-        if shard_id not in progress.listed and states[shard_id].end_was_read:
-            raise MoveRefusedError(
-                f"shard {shard_id} is not listed any more, so nothing of it can be read",
-                "leave it out",
-            )
-    wanted = set(shard_ids) or states.keys()
-    return [shard_id for shard_id in progress.lineage.oldest_first() if shard_id in wanted]

@@ -151,7 +151,8 @@ class ShardSearch:
         if page.gone:
             raise ShardNotFoundError(
                 f"the service does not know shard {self._shard.shard_id} of {self._client.where} "
-                "any more"
+                "any more",
+                "run the command again",
             )
         return page
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class MoveRefusedError(RemediedError):
-    """A shard cannot be moved to the position. One sentence says why, and what to do."""
+    """A shard cannot be moved to the position."""
 
 
 def unknown_shard(shard_id: str, known: Collection[str]) -> MoveRefusedError:
@@ -75,7 +75,7 @@ class Move:
       are in no count, and their number is not known. None if all are there. The move
       accepts that loss.
     - `gone`: the service does not have the shard any more, and it was not read to its end.
-    - `note`: what the operator would not expect; None if there is nothing.
+    - `notes`: what the operator would not expect, a sentence each.
     """
 
     before: ShardState
@@ -87,11 +87,11 @@ class Move:
     lost_until_ms: int | None = None
     expired_ms: tuple[int, int] | None = None
     gone: bool = False
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def skips(self) -> bool:
-        return self.skipped.records > 0 or self.skipped.is_more
+        return self.skipped != NONE
 
     @property
     def accepts_loss(self) -> bool:
@@ -101,9 +101,8 @@ class Move:
 
 def unlisted(state: ShardState) -> Move:
     """The move of a shard that the service does not list any more: none."""
-    return Move(
-        before=state, after=state, note="the shard is not listed any more, so it stays as it is"
-    )
+    note = "the shard is not listed any more and stays as it is"
+    return Move(before=state, after=state, notes=(note,))
 
 
 def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move:
@@ -119,9 +118,11 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         after=after if has_children else structs.replace(after, verified_until_ms=None),
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
-        note="the shard has expired and its children were never observed, so they are given up"
-        if state.end_was_read
-        else "the shard is not listed any more, so it is given up: the rest of it is not read",
+        notes=(
+            "the shard has expired; its children were never observed and are given up"
+            if state.end_was_read
+            else "the shard is not listed any more; its unread records are given up",
+        ),
     )
 
 
@@ -175,7 +176,7 @@ def move_of(
         arrival_ms=found.arrival_ms,
         lost_until_ms=None if after == state else lost_ms,
         expired_ms=expired_ms,
-        note="; ".join(notes) or None,
+        notes=tuple(notes),
     )
 
 
@@ -293,7 +294,8 @@ def _check_number(
             first = search.locate(Position.at(sequence.whole)).first
         except RequestRefusedError as exc:
             raise MoveRefusedError(
-                f"shard {shard.shard_id} has no record {sequence.whole}: {exc}"
+                f"shard {shard.shard_id} has no record {sequence.whole}: {exc.message}",
+                "give the number of one of its records, or a time",
             ) from exc
     if first is None:
         raise MoveRefusedError(

@@ -1,4 +1,6 @@
-"""Writes an operator's move into the history. Blocks on the store."""
+"""Writes the states of shards that an operator has moved, and the history of it. Blocks on the
+store.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +8,59 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
+from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.clock import SteadyTime
-from kinesis_spout.shards.listed_stream import CLOCK_WAS_SET_MS
 from state.errors import StoredDataError
+from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position, time_of_next
+from state.moves.moved_state import never_settling
 from state.store.history import HistoryEntry
+from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from state.position import Position
     from state.shard_state import ShardState
     from state.store.history import HistoryIndex, HistoryMark, HistoryStore
-    from state.store.shard_states import ShardStateStore
+    from state.store.shard_states import ShardStateStore, StoredState
     from state.znodes.topics import StoreTopics
 
 
-class ServiceTime:
-    """The service's time for a command that waits for its user: `time_ms`, which the service has
-    just said, and what has passed since. Where the machine has slept meanwhile, or its clock was
-    set, the service is asked again. Blocks on it then, and raises its errors.
+def service_time(client: KinesisClient, clock: Clock) -> Callable[[], int]:
+    """Tells the service's time, which is asked for now: commands wait for their users before they
+    write, and meanwhile the machine may sleep, or its clock be set. Blocks; raises errors of the
+    service.
     """
+    return SteadyTime(clock, client.describe().now_ms(clock.now_ms())).now_ms
 
-    def __init__(self, client: KinesisClient, clock: Clock, time_ms: int) -> None:
-        self._client = client
-        self._clock = clock
-        self._time = SteadyTime(clock, time_ms)
 
-    def now_ms(self) -> int:
-        """Milliseconds since 1970."""
-        if abs(self._time.set_forward_ms()) > CLOCK_WAS_SET_MS:
-            summary = self._client.describe()
-            self._time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
-        return self._time.now_ms()
+def write_states(
+    store: StoreTopics,
+    cause: str,
+    stored: Mapping[str, StoredState],
+    after: Iterable[ShardState],
+    *,
+    now_ms: Callable[[], int],
+    removed: Collection[str] = (),
+) -> None:
+    """Close the open plan and write these states, into which the plan is never settled. The states
+    in `stored`, from before, are replaced; those of `removed` are removed. The caller owns all of
+    the application. The other arguments are those of `recorded_move`.
+
+    Stopped at any time, it leaves each shard as it was before or as it is after. Raises
+    `ConflictError` where a state is not the stored one any more.
+    """
+    plan = closed_plan(store.plans)
+    states = [never_settling(state, plan) for state in after]
+    with recorded_move(store, cause, states, now_ms=now_ms, removed=removed):
+        store.shard_states.move(
+            [StateChange(before=stored.get(state.shard_id), after=state) for state in states]
+        )
+        store.shard_states.remove([stored[shard] for shard in sorted(removed)])
+        failpoint("states-moved")
 
 
 @contextmanager
@@ -53,7 +73,7 @@ def recorded_move(
     removed: Collection[str] = (),
 ) -> Iterator[None]:
     """Record a move to these states, which the block writes. The caller owns all of the
-    application. `cause`: the command. `now_ms`: tells the service's time. `removed`: shards whose
+    application. `cause`: the command. `now_ms`: as of `service_time`. `removed`: shards whose
     states the block removes.
 
     A shard that goes back does so in the history first: an entry may be behind the truth of its

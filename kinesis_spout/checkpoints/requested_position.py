@@ -31,6 +31,9 @@ class RequestedPosition:
                 "like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END",
             ) from exc
 
+    def __str__(self) -> str:
+        return "SHARD_END" if self.start is None else self.start.text
+
     @property
     def belongs_to_one_shard(self) -> bool:
         """Whether it means something in one shard only: a sequence number, or a shard's end."""

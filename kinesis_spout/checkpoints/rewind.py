@@ -15,8 +15,6 @@ from kinesis_spout.checkpoints.application_moves import (
     ApplicationMove,
     ApplicationProgress,
     check_past,
-    find_progress,
-    moves_to,
 )
 from kinesis_spout.checkpoints.moves import Goal, MoveRefusedError
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
@@ -38,14 +36,13 @@ if TYPE_CHECKING:
 _MAX_PASSES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Rewind:
-    """What is to be written. `requested_ms`: the time that was asked for. `past_ms`: that of the
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind(ApplicationMove):
+    """A move to a past time. `requested_ms`: the time that was asked for. `past_ms`: that of the
     entry that the application goes back to, which is not later. `lost`: shards that are not listed
     any more, with the positions that they cannot go back to.
     """
 
-    move: ApplicationMove
     requested_ms: int
     past_ms: int
     lost: Mapping[str, Position]
@@ -63,7 +60,7 @@ def find_rewind(
 
     Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
     """
-    progress = find_progress(client, store, clock)
+    progress = ApplicationProgress(client, store, clock)
     requested = to.at(progress.now_ms)
     check_past(requested, progress.now_ms)
     past = _past(read_history(store.history), requested)
@@ -73,14 +70,15 @@ def find_rewind(
             was_there=True,
             since_ms=_since_ms(shard, past, progress.summary.created_ms),
         )
-        for shard in progress.lineage.oldest_first()
-        if shard in progress.states
+        for shard in progress.chosen(())
     }
     return Rewind(
-        moves_to(client, progress, goals, clock=clock, max_counted=max_counted),
-        requested.timestamp_ms or 0,
-        past.time_ms,
-        _lost(past, progress),
+        cause="rewind",
+        moves=progress.moves_to(goals, max_counted),
+        stored=progress.stored,
+        requested_ms=requested.timestamp_ms or 0,
+        past_ms=past.time_ms,
+        lost=_lost(past, progress),
     )
 
 
@@ -94,20 +92,20 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
         whole = [entry for entry in entries if entry is not None]
         if len(whole) == len(marks):
             return whole
-    raise ConflictError("the history was changed again and again while it was read", "try again")
+    raise ConflictError("the history changed each time it was read", "run the command again")
 
 
 def _past(entries: list[HistoryEntry], requested: Position) -> Past:
     if not entries:
         raise MoveRefusedError(
-            "the application has no history yet: it is written while the job runs",
-            f"move it with `checkpoint set --to {requested}`",
+            "the application has no history yet; its job writes one while it runs",
+            f"move it with `kinesis-spout checkpoint set --to {requested}`",
         )
     past = past_at(entries, requested.timestamp_ms or 0)
     if past is None:
         raise MoveRefusedError(
             f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}",
-            f"move the application with `checkpoint set --to {requested}`",
+            f"move the application with `kinesis-spout checkpoint set --to {requested}`",
         )
     return past
 

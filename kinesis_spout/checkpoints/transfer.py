@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.application.open_plan import closed_plan
 from kinesis_spout.checkpoints.located import for_each_shard
-from kinesis_spout.checkpoints.recorded_move import recorded_move
+from kinesis_spout.checkpoints.recorded_move import write_states
 from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
 from state.errors import (
@@ -22,10 +21,8 @@ from state.errors import (
 )
 from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position
-from state.moves.moved_state import never_settling
-from state.position import TRIM_HORIZON
+from state.position import TRIM_HORIZON, Position
 from state.store.identity import StartPin
-from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,10 +99,10 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
         return
     if not exported.stream.is_same(known):
         raise StreamMismatchError(
-            f"the export belongs to stream {exported.stream.arn}, created at "
-            f"{exported.stream.created_ms} ms, not to {known.arn}, created at "
-            f"{known.created_ms} ms, whose records have other numbers",
-            "give an export of this one",
+            f"the export belongs to stream {exported.stream.arn}, which was created at "
+            f"{Position.at_timestamp(exported.stream.created_ms)}; stream {known.arn} was created "
+            f"at {Position.at_timestamp(known.created_ms)} and has other sequence numbers",
+            "give an export of this stream",
         )
 
 
@@ -117,7 +114,8 @@ def check_states(store: StoreTopics, exported: ExportedApplication) -> None:
         store.shard_states.check(exported.states)
     except (InvalidStoreSettingError, StateTooLargeError) as exc:
         raise StoredDataError(
-            f"the export of application {exported.application!r} cannot be imported: {exc}"
+            f"the export of application {exported.application!r} cannot be imported: {exc.message}",
+            exc.remedy,
         ) from exc
 
 
@@ -150,7 +148,6 @@ def import_application(
     so: no job reads the stream from there (`UnfinishedImportError`). Called again, it continues.
     """
     begun_ms = now_ms()
-    plan = closed_plan(store.plans)
     stored = store.shard_states.load()
     start = _start_after(store, exported)
     if exported.stream is not None and store.identity.read() is not None:
@@ -164,19 +161,8 @@ def import_application(
         store.reports.mark_tracked(exported.policy)
     else:
         store.reports.clear_policy()
-    coming = {state.shard_id for state in exported.states}
-    with recorded_move(
-        store, "import", exported.states, now_ms=now_ms, removed=stored.keys() - coming
-    ):
-        store.shard_states.move(
-            [
-                StateChange(before=stored.get(state.shard_id), after=never_settling(state, plan))
-                for state in exported.states
-            ]
-        )
-        store.shard_states.remove(
-            [one for shard, one in sorted(stored.items()) if shard not in coming]
-        )
+    removed = stored.keys() - {state.shard_id for state in exported.states}
+    write_states(store, "import", stored, exported.states, now_ms=now_ms, removed=removed)
     if exported.shard_list is not None:
         store.shard_list.save(exported.shard_list)
     else:  # the application had not listed the shards, so it begins with the first ones again

@@ -42,7 +42,7 @@ OWN_COMMANDS = {
         "peek": "checkpoint.peek:peek",
         "pause": "checkpoint.pause:pause",
         "resume": "checkpoint.pause:resume",
-        "reset": "checkpoint.reset:reset",
+        "reset": "checkpoint.move:reset",
         "consumers": "checkpoint.consumers:consumers",
         "local": "local:local",
         "drill": "drill:drill",

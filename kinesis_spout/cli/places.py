@@ -8,6 +8,7 @@ from the environment: `KINESIS_SPOUT_APPLICATION`, `KINESIS_SPOUT_STREAM`,
 import inspect
 import logging
 import shlex
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -31,59 +32,42 @@ from kinesis_spout.cli.shared_options import (
     security_of,
     typed_text,
 )
-from kinesis_spout.config import StreamRef
+from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
+from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import DEFAULT_ROOT, StoredApplications, ZookeeperStateStore
 
-STREAM_VARIABLE, ZOOKEEPER_VARIABLE = "KINESIS_SPOUT_STREAM", "KINESIS_SPOUT_ZOOKEEPER"
-_STREAM_HELP = "Name or ARN of the stream."
-APPLICATION_FLAG = flag(
+_APPLICATION = flag(
     "application",
     "--application",
     "-a",
     callback=typed_text,
     envvar="KINESIS_SPOUT_APPLICATION",
 )
+_STREAM: dict[str, Any] = {"help": "Name or ARN of the stream.", "envvar": "KINESIS_SPOUT_STREAM"}
+_STREAM_ARGUMENT = typer.Argument(metavar="STREAM", show_default=False, **_STREAM)
+StreamArgument = Annotated[str, _STREAM_ARGUMENT]
+_CONNECTION = typer.Option(
+    metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
+)
 
 
 def zookeeper_flag(*, panel: str | None = None, needs: str = "") -> Any:
     """The option --zookeeper, with its default from the environment."""
-    return flag(
-        "zookeeper",
-        "--zookeeper",
-        "-z",
-        panel=panel,
-        needs=needs,
-        envvar=ZOOKEEPER_VARIABLE,
-    )
+    environment = {"envvar": "KINESIS_SPOUT_ZOOKEEPER"}
+    return flag("zookeeper", "--zookeeper", "-z", panel=panel, needs=needs, **environment)
 
 
-ZookeeperRoot = Annotated[str, flag("zookeeper_root")]
-Region = Annotated[str | None, flag("region")]
-EndpointUrl = Annotated[str | None, flag("endpoint_url")]
-Connection = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
-    ),
-]
-StreamArgument = Annotated[
-    str,
-    typer.Argument(metavar="STREAM", help=_STREAM_HELP, show_default=False, envvar=STREAM_VARIABLE),
-]
-STREAM_FLAG = typer.Option("--stream", "-s", help=_STREAM_HELP, envvar=STREAM_VARIABLE)
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 
 # An application that was just killed owns the stream until its ZooKeeper session expires.
 OWNER_WAIT_S = 15.0
 RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
-_GOES_ON = " \\"
+_CONTINUES = " \\"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +84,18 @@ class Place:
     region: str | None = None
     endpoint_url: str | None = None
 
+    def aws(self, *, profile: str | None = None) -> AwsConfig:
+        """How to connect to the service. Raises `ConfigError`."""
+        named = {"region": self.region, "endpoint_url": self.endpoint_url, "profile": profile}
+        return connection_of(named, self.option or ())
+
+    def security(self) -> ZookeeperSecurity:
+        """How to connect to ZooKeeper. Raises `ConfigError`."""
+        return security_of(self.option or ())
+
     def client(self, stack: ExitStack) -> KinesisClient:
         """The stream. Does no I/O yet. Raises `ConfigError`."""
-        named = {"region": self.region, "endpoint_url": self.endpoint_url}
-        aws = connection_of(named, self.option or ())
-        client = KinesisClient(aws, StreamRef.of(self.stream), retry_for_s=RETRY_FOR_S)
+        client = KinesisClient(self.aws(), StreamRef.of(self.stream), retry_for_s=RETRY_FOR_S)
         return stack.enter_context(closing(client))
 
     def store(self, stack: ExitStack) -> ZookeeperStateStore:
@@ -123,7 +114,7 @@ class Place:
             root=self.zookeeper_root,
             application=self.application,
             stream=StreamRef.of(self.stream).name,
-            security=security_of(self.option or ()),
+            security=self.security(),
         )
         return stack.enter_context(closing(store))
 
@@ -131,57 +122,72 @@ class Place:
         """All applications under the root, whatever this place names. As `store` otherwise."""
         self._check_has_run()
         stored = StoredApplications(
-            self.zookeeper, root=self.zookeeper_root, security=security_of(self.option or ())
+            self.zookeeper, root=self.zookeeper_root, security=self.security()
         )
         return stack.enter_context(closing(stored))
 
-    def patience(self, client: KinesisClient) -> AbstractContextManager[None]:
-        """Note what the block is trying, if it takes long."""
-        return patience(note, services(client.aws, client.stream.name, self.zookeeper or None))
+    def patience(self, client: KinesisClient | None) -> AbstractContextManager[None]:
+        """Note what the block is trying, if it takes long: the stream, ZooKeeper, or both."""
+        zookeeper = self.zookeeper or None
+        if client is None:
+            return patience(note, f"ZooKeeper at {zookeeper}")
+        return patience(note, services(client.aws, client.stream.name, zookeeper))
 
     def _check_has_run(self) -> None:
         directory = embedded_directory(self.zookeeper)
         if directory is not None and not (directory / LOCK_NAME).is_file():
             raise CliError(
-                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so there "
-                "is no state"
+                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so it has "
+                "no state",
+                "correct the directory, or start the application first",
             )
 
 
+Need = Literal["required", "optional", "any", "free", "none"]
+_MAY_LACK: dict[Need, tuple[str, ...]] = {
+    "required": (),
+    "optional": ("application", "zookeeper"),
+    "any": ("application", "stream"),
+    "free": ("application", "stream", "zookeeper"),
+    "none": (),
+}
+
+
 def takes_place(
-    *,
-    application: Literal["required", "optional", "any", "none"] = "required",
-    aws: bool = True,
-    stream_is_argument: bool = False,
+    *, application: Need = "required", aws: bool = True, stream_is_argument: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The decorated command gets a `Place`, and its command line the options of one: those that
     say which application come before the command's own, those that say how to connect behind them.
 
     `application`: whether the command needs one. Where it is "optional", the command needs
     ZooKeeper with it, and gets empty names else; with "any" it works on all applications in
-    ZooKeeper where none is named, and the stream may be left out then. `aws`: whether the command
-    asks the service. `stream_is_argument`: STREAM instead of --stream.
+    ZooKeeper where none is named, and the stream may be left out then; "free" needs nothing. `aws`:
+    whether the command asks the service. `stream_is_argument`: STREAM instead of --stream.
     """
-    required, optional = (str, inspect.Parameter.empty), (str | None, None)
-    stream, default = optional if application == "any" else required
+    named = {
+        "application": _APPLICATION,
+        "stream": _STREAM_ARGUMENT
+        if stream_is_argument
+        else typer.Option("--stream", "-s", **_STREAM),
+        "zookeeper": zookeeper_flag(needs="--application" if application == "optional" else ""),
+    }
+    has_application = application != "none"
     first = [
-        _parameter(
-            "stream",
-            StreamArgument if stream_is_argument else Annotated[stream, STREAM_FLAG],
-            default,
-        )
+        _parameter(name, Annotated[str | None, option], None)
+        if name in _MAY_LACK[application]
+        else _parameter(name, Annotated[str, option])
+        for name, option in named.items()
+        if has_application or name == "stream"
     ]
-    last = []
-    if application != "none":
-        kind, default = required if application == "required" else optional
-        first.insert(0, _parameter("application", Annotated[kind, APPLICATION_FLAG], default))
-        needs = "--application" if application == "optional" else ""
-        kind, default = optional if needs else required
-        first.append(_parameter("zookeeper", Annotated[kind, zookeeper_flag(needs=needs)], default))
-        last.append(_parameter("zookeeper_root", ZookeeperRoot, DEFAULT_ROOT))
-    if aws:
-        last += [_parameter("region", Region, None), _parameter("endpoint_url", EndpointUrl, None)]
-    last.append(_parameter("option", Connection, None))
+    last = [
+        _parameter(name, Annotated[str | None, flag(name)], None)
+        for name in ("region", "endpoint_url")
+        if aws
+    ]
+    last.append(_parameter("option", Annotated[list[str] | None, _CONNECTION], None))
+    if has_application:
+        root = Annotated[str, flag("zookeeper_root")]
+        last.insert(0, _parameter("zookeeper_root", root, DEFAULT_ROOT))
     names = {one.name for one in (*first, *last)}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -268,8 +274,7 @@ def options_of(place: Place, command: str) -> list[tuple[str, str]]:
 
 def whole_command(place: Place, arguments: Sequence[str]) -> str:
     """A command of `kinesis-spout` on that place, in one line, as a shell takes it."""
-    options = (word for pair in options_of(place, arguments[0]) for word in pair)
-    return shlex.join(["kinesis-spout", *arguments, *options])
+    return folded_command(place, arguments, sys.maxsize)[0]
 
 
 def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[str]:
@@ -280,8 +285,8 @@ def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[s
     words += [shlex.join(pair) for pair in options_of(place, arguments[0])]
     lines, last = list[str](), words[0]
     for word in words[1:]:
-        if len(last) + 1 + len(word) + len(_GOES_ON) > width:
-            lines.append(f"{last}{_GOES_ON}")
+        if len(last) + 1 + len(word) + len(_CONTINUES) > width:
+            lines.append(f"{last}{_CONTINUES}")
             last = f"  {word}"
         else:
             last = f"{last} {word}"

@@ -95,8 +95,10 @@ def aws_config(texts: Mapping[str, str]) -> AwsConfig:
 
 
 @contextmanager
-def usage_errors(option: str) -> Iterator[None]:
-    """Turn what is wrong with an option's text into typer's usage error, which names `option`."""
+def usage_errors(option: str | None = None) -> Iterator[None]:
+    """Turn an error about an option's text into typer's usage error, which names `option`. A parser
+    of an option is decorated with it, and needs no name.
+    """
     try:
         yield
     except (ConfigError, InvalidPositionError, InvalidSequenceNumberError) as exc:
@@ -114,7 +116,7 @@ def typed_text(text: str | None) -> str | None:
     try:
         return os.fsencode(text).decode()
     except UnicodeError:
-        raise typer.BadParameter("is not UTF-8") from None
+        raise typer.BadParameter("the text is not UTF-8") from None
 
 
 def shard_id_of(text: str) -> str:

@@ -15,6 +15,7 @@ from kinesis_spout.application.history_recorder import INTERVAL_S
 from kinesis_spout.checkpoints import located
 from kinesis_spout.checkpoints.application_moves import write_moves
 from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.errors import KinesisError
@@ -166,7 +167,7 @@ class Rewinds(Past):
                 if self.was_misled(begun_at_fault):  # the operator reads of a shard that is gone
                     self.note("misled")
                     return False
-                write_moves(store, found.move, cause="rewind")
+                write_moves(store, found, service_time(client, world.skewed))
             except Crash:
                 return None
             except (KinesisError, MoveRefusedError, StoredDataError) as error:
@@ -174,9 +175,7 @@ class Rewinds(Past):
                 self.count("rewinds that were refused")
                 return False
         # The command says so, and a job has no reason to say it again.
-        expired = {
-            move.after.shard_id for move in found.move.moves if move.lost_until_ms is not None
-        }
+        expired = {move.after.shard_id for move in found.moves if move.lost_until_ms is not None}
         self.lost_in |= expired | found.lost.keys()
         self._is_there = True
         return True

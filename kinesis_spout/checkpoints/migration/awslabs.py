@@ -20,17 +20,21 @@ rest of such a shard was never read. Batches that are still there tell where it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesis_spout.checkpoints.migration.origin import (
+    COPY_AGAIN,
+    GIVE_UNCHANGED,
     MigrationError,
     Origin,
     OriginShard,
     after_user_record,
+    decoded,
+    in_item,
     number_in,
-    values_of,
 )
 from kinesis_spout.checkpoints.migration.spark_checkpoint import (
     PlannedBatch,
@@ -45,17 +49,53 @@ from state.errors import InvalidPositionError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from kinesis_spout.checkpoints.migration.origin import Item
 
-class EndInShard(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+
+_FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
+
+
+class _End(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """A position in a shard, as the connector stores it."""
 
     iterator_type: str
     iterator_position: str = ""
     sub_sequence_number: int = -1
     is_last: bool = True
+
+    def __str__(self) -> str:
+        words = f"{self.iterator_type} {self.iterator_position}".strip()
+        sub = self.sub_sequence_number
+        return words if sub < 0 else f"{words}, user record {sub}"
+
+    def position(self, shard: str) -> Position | None:
+        """None for LATEST. Raises `MigrationError`."""
+        kind, where = self.iterator_type.upper(), f"the position of {shard}"
+        if kind in _FIXED:
+            return _FIXED[kind]
+        if kind == "AT_TIMESTAMP":
+            try:
+                return Position.at_timestamp(int(self.iterator_position))
+            except (ValueError, InvalidPositionError) as exc:
+                raise MigrationError(
+                    f"{where} is at time {self.iterator_position[:40]!r}, which is not a number "
+                    "of milliseconds",
+                    COPY_AGAIN,
+                ) from exc
+        if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:
+            raise MigrationError(
+                f"{where} is a {self.iterator_type!r}, which this version does not know",
+                GIVE_UNCHANGED,
+            )
+        number = number_in(self.iterator_position, where)
+        if kind == "AT_SEQUENCE_NUMBER":
+            return Position.at(number)
+        if self.is_last or self.sub_sequence_number < 0:
+            return Position.after(number)
+        return after_user_record(number, self.sub_sequence_number)
 
 
 class _SourceMetadata(msgspec.Struct, rename="camel"):
@@ -69,9 +109,10 @@ class _Item(msgspec.Struct, rename="camel"):
     metadata_value: str
 
 
-class _SourceOffset(msgspec.Struct):
+@dataclass(frozen=True, slots=True)
+class _SourceOffset:
     batch: int
-    shards: dict[str, EndInShard]
+    shards: dict[str, _End]
 
 
 def origin_of(
@@ -79,7 +120,7 @@ def origin_of(
     stream: str,
     *,
     metadata_path: Path | None = None,
-    table_items: Iterable[Mapping[str, Any]] | None = None,
+    table_items: Iterable[Item] | None = None,
 ) -> Origin:
     """Where the query has stopped on the stream.
 
@@ -103,47 +144,44 @@ def origin_of(
     is_committed = checkpoint.committed is not None
     latest = None if current.planned_ms is None else current.planned_ms - LATEST_MARGIN_MS
     ended = ends.get(offset.batch, {}) if is_committed else {}
+    begun = ends.get(offset.batch + 1 if is_committed else offset.batch, {})
     notes = []
     if is_committed and offset.shards and not ended:
         notes.append(
             f"the ends of the last batch, {current.number}, are missing, so all of it is read "
             "again; if they are elsewhere, give --metadata-path or --metadata-table"
         )
-    begun = ends.get(offset.batch + 1 if is_committed else offset.batch, {})
     if begun or (is_committed and checkpoint.planned is not None):
         notes.append(not_committed(current.number + is_committed))
-    shards = {}
-    for shard, start in offset.shards.items():
-        shards[shard] = _shard(shard, ended.get(shard, start), begun.get(shard), latest)
-    for batch in sorted(ends, reverse=True):
+    shards = {
+        shard: _shard(shard, ended.get(shard, start), begun.get(shard), latest)
+        for shard, start in offset.shards.items()
+    }
+    for batch in sorted((one for one in ends if one <= offset.batch), reverse=True):
         for shard, end in ends[batch].items():
-            if batch <= offset.batch and shard not in shards:
-                shards[shard] = _left_shard(shard, end)
+            shards.setdefault(shard, _left_shard(shard, end))
     return Origin(name="awslabs", shards=shards, drops_finished=True, notes=tuple(notes))
 
 
-def _ends_in_table(items: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, EndInShard]]:
+def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
     """The ends of batches, from the items of the connector's table."""
-    ends: dict[int, dict[str, EndInShard]] = {}
+    ends: dict[int, dict[str, _End]] = {}
+    wrong = "the table has an item that is not the end of a batch"
     for item in items:
-        try:
-            found = msgspec.convert(values_of(item), _Item, strict=False)
-        except msgspec.ValidationError as exc:
-            raise MigrationError(
-                f"the table has an item that is no end of a batch ({exc})",
-                "give the connector's option kinesis.dynamodb.tableName",
-            ) from exc
+        found = in_item(
+            item, _Item, wrong, "give the connector's option kinesis.dynamodb.tableName"
+        )
         batch, shard = found.metadata_key, found.metadata_sort_key
-        end = _end(found.metadata_value, f"batch {batch}, {shard}")
+        end = decoded(found.metadata_value, _End, f"batch {batch}, {shard}")
         ends.setdefault(batch, {})[shard] = end
     return ends
 
 
-def _ends_in_files(source: Path) -> dict[int, dict[str, EndInShard]]:
+def _ends_in_files(source: Path) -> dict[int, dict[str, _End]]:
     folder = source / "shard-source"
     return {
         batch: {
-            file.name: _end(text_of(file), str(file))
+            file.name: decoded(text_of(file), _End, str(file))
             for file in sorted((folder / str(batch)).iterdir())
             if not file.name.startswith(".")
         }
@@ -160,9 +198,13 @@ def _of_stream(batch: PlannedBatch, stream: str, location: Path) -> tuple[int, _
         if offset is not None:
             found.append((source, offset))
     if len(found) != 1:
-        problem = "reads stream {0} in several sources" if found else "does not read stream {0}"
+        problem = (
+            f"reads stream {stream} in several sources"
+            if found
+            else f"does not read stream {stream}"
+        )
         raise MigrationError(
-            f"the query of {location} {problem.format(stream)}, by its batch {batch.number}",
+            f"the query of {location} {problem} (batch {batch.number})",
             "give the location of a query that reads it in one source",
         )
     return found[0]
@@ -178,85 +220,33 @@ def _source_offset(text: str, stream: str, where: str) -> _SourceOffset | None:
     except msgspec.ValidationError:
         return None
     except (msgspec.DecodeError, UnicodeError) as exc:
-        raise _damaged(where, exc) from exc
+        raise MigrationError(f"{where} is damaged ({exc})", COPY_AGAIN) from exc
     if metadata.stream_name != stream:
         return None
-    shards = {shard: _end(part, f"{where}, {shard}") for shard, part in parts.items()}
+    shards = {shard: decoded(part, _End, f"{where}, {shard}") for shard, part in parts.items()}
     return _SourceOffset(metadata.batch_id, shards)
 
 
-def _shard(
-    shard: str, end: EndInShard, begun: EndInShard | None, latest_ms: int | None
-) -> OriginShard:
+def _shard(shard: str, end: _End, begun: _End | None, latest_ms: int | None) -> OriginShard:
     note = None
-    position = _position(end, shard)
+    position = end.position(shard)
     if position is None and end.iterator_type == "LATEST" and latest_ms is not None:
         # It has found no record in this shard yet, and looked up to its last batch at least.
         position = Position.at_timestamp(latest_ms)
         note = "no record of it was read yet, so it is read from the time of the last batch"
     return OriginShard(
-        stored=_words(end),
+        stored=str(end),
         position=position,
-        read_to=None if begun is None else _position(begun, shard),
+        read_to=None if begun is None else begun.position(shard),
         note=note,
     )
 
 
-def _left_shard(shard: str, end: EndInShard) -> OriginShard:
-    position = _position(end, shard)
+def _left_shard(shard: str, end: _End) -> OriginShard:
+    position = end.position(shard)
+    is_done = position == SHARD_END
     return OriginShard(
-        stored=f"{_words(end)}, in an earlier batch",
+        stored=f"{end}, in an earlier batch",
         position=position,
-        note=None
-        if position == SHARD_END
-        else "the connector left it there when it was closed, so the rest was never read",
+        note=None if is_done else "the connector left it when it was closed; the rest is unread",
     )
-
-
-_FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
-
-
-def _position(end: EndInShard, shard: str) -> Position | None:
-    """None for LATEST."""
-    kind, where = end.iterator_type.upper(), f"the position of {shard}"
-    if kind in _FIXED:
-        return _FIXED[kind]
-    if kind == "AT_TIMESTAMP":
-        return _at_time(end.iterator_position, where)
-    if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:
-        raise MigrationError(
-            f"{where} is a {end.iterator_type!r}, which this version does not know",
-            "give state that was not changed",
-        )
-    number = number_in(end.iterator_position, where)
-    if kind == "AT_SEQUENCE_NUMBER":
-        return Position.at(number)
-    if end.is_last or end.sub_sequence_number < 0:
-        return Position.after(number)
-    return after_user_record(number, end.sub_sequence_number)
-
-
-def _at_time(text: str, where: str) -> Position:
-    try:
-        return Position.at_timestamp(int(text))
-    except (ValueError, InvalidPositionError) as exc:
-        raise MigrationError(
-            f"{where} is at time {text[:40]!r}, which is no time in ms", "copy it again"
-        ) from exc
-
-
-def _words(end: EndInShard) -> str:
-    words = f"{end.iterator_type} {end.iterator_position}".strip()
-    sub = end.sub_sequence_number
-    return words if sub < 0 else f"{words}, user record {sub}"
-
-
-def _end(data: str | msgspec.Raw, where: str) -> EndInShard:
-    try:
-        return msgspec.json.decode(data, type=EndInShard, strict=False)
-    except (msgspec.MsgspecError, UnicodeError) as exc:
-        raise _damaged(where, exc) from exc
-
-
-def _damaged(where: str, exc: Exception) -> MigrationError:
-    return MigrationError(f"{where} is damaged ({exc})", "copy it again")

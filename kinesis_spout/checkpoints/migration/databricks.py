@@ -22,6 +22,7 @@ from kinesis_spout.checkpoints.migration.origin import (
     MigrationError,
     Origin,
     OriginShard,
+    decoded,
     number_in,
 )
 from kinesis_spout.checkpoints.migration.spark_checkpoint import (
@@ -80,14 +81,14 @@ def _of_location(location: Path, stream: str, notes: list[str]) -> dict[str, Ori
     committed = checkpoint.committed
     if committed is None:
         raise MigrationError(
-            f"{location} has no commits/0, so no batch has gone through",
+            f"{location} has no commits/0, so no batch was committed",
             "give the start of the query by --at, without --checkpoint-location",
         )
     shards = _shards([text for text in committed.offsets if text is not None], stream)
     if not shards:
         raise MigrationError(
-            f"{location}/offsets/{committed.number} is not of the form that Databricks documents, "
-            f"or not of stream {stream}",
+            f"{location}/offsets/{committed.number} has no offset of stream {stream} in the form "
+            "that Databricks documents",
             _advice(committed),
         )
     if checkpoint.planned is not None:
@@ -96,12 +97,8 @@ def _of_location(location: Path, stream: str, notes: list[str]) -> dict[str, Ori
 
 
 def _of_progress(file: Path, stream: str) -> dict[str, OriginShard]:
-    try:
-        progress = msgspec.json.decode(text_of(file), type=_Progress)
-    except msgspec.MsgspecError as exc:
-        raise MigrationError(
-            f"{file} is not the progress of a query ({exc})", "save `query.lastProgress` as JSON"
-        ) from exc
+    remedy = "save `query.lastProgress` as JSON"
+    progress = decoded(text_of(file), _Progress, f"the progress in {file}", remedy)
     shards = _shards([bytes(each.end_offset).decode() for each in progress.sources], stream)
     if not shards:
         raise MigrationError(
@@ -116,8 +113,8 @@ def _advice(batch: PlannedBatch) -> str:
         return "give --at with a time before its last batch"
     time = Position.at_timestamp(batch.planned_ms)
     return (
-        f"give --at with a time before {time}, when its last committed batch was planned, by as "
-        "much as the query was behind"
+        f"give --at with a time before {time}, when its last committed batch was planned; subtract "
+        "how far the query was behind"
     )
 
 
@@ -136,8 +133,8 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
                 raise MigrationError(
                     f"the query reads shard {one.shard.shard_id} of stream {stream} in several "
                     "sources, which may have stopped at different records",
-                    "give --at with a time "
-                    "before all of them, without --checkpoint-location and --progress",
+                    "give --at with a time before all of them, without --checkpoint-location and "
+                    "--progress",
                 )
             found[one.shard.shard_id] = _shard(one)
     return found

@@ -24,7 +24,12 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.checkpoints.located import END, NONE, Counted, ShardSearch, for_each_shard
-from kinesis_spout.checkpoints.migration.origin import MigrationError, requested_import
+from kinesis_spout.checkpoints.migration.origin import (
+    GIVE_THIS_STREAMS,
+    MigrationError,
+    OriginShard,
+    requested_import,
+)
 from kinesis_spout.checkpoints.moves import Goal, lost_until, resolved, verified_until
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.lineage import ShardLineage
@@ -40,25 +45,9 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+    from state.sequence_number import SequenceNumber
 
 MAX_NAMED = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedPosition:
-    """One listed shard, and where it will be read.
-
-    - `stored`: what the other consumer has stored of it. `read_to`: how far that has read without
-      committing.
-    - `passed_over`: the records before the position were perhaps never read, so they are counted.
-    """
-
-    shard: ShardInfo
-    stored: str
-    position: Position
-    read_to: Position | None = None
-    passed_over: bool = False
-    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +99,16 @@ def find_import(
     listed = ShardLineage.of(client.list_shards(), {}).listed
     horizon_ms = now_ms - summary.retention_ms
 
-    def find(one: ResolvedPosition) -> ShardImport:
-        search = ShardSearch(client, one.shard, clock)
+    def find(chosen: tuple[ShardInfo, OriginShard]) -> ShardImport:
+        shard, one = chosen
+        search = ShardSearch(client, shard, clock)
         try:
-            return _shard_import(search, one, now_ms, horizon_ms, max_counted)
+            return _shard_import(
+                search, shard, one, now_ms=now_ms, horizon_ms=horizon_ms, max_counted=max_counted
+            )
         except ShardNotFoundError:
             raise MigrationError(
-                f"shard {one.shard.shard_id} has just expired", "run the command again"
+                f"shard {shard.shard_id} has just expired", "run the command again"
             ) from None
 
     shards = for_each_shard(find, positions(origin, listed, at))
@@ -145,8 +137,9 @@ def find_import(
 
 def positions(
     origin: Origin, listed: Mapping[str, ShardInfo], at: Position | None
-) -> list[ResolvedPosition]:
-    """Each listed shard, in the order of the ids, by the table of the module. Pure.
+) -> list[tuple[ShardInfo, OriginShard]]:
+    """Each listed shard in the order of the ids, with its position by the table of the module.
+    Pure.
 
     Raises `MigrationError` for shards that need a time where there is no `at`, and for an open
     shard that is said to be done.
@@ -160,56 +153,41 @@ def positions(
     found, unknown = [], []
     for shard_id, shard in sorted(listed.items()):
         one, below = origin.shards.get(shard_id), _reached(shard_id, children)
-        stored = None if one is None else one.stored
         # A shard may be listed as open for a moment after its children are.
         if one is not None and one.position == SHARD_END and not (shard.is_closed or below):
             raise MigrationError(
                 f"{origin.name} says that {shard_id} is done, but it is open: this is the state of "
                 "another stream, or of one that was created again",
-                "give the state of this one",
+                GIVE_THIS_STREAMS,
             )
-        if one is not None and one.position is not None:
-            found.append(
-                ResolvedPosition(
-                    shard=shard,
-                    stored=one.stored,
-                    position=one.position,
-                    read_to=one.read_to,
-                    note=one.note,
-                )
+        if one is None and origin.drops_finished and below & origin.shards.keys():
+            one = OriginShard(
+                stored="not named, but a shard that comes from it is",
+                position=SHARD_END,
+                passed_over=True,
+                note=f"{origin.name} has finished it or never read it",
             )
-        elif one is None and origin.drops_finished and below & origin.shards.keys():
-            found.append(
-                ResolvedPosition(
-                    shard=shard,
-                    stored="not named, but a shard that comes from it is",
-                    position=SHARD_END,
-                    passed_over=True,
-                    note=f"{origin.name} has finished it or never read it",
-                )
+        elif (one is None or one.position is None) and _reached(shard_id, parents) & begun:
+            stored = one.stored if one else "not named yet, but a shard that it comes from is"
+            one = OriginShard(stored=stored, position=TRIM_HORIZON)
+        elif (one is None or one.position is None) and at is not None:
+            one = OriginShard(
+                stored=one.stored if one else "not named",
+                position=at,
+                passed_over=True,
+                note="it is read from the position of --at",
             )
-        elif _reached(shard_id, parents) & begun:
-            stored = stored or "not named yet, but a shard that it comes from is"
-            found.append(ResolvedPosition(shard=shard, stored=stored, position=TRIM_HORIZON))
-        elif at is not None:
-            found.append(
-                ResolvedPosition(
-                    shard=shard,
-                    stored=stored or "not named",
-                    position=at,
-                    passed_over=True,
-                    note="it is read from the position of --at",
-                )
-            )
-        else:
+        if one is None or one.position is None:
             unknown.append(shard_id)
+        else:
+            found.append((shard, one))
     if unknown:
         more = len(unknown) - MAX_NAMED
         named = ", ".join(unknown[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise MigrationError(
             f"{origin.name} has no position of {named}",
-            "give --at with the time from which to read "
-            "there, as --at -1h, or --at TRIM_HORIZON for all that is there",
+            "give --at with the time from which to read them, as --at -1h, or --at TRIM_HORIZON to "
+            "read all their records",
         )
     return found
 
@@ -225,46 +203,51 @@ def _reached(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
 
 
 def _shard_import(
-    search: ShardSearch, one: ResolvedPosition, now_ms: int, horizon_ms: int, max_counted: int
+    search: ShardSearch,
+    shard: ShardInfo,
+    one: OriginShard,
+    *,
+    now_ms: int,
+    horizon_ms: int,
+    max_counted: int,
 ) -> ShardImport:
-    _check_number(one)
-    wanted = one.position
+    requested = one.position or TRIM_HORIZON
+    _check_number(shard, requested.sequence)
     try:
-        found = resolved(search, _exact(search, wanted), horizon_ms)
+        found = resolved(search, _exact(search, requested), horizon_ms)
         read_to = None if one.read_to is None else search.locate(_exact(search, one.read_to))
     except RequestRefusedError as exc:
         raise MigrationError(
-            f"shard {one.shard.shard_id} has no record {wanted.sequence}: {exc}"
+            f"shard {shard.shard_id} has no record {requested.sequence}: {exc.message}",
+            GIVE_THIS_STREAMS,
         ) from exc
     if found.first is None and found.at_shard_end:
         found = END
-    position = found.position
+    position, number = found.position, requested.sequence
     # A record of which a part was read is there as a whole, or has expired as a whole.
-    whole = wanted if wanted.sequence is None else Position.at(wanted.sequence.whole)
+    whole = requested if number is None else Position.at(number.whole)
+    oldest = search.locate(TRIM_HORIZON) if one.passed_over else found
     return ShardImport(
         stored=one.stored,
         state=ShardState(
-            shard_id=one.shard.shard_id,
+            shard_id=shard.shard_id,
             checkpoint=position.sequence if position.kind is PositionKind.AFTER else None,
             read_position=position,
             lifecycle=Lifecycle.FINISHED if position.is_end else Lifecycle.ACTIVE,
-            parents=one.shard.parents,
+            parents=shard.parents,
             verified_until_ms=verified_until(found, now_ms),
         ),
         arrival_ms=found.arrival_ms,
         waiting=search.count(found, END, max_counted),
-        repeated=NONE if read_to is None else search.count(found, read_to, max_counted),
-        skipped=search.count(search.locate(TRIM_HORIZON), found, max_counted)
-        if one.passed_over
-        else NONE,
+        repeated=search.count(found, read_to or found, max_counted),
+        skipped=search.count(oldest, found, max_counted),
         lost_until_ms=lost_until(search, Goal(whole, was_there=True), found, horizon_ms),
         note=one.note,
     )
 
 
-def _check_number(one: ResolvedPosition) -> None:
+def _check_number(shard: ShardInfo, number: SequenceNumber | None) -> None:
     """Refuse a number that the shard cannot have: one from before it, or from after its end."""
-    number, shard = one.position.sequence, one.shard
     first, ending = shard.starting_sequence, shard.ending_sequence
     if number is None:
         return
@@ -273,7 +256,7 @@ def _check_number(one: ResolvedPosition) -> None:
         raise MigrationError(
             f"shard {shard.shard_id} cannot have record {number.whole}, which is outside its "
             "numbers: this is the state of another stream, or of one that was created again",
-            "give the state of this one",
+            GIVE_THIS_STREAMS,
         )
 
 

@@ -18,26 +18,27 @@ are removed once their children's are past TRIM_HORIZON (`LeaseCleanupManager`).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from kinesis_spout.checkpoints.migration.origin import (
+    GIVE_THIS_STREAMS,
     MigrationError,
     Origin,
     OriginShard,
     after_user_record,
+    in_item,
     number_in,
-    values_of,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
-"""An item as DynamoDB has it: by name, `{"S": text}` or another kind."""
+    from kinesis_spout.checkpoints.migration.origin import Item
 
+_GIVE_LEASES = "give the lease table, which has the name of the KCL application"
 _OF_SEVERAL = re.compile(r"(\d+):([^:]+):(\d+):([^:]+)")
 # LATEST and AT_TIMESTAMP are where a consumer begins that has processed nothing. They say when it
 # began, not where: LATEST is past by now, and the time is in its configuration.
@@ -72,32 +73,23 @@ def origin_of(
     shards: dict[str, OriginShard] = {}
     owners: set[str] = set()
     for item in items:
-        values = values_of(item)
-        if values.get("entityType", "LEASE") != "LEASE":
+        key = item.get("leaseKey", {}).get("S", "without leaseKey")
+        where = f"item {key} of table {table}"
+        if item.get("entityType", {}).get("S", "LEASE") != "LEASE":
             continue
-        where = f"item {values.get('leaseKey', 'without leaseKey')} of table {table}"
-        try:
-            lease = msgspec.convert(values, _Lease, strict=False)
-        except msgspec.ValidationError as exc:
-            raise MigrationError(
-                f"{where} is no lease ({exc})",
-                "give the lease table, which has the name of the KCL application",
-            ) from exc
+        lease = in_item(item, _Lease, f"{where} is not a lease", _GIVE_LEASES)
         shard_id = _shard_of(lease.lease_key, where, stream, created_ms, account)
         if shard_id is not None:
             shards[shard_id] = _origin_shard(lease, where)
             owners |= {lease.lease_owner} if lease.lease_owner else set()
     if not shards:
-        raise MigrationError(
-            f"table {table} has no lease of stream {stream}",
-            "give the lease table, which has the name of the KCL application",
-        )
+        raise MigrationError(f"table {table} has no lease of stream {stream}", _GIVE_LEASES)
     return Origin(
         name="KCL",
         shards=shards,
         drops_finished=True,
         notes=(
-            "records that the workers processed after the last checkpoint are read again",
+            "records that a worker processed after its last checkpoint are read again",
             *(
                 f"worker {owner} still has leases; stop it first, or the records that it processes "
                 "from now on are read again"
@@ -118,21 +110,22 @@ def _shard_of(
         return None
     if created_ms is not None and int(of_several[3]) != created_ms // 1000:
         raise MigrationError(
-            f"{where} belongs to a stream {stream} that was created at {of_several[3]} s, and this "
-            f"one was at {created_ms // 1000} s",
-            "give the state of this one, whose records have other numbers",
+            f"{where} belongs to a stream {stream} that was created at "
+            f"{Position.at_timestamp(1000 * int(of_several[3]))}; this one was created at "
+            f"{Position.at_timestamp(created_ms)}",
+            GIVE_THIS_STREAMS,
         )
     return of_several[4]
 
 
 def _origin_shard(lease: _Lease, where: str) -> OriginShard:
     stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number
-    position: Position | None
-    if stored in _FIXED:
-        position = _FIXED[stored]
-        nothing = "" if position is not None else ", nothing processed yet"
-        return OriginShard(stored=f"{stored}{nothing}", position=position)
-    number = number_in(stored, where)
-    return OriginShard(
-        stored=f"checkpoint {number}, user record {sub}", position=after_user_record(number, sub)
-    )
+    if stored not in _FIXED:
+        number = number_in(stored, where)
+        return OriginShard(
+            stored=f"checkpoint {number}, user record {sub}",
+            position=after_user_record(number, sub),
+        )
+    position = _FIXED[stored]
+    nothing = "" if position is not None else ", nothing processed yet"
+    return OriginShard(stored=f"{stored}{nothing}", position=position)

@@ -7,7 +7,9 @@ that consumer wrote. `import_plan` turns it into a position for each shard that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
 
 from state.errors import InvalidSequenceNumberError, RemediedError
 from state.position import Position
@@ -17,10 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+"""An item as DynamoDB has it: by name, `{"S": text}` or another kind."""
+
+_Value = TypeVar("_Value")
+COPY_AGAIN = "copy it again"
+GIVE_UNCHANGED = "give state that was not changed"
+GIVE_THIS_STREAMS = "give the state of this stream"
+
+
 class MigrationError(RemediedError):
-    """What another consumer stored cannot be read, or does not say enough. One sentence says what
-    is wrong, where, and what to do.
-    """
+    """State that another consumer stored cannot be read, or does not say enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +41,14 @@ class OriginShard:
       A sub-sequence number names a user record of an aggregate, if the record is one: that is
       looked up in the stream.
     - `read_to`: how far it has read without committing; None if it has not, or does not say.
+    - `passed_over`: the records before the position were perhaps never read, so they are counted.
     - `note`: what the operator would not expect.
     """
 
     stored: str
     position: Position | None
     read_to: Position | None = None
+    passed_over: bool = False
     note: str | None = None
 
 
@@ -64,9 +75,23 @@ def requested_import(name: str) -> str:
     return f"import from {name}"
 
 
-def values_of(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The values of an item of DynamoDB without their types: of `{"S": text}` the text."""
-    return {name: next(iter(typed.values()), None) for name, typed in item.items()}
+def decoded(
+    data: str | msgspec.Raw, kind: type[_Value], where: str, remedy: str = COPY_AGAIN
+) -> _Value:
+    """The value of a JSON text, whose fields may be texts. Raises `MigrationError`."""
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeError) as exc:
+        raise MigrationError(f"{where} is damaged ({exc})", remedy) from exc
+
+
+def in_item(item: Item, kind: type[_Value], wrong: str, remedy: str) -> _Value:
+    """The value of an item of DynamoDB. Raises `MigrationError` with `wrong`."""
+    values = {name: next(iter(typed.values()), None) for name, typed in item.items()}
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as exc:
+        raise MigrationError(f"{wrong} ({exc})", remedy) from exc
 
 
 def number_in(text: str, where: str) -> SequenceNumber:
@@ -75,8 +100,8 @@ def number_in(text: str, where: str) -> SequenceNumber:
         return SequenceNumber(SequenceNumber.parse(text).sequence)
     except InvalidSequenceNumberError as exc:
         raise MigrationError(
-            f"{where} contains {text[:60]!r}, which is no sequence number",
-            "give state that was not changed",
+            f"{where} contains {text[:60]!r}, which is not a sequence number",
+            GIVE_UNCHANGED,
         ) from exc
 
 
@@ -85,6 +110,4 @@ def after_user_record(number: SequenceNumber, sub: int) -> Position:
     try:
         return Position.at(SequenceNumber(number.sequence, sub + 1))
     except InvalidSequenceNumberError as exc:
-        raise MigrationError(
-            f"record {number} has no user record {sub}", "give state that was not changed"
-        ) from exc
+        raise MigrationError(f"record {number} has no user record {sub}", GIVE_UNCHANGED) from exc

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.checkpoints.migration.origin import MigrationError
+from kinesis_spout.checkpoints.migration.origin import COPY_AGAIN, MigrationError, decoded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ def local_folder(location: Path) -> Path:
             f"{text} is not a folder of this machine", "copy it here first, as with `aws s3 sync`"
         )
     if not location.is_dir():
-        raise MigrationError(f"{location} is no folder", "give the query's checkpointLocation")
+        raise MigrationError(f"{location} is not a folder", "give the query's checkpointLocation")
     return location
 
 
@@ -76,7 +76,7 @@ def read_checkpoint(location: Path) -> SparkCheckpoint:
     if last >= 0 and last not in offsets:
         raise MigrationError(
             f"{location} has commits/{last} but not offsets/{last}, so it is not complete",
-            "copy it again",
+            COPY_AGAIN,
         )
     return SparkCheckpoint(
         _batch(location, last) if last >= 0 else None,
@@ -105,9 +105,9 @@ def text_of(file: Path) -> str:
     try:
         return file.read_text("utf-8")
     except OSError as exc:
-        raise MigrationError(f"{file} cannot be read: {exc.strerror}", "copy it again") from exc
+        raise MigrationError(f"{file} cannot be read: {exc.strerror}", COPY_AGAIN) from exc
     except UnicodeDecodeError as exc:
-        raise MigrationError(f"{file} is not UTF-8", "copy it again") from exc
+        raise MigrationError(f"{file} is not UTF-8", COPY_AGAIN) from exc
 
 
 def _batch(location: Path, number: int) -> PlannedBatch:
@@ -118,11 +118,6 @@ def _batch(location: Path, number: int) -> PlannedBatch:
             f"{file} does not begin with v1, so this version cannot read it",
             "give --at with a time before its last batch",
         )
-    try:
-        metadata = msgspec.json.decode(lines[1] if len(lines) > 1 else "", type=_Metadata)
-    except msgspec.MsgspecError as exc:
-        raise MigrationError(
-            f"{file}: its second line is damaged ({exc})", "copy it again"
-        ) from exc
+    metadata = decoded("".join(lines[1:2]), _Metadata, f"the second line of {file}")
     offsets = tuple(None if line == _NONE else line for line in lines[2:])
     return PlannedBatch(number, metadata.batch_timestamp_ms, offsets)

@@ -50,7 +50,8 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     # What an import in place has written before it was stopped says the same as what was there.
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
-            f"{where} is an application of kinesis-spout already", "start it, or name a topology"
+            f"{where} is an application of kinesis-spout already",
+            "start that application, or give the name of a topology",
         )
     states = store.shard_states.load()
     listed = store.shard_list.read()
@@ -62,8 +63,8 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     notes = ["records after a checkpoint that were acked out of order are read again"]
     if listed is not None:
         notes.append(
-            "the spout removes its shardList when it is deactivated, and it is there: stop the "
-            "topology first, or the records that it processes from now on are read again"
+            "the topology has a shardList, which it removes when it is deactivated; stop it first, "
+            "or the records that it processes from now on are read again"
         )
     shards = {shard: _shard(stored.state) for shard, stored in sorted(states.items())}
     for shard in listed or ():

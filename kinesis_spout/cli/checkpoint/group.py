@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from kinesis_spout.cli.checkpoint.move import move, rewind
-from kinesis_spout.cli.checkpoint.reset import reset
+from kinesis_spout.cli.checkpoint.move import move, reset, rewind
 from kinesis_spout.cli.checkpoint.show import history, show
 from kinesis_spout.cli.checkpoint.skip import skip
 from kinesis_spout.cli.checkpoint.transfer import export, import_export

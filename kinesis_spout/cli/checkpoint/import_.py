@@ -1,28 +1,34 @@
 """`kinesis-spout import`: continues where another consumer of the stream has stopped."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kinesis_spout.checkpoints.application_moves import check_bound_stream, check_past
 from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl, storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import ImportPlan, ShardImport, find_import
-from kinesis_spout.checkpoints.migration.origin import Origin
-from kinesis_spout.checkpoints.recorded_move import ServiceTime
+from kinesis_spout.checkpoints.migration.origin import Item, Origin
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
-from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.moving import DEFAULT_COUNT, Count, confirmed, own
-from kinesis_spout.cli.checkpoint.printing import printable, records_of, say
+from kinesis_spout.cli.checkpoint.operation import (
+    DEFAULT_COUNT,
+    Count,
+    Operation,
+    Options,
+    operates,
+    records_of,
+    say,
+)
 from kinesis_spout.cli.checkpoint.transfer import Replace, check_replaced
-from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command, takes_place
-from kinesis_spout.cli.shared_options import security_of, usage_errors
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.cli.places import note
+from kinesis_spout.cli.shared_options import usage_errors
+from kinesis_spout.html.text import visible
 from kinesis_spout.service.dynamodb import scan_table
+from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position
 from state.zookeeper.store import ZookeeperStateStore
 
@@ -36,157 +42,153 @@ class System(StrEnum):
     DATABRICKS = "databricks"
 
 
-# The options that say where a system's state is. The first one is needed, but for Databricks, whose
-# state may be unknown.
-_OPTIONS = {
-    System.STORM_SPOUT: ("topology", "prefix", "from_zookeeper"),
-    System.KCL: ("lease_table", "dynamodb_endpoint_url"),
-    System.AWSLABS: (
-        "checkpoint_location",
-        "metadata_path",
-        "metadata_table",
-        "dynamodb_endpoint_url",
-    ),
-    System.DATABRICKS: ("checkpoint_location", "progress"),
+AWSLABS, DATABRICKS, KCL, STORM = System.AWSLABS, System.DATABRICKS, System.KCL, System.STORM_SPOUT
+# The options that say where a system's state is: its systems, type and meaning. The first one of a
+# system is required, but for Databricks, whose state may be unknown.
+_STATE: dict[str, tuple[tuple[System, ...], type, str]] = {
+    "topology": ((STORM,), str, "the name of the topology"),
+    "prefix": ((STORM,), str, f"its ZooKeeper prefix (default: {storm_spout.PREFIX})"),
+    "from_zookeeper": ((STORM,), str, "its ZooKeeper (default: --zookeeper)"),
+    "lease_table": ((KCL,), str, "the lease table, which has the name of the KCL application"),
+    "checkpoint_location": ((AWSLABS, DATABRICKS), Path, "the query's checkpointLocation, copied"),
+    "metadata_path": ((AWSLABS,), Path, "its option kinesis.metadataPath, copied"),
+    "metadata_table": ((AWSLABS,), str, "its option kinesis.dynamodb.tableName"),
+    "dynamodb_endpoint_url": ((KCL, AWSLABS), str, "another DynamoDB endpoint, e.g. a local one"),
+    "progress": ((DATABRICKS,), Path, "the query's lastProgress, as JSON, instead"),
+}
+_OPTIONS: Options = {
+    name: (
+        Annotated[kind | None, typer.Option(help=f"{', '.join(systems)}: {meaning}.")],
+        None,
+    )
+    for name, (systems, kind, meaning) in _STATE.items()
 }
 
 
-@takes_place()
+@usage_errors()
+def _in_all_shards(text: str) -> RequestedPosition:
+    requested = RequestedPosition.parse(text)
+    if requested.belongs_to_one_shard:
+        raise typer.BadParameter(f"{text} is a position in one shard; give a time, or TRIM_HORIZON")
+    return requested
+
+
+@operates(writes=True, options=_OPTIONS)
 def import_(
-    ctx: typer.Context,
+    op: Operation,
     *,
-    place: Place,
     system: Annotated[System, typer.Option("--from", help="The consumer whose state is imported.")],
     at: Annotated[
-        str | None,
+        RequestedPosition | None,
         typer.Option(
             metavar="POSITION",
-            help="Where to begin in shards whose position the other consumer does not say: "
+            parser=_in_all_shards,
+            help="Where to begin in shards of which the other consumer has no position: "
             "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
         ),
     ] = None,
-    topology: Annotated[
-        str | None, typer.Option(help="storm-spout: the name of the topology.")
-    ] = None,
-    prefix: Annotated[
-        str | None,
-        typer.Option(help=f"storm-spout: its ZooKeeper prefix (default: {storm_spout.PREFIX})."),
-    ] = None,
-    from_zookeeper: Annotated[
-        str | None, typer.Option(help="storm-spout: its ZooKeeper (default: --zookeeper).")
-    ] = None,
-    lease_table: Annotated[
-        str | None,
-        typer.Option(help="kcl: the lease table, which has the name of the KCL application."),
-    ] = None,
-    dynamodb_endpoint_url: Annotated[
-        str | None, typer.Option(help="kcl, awslabs: another DynamoDB endpoint, e.g. a local one.")
-    ] = None,
-    checkpoint_location: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="awslabs, databricks: the query's checkpointLocation, copied."
-        ),
-    ] = None,
-    metadata_path: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="awslabs: its option kinesis.metadataPath, copied."),
-    ] = None,
-    metadata_table: Annotated[
-        str | None, typer.Option(help="awslabs: its option kinesis.dynamodb.tableName.")
-    ] = None,
-    progress: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="databricks: the query's lastProgress, as JSON, instead."
-        ),
-    ] = None,
     replace: Replace = False,
-    dry_run: places.DryRun = False,
-    yes: places.Yes = False,
     count: Count = DEFAULT_COUNT,
+    **given: Any,
 ) -> None:
     """Continue where another consumer of the stream has stopped.
 
     Reads the state of a Storm topology, a KCL application, or a query of awslabs' or
-    Databricks' connector, shows for each shard where reading continues and what is read
-    twice or not at all, and makes it the state of the application. Stop the other
-    consumer first, and try --dry-run. Its own state is not changed.
+    Databricks' connector, and makes it the state of the application. Shows for each
+    shard where reading continues, and how many records are repeated or skipped. Stop
+    the other consumer first, and try --dry-run. Its own state is not changed.
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    _check_options(system, ctx.params)
-    requested = None if at is None else _parsed(at)
-    clock = SystemClock()
-    with operators_command(ctx) as stack:
-        stack.enter_context(log_as_notes())
-        client, store = place.client(stack), place.new_store(stack)
+    _check_options(system, given)
+    store = op.place.new_store(op.stack)
+    with op.patience():
+        summary = op.client.describe()
+        now_ms = summary.now_ms(op.clock.now_ms())
+        check_bound_stream(store, summary)
+        op.own(store)
+        origin = _origin(op, store, system, summary, given)
+        position = None if at is None else at.at(now_ms)
+        if position is not None:
+            check_past(position, now_ms)
+        plan = find_import(
+            op.client,
+            origin,
+            summary,
+            op.place.application,
+            at=position,
+            now_ms=now_ms,
+            clock=op.clock,
+            max_counted=count,
+        )
+        found = import_of(plan.application, store.shard_states.load())
+    _say(origin, plan, found)
+    check_replaced(op, store, found, replace=replace or origin.in_place)
+    if op.confirmed("Import these positions?"):
+        import_application(store, plan.application, now_ms=op.service_time())
+        say("imported")
 
-        def table(name: str) -> list[kcl.Item]:
-            region, url = client.stream.region_or(client.aws.region), dynamodb_endpoint_url
-            return scan_table(client.aws, name, region=region, endpoint_url=url)
 
-        with place.patience(client):
-            summary = client.describe()
-            now_ms = summary.now_ms(clock.now_ms())
-            service_time = ServiceTime(client, clock, now_ms)
-            check_bound_stream(store, summary)
-            own(store, dry_run=dry_run)
-            if topology is not None:
-                origin = _storm_spout(
-                    place,
-                    store,
-                    stack,
-                    topology=topology,
-                    zookeeper=from_zookeeper or place.zookeeper,
-                    prefix=prefix or storm_spout.PREFIX,
-                    stream=summary.name,
-                )
-            elif lease_table is not None:
-                origin = kcl.origin_of(
-                    table(lease_table),
-                    lease_table,
-                    summary.name,
-                    created_ms=summary.created_ms,
-                    account=summary.arn.split(":")[4],
-                )
-            elif system is System.AWSLABS and checkpoint_location is not None:
-                origin = awslabs.origin_of(
-                    checkpoint_location,
-                    summary.name,
-                    metadata_path=metadata_path,
-                    table_items=table(metadata_table) if metadata_table else None,
-                )
-            else:
-                origin = databricks.origin_of(
-                    summary.name, progress=progress, location=checkpoint_location
-                )
-            position = None if requested is None else requested.at(now_ms)
-            if position is not None:
-                check_past(position, now_ms)
-            plan = find_import(
-                client,
-                origin,
-                summary,
-                place.application,
-                at=position,
-                now_ms=now_ms,
-                clock=clock,
-                max_counted=count,
-            )
-            found = import_of(plan.application, store.shard_states.load())
-        _say(origin, plan, found)
-        check_replaced(place, store, found, replace=replace or origin.in_place)
-        if confirmed("Import these positions?", dry_run=dry_run, yes=yes):
-            import_application(store, plan.application, now_ms=service_time.now_ms)
-            say("imported")
+def _origin(
+    op: Operation,
+    store: ZookeeperStateStore,
+    system: System,
+    summary: StreamSummary,
+    given: Mapping[str, Any],
+) -> Origin:
+    def table(name: str) -> list[Item]:
+        aws, region = op.client.aws, op.client.stream.region_or(op.client.aws.region)
+        return scan_table(aws, name, region=region, endpoint_url=given["dynamodb_endpoint_url"])
+
+    if system is System.STORM_SPOUT:
+        return _storm_spout(op, store, given, summary.name)
+    if system is System.KCL:
+        return kcl.origin_of(
+            table(given["lease_table"]),
+            given["lease_table"],
+            summary.name,
+            created_ms=summary.created_ms,
+            account=summary.arn.split(":")[4],
+        )
+    location = given["checkpoint_location"]
+    if system is System.DATABRICKS:
+        return databricks.origin_of(summary.name, progress=given["progress"], location=location)
+    return awslabs.origin_of(
+        location,
+        summary.name,
+        metadata_path=given["metadata_path"],
+        table_items=table(given["metadata_table"]) if given["metadata_table"] else None,
+    )
+
+
+def _storm_spout(
+    op: Operation, store: ZookeeperStateStore, given: Mapping[str, Any], stream: str
+) -> Origin:
+    """From the znodes by a store of their own; from the application's store, if it has the same."""
+    place, topology = op.place, given["topology"]
+    prefix = given["prefix"] or storm_spout.PREFIX
+    where = f"/{prefix.strip('/')}/{topology}/{stream}"
+    zookeeper, root = storm_spout.chroot_and_root(
+        given["from_zookeeper"] or place.zookeeper, prefix
+    )
+    mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
+    if (zookeeper, root, topology) == mine:
+        return storm_spout.origin_of(store, where, in_place=True)
+    other = ZookeeperStateStore(
+        zookeeper,
+        root=root,
+        application=topology,
+        stream=stream,
+        security=place.security(),
+    )
+    return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
 
 
 def _check_options(system: System, given: Mapping[str, object]) -> None:
     """Raises typer's usage error for an option of another system, and for one that lacks."""
-    own_options = _OPTIONS[system]
-    for name in sorted({name for names in _OPTIONS.values() for name in names} - {*own_options}):
-        if given[name] is not None:
+    own_options = [name for name, (systems, _, _) in _STATE.items() if system in systems]
+    for name, value in given.items():
+        if value is not None and name not in own_options:
             raise typer.BadParameter(
                 f"is not for --from {system}, which takes {', '.join(map(_flag, own_options))}",
                 param_hint=_flag(name),
@@ -200,42 +202,6 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _parsed(at: str) -> RequestedPosition:
-    with usage_errors("--at"):
-        requested = RequestedPosition.parse(at)
-    if requested.belongs_to_one_shard:
-        raise typer.BadParameter(
-            f"{at} is a position in one shard; give a time, or TRIM_HORIZON", param_hint="--at"
-        )
-    return requested
-
-
-def _storm_spout(
-    place: Place,
-    store: ZookeeperStateStore,
-    stack: ExitStack,
-    *,
-    topology: str,
-    zookeeper: str,
-    prefix: str,
-    stream: str,
-) -> Origin:
-    """From the znodes by a store of their own; from the application's store, if it has the same."""
-    where = f"/{prefix.strip('/')}/{topology}/{stream}"
-    zookeeper, root = storm_spout.chroot_and_root(zookeeper, prefix)
-    mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
-    if (zookeeper, root, topology) == mine:
-        return storm_spout.origin_of(store, where, in_place=True)
-    other = ZookeeperStateStore(
-        zookeeper,
-        root=root,
-        application=topology,
-        stream=stream,
-        security=security_of(place.option or ()),
-    )
-    return storm_spout.origin_of(stack.enter_context(closing(other)), where)
-
-
 def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
     for one in plan.shards:
         for line in _lines(one, found):
@@ -243,12 +209,9 @@ def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
     for shard_id in sorted(found.states.keys() - {one.state.shard_id for one in plan.shards}):
         say(f"{shard_id}\n  its state is removed: it is not listed any more")
     for shard_id in plan.expired:
-        note(
-            f"{printable(shard_id)} is not listed any more, and was not read to its end: the rest "
-            "has expired"
-        )
+        note(f"{visible(shard_id)} was not read to its end before it expired: the rest is lost")
     for sentence in origin.notes:
-        note(printable(sentence))
+        note(visible(sentence))
 
 
 def _lines(one: ShardImport, found: Import) -> Iterator[str]:
@@ -258,16 +221,14 @@ def _lines(one: ShardImport, found: Import) -> Iterator[str]:
         "" if arrived_ms is None else f"  (next record arrived {Position.at_timestamp(arrived_ms)})"
     )
     yield one.state.shard_id
-    yield f"  source  {printable(one.stored)}"
+    yield f"  source  {visible(one.stored)}"
     yield f"  before  {'no state' if before is None else before.read_position}"
     yield f"  after   {one.state.read_position}{arrival}"
-    skipped = records_of(one.skipped) if one.skipped.records else "nothing"
-    repeated = records_of(one.repeated) if one.repeated.records else "nothing known"
-    if one.state.read_position.is_end:
-        yield f"  reads nothing, skips {skipped}"
-    else:
-        waiting = records_of(one.waiting, "waiting record")
-        yield f"  reads {waiting}, repeats {repeated}, skips {skipped}"
+    repeats = f", repeats {records_of(one.repeated)}" if one.repeated.records else ""
+    yield (
+        f"  reads {records_of(one.waiting, 'waiting record')}{repeats}, skips "
+        f"{records_of(one.skipped)}"
+    )
     if one.lost_until_ms is not None:
         until = Position.at_timestamp(one.lost_until_ms)
         yield f"  records that arrived before {until} may have expired"

@@ -8,12 +8,10 @@ from typing import Annotated
 import typer
 
 from kinesis_spout.application.pause import pause_clause
-from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.checkpoint.operation import Operation, operates, say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
-from kinesis_spout.cli.patience import patience
-from kinesis_spout.cli.places import Place, note, operators_command, takes_place
+from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import usage_errors
-from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from state.process import describe
@@ -26,13 +24,12 @@ SETTLES_S = 3.0
 MAX_REASON = 1_000
 
 
-@takes_place(aws=False)
+@operates(aws=False)
 def pause(
-    ctx: typer.Context,
+    op: Operation,
     *,
-    place: Place,
     reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Why; status and explain show it.")
+        str | None, typer.Option(metavar="TEXT", help="The reason, which status and explain show.")
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the running work has ended.")
@@ -49,7 +46,7 @@ def pause(
 
     Its job or its spouts keep running. The current batch ends, outcomes are
     checkpointed, and `kinesis-spout resume` ends the pause, also after restarts.
-    Records that expire meanwhile are lost, as beside a stopped job.
+    Records that expire meanwhile are lost, as they are while a job is stopped.
 
     Exit codes: 0 paused (with --wait: and at rest), 1 not at rest in time, or no such
     application, 3 ZooKeeper cannot be reached.
@@ -57,54 +54,46 @@ def pause(
     with usage_errors("--timeout"):
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
-        raise typer.BadParameter(f"at most {MAX_REASON} characters", param_hint="--reason")
-    with operators_command(ctx) as stack:
-        signals = stack.enter_context(StopSignals())
-        store = place.store(stack)
-        wanted = Pause(by=_operator(), since_ms=SystemClock().now_ms(), reason=reason)
-        with patience(note, f"ZooKeeper at {place.zookeeper}"):
+        raise typer.BadParameter(
+            f"the text is longer than {MAX_REASON} characters", param_hint="--reason"
+        )
+    requested = Pause(by=_operator(), since_ms=op.clock.now_ms(), reason=reason)
+    with StopSignals() as signals:
+        with op.patience(aws=False):
             if not before_start:
-                _check_known(store, place)
-            stored = store.pause.begin(wanted)
-        was = "paused" if stored == wanted else "paused already"
-        named = f"application {place.application} on stream {place.stream}"
-        say(f"{named} is {was}{pause_clause(stored)}")
+                _check_known(op)
+            stored = op.store.pause.begin(requested)
+        was = "paused" if stored == requested else "paused already"
+        say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
         if wait:
-            say(_rested(store, signals, limit_s))
+            say(_rested(op.store, signals, limit_s))
 
 
-@takes_place(aws=False)
-def resume(
-    ctx: typer.Context,
-    *,
-    place: Place,
-) -> None:
+@operates(aws=False)
+def resume(op: Operation) -> None:
     """End the pause of an application: it continues where it was, at once if it runs.
 
     Exit codes: 0 it is not paused any more, 1 no such application, 3 ZooKeeper cannot
     be reached.
     """
-    with operators_command(ctx) as stack:
-        store = place.store(stack)
-        with patience(note, f"ZooKeeper at {place.zookeeper}"):
-            ended = store.pause.end()
-            if ended is None:
-                _check_known(store, place)
-                say(f"application {place.application} on stream {place.stream} is not paused")
-                return
-        say(f"ended the pause of application {place.application}{pause_clause(ended)}")
+    with op.patience(aws=False):
+        ended = op.store.pause.end()
+        if ended is None:
+            _check_known(op)
+    if ended is None:
+        say(f"application {op.place.application} {op.on_stream} is not paused")
+    else:
+        say(f"ended the pause of application {op.place.application}{pause_clause(ended)}")
 
 
-def _check_known(store: ZookeeperStateStore, place: Place) -> None:
-    is_known = (
-        store.identity.read() is not None
-        or store.identity.read_start(also_unfinished=True) is not None
-    )
-    if not is_known and not store.shard_states.load() and not store.ownership.holders():
+def _check_known(op: Operation) -> None:
+    identity, store = op.store.identity, op.store
+    start = identity.read() or identity.read_start(also_unfinished=True)
+    if start is None and not store.shard_states.load() and not store.ownership.holders():
         raise CliError(
-            f"application {place.application} has never run on stream {place.stream}",
-            "correct the "
-            "names, or give --before-start to `kinesis-spout pause` if it is to start paused",
+            f"application {op.place.application} has never run {op.on_stream}",
+            "correct the names; to pause it before its first start, give `kinesis-spout pause "
+            "--before-start`",
         )
 
 
@@ -120,7 +109,7 @@ def _operator() -> str:
 def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) -> str:
     """Wait until the application is at rest. Returns the sentence that says so."""
     ends_s = time.monotonic() + limit_s
-    before, said = store.view.read(), None
+    before, noted = store.view.read(), None
     while before.owners:
         signals.wait(max(0.0, min(SETTLES_S, ends_s - time.monotonic())))
         now = store.view.read()
@@ -130,15 +119,15 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             )
         why = unrest(before, now)
         if why is None:
-            return f"at rest: {_owners(now)}, and nothing is under way"
+            return f"at rest: nothing is in flight; {_owners(now)}"
         if time.monotonic() >= ends_s:
             raise CliError(
-                f"the application is paused, but was not at rest after {limit_s:g} s: {why}; it "
-                "stays paused"
+                f"the application is paused, but was not at rest after {limit_s:g} s: {why}",
+                "it stays paused; wait longer with `kinesis-spout pause --wait`",
             )
-        if why != said:
+        if why != noted:
             note(f"{why}; waiting")
-        before, said = now, why
+        before, noted = now, why
     return "at rest: no process runs the application, and the next one starts paused"
 
 

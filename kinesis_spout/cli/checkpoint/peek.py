@@ -1,6 +1,5 @@
 """`kinesis-spout peek`: shows one record of a stream, and its status in an application."""
 
-import json
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -8,13 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from kinesis_spout.checkpoints.record import Peeked, RecordStatus, peek_record, status_of
-from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.printing import printable, reason_text, say
+from kinesis_spout.cli.checkpoint.operation import Operation, operates, reason_text
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Place, operators_command, takes_place
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
-from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import nearest_name
+from kinesis_spout.html.text import visible
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import ShardInfo
 from state.position import Position
@@ -24,20 +21,21 @@ from state.shard_state import ShardState
 MAX_SHOWN = 2_000  # characters of data; with --json all
 
 
-@takes_place(application="optional")
+@operates(shows=True, application="optional")
 def peek(
-    ctx: typer.Context,
-    shard: Annotated[str, typer.Argument(metavar="SHARD", help="The id of the shard.")],
-    sequence: Annotated[
+    op: Operation,
+    shard: Annotated[
         str,
+        typer.Argument(metavar="SHARD", parser=shard_id_of, help="The shard, by id or number."),
+    ],
+    sequence: Annotated[
+        SequenceNumber,
         typer.Argument(
             metavar="SEQUENCE",
+            parser=usage_errors()(SequenceNumber.parse),
             help="The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
         ),
     ],
-    *,
-    place: Place,
-    as_json: places.AsJson = False,
 ) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 
@@ -46,38 +44,32 @@ def peek(
 
     Exit codes: 0 the record is there, 1 it is not, 3 a service cannot be reached.
     """
-    application = place.application or None
-    with usage_errors("SEQUENCE"):
-        number = SequenceNumber.parse(sequence)
-    shard = shard_id_of(shard)
-    with operators_command(ctx) as stack:
-        client = place.client(stack)
-        with place.patience(client):
-            state = None
-            if application is not None:
-                stored = place.store(stack).shard_states.load().get(shard)
-                state = None if stored is None else stored.state
-            found = peek_record(client, _listed(client, shard), number, SystemClock())
-        records = _records(found, number, state, has_application=application is not None)
-        if as_json:
-            say(json.dumps({"aggregate": bool(found.users), "records": records}, indent=2))
-        else:
-            for line in _lines(found, number, records, application, state):
-                say(line)
-        if found.record is None:
-            raise typer.Exit(1)
-        if number.sub and not any(user.number == number for user in found.users):
-            raise CliError(
-                f"record {number.whole} has {len(found.users)} user records, and none is number "
-                f"{number.sub}"
-            )
+    application, state = op.place.application, None
+    with op.patience():
+        if application:
+            stored = op.store.shard_states.load().get(shard)
+            state = None if stored is None else stored.state
+        found = peek_record(op.client, _listed(op.client, shard), sequence, op.clock)
+    records = _records(found, sequence, state, has_application=bool(application))
+    op.show(
+        {"aggregate": bool(found.users), "records": records},
+        _lines(found, sequence, records, application, state),
+    )
+    if found.record is None:
+        raise typer.Exit(1)
+    if sequence.sub and not any(user.number == sequence for user in found.users):
+        count = len(found.users)
+        raise CliError(
+            f"record {sequence.whole} has no user record {sequence.sub}",
+            f"choose one from 0 to {count - 1}" if count else "leave the sub-sequence number out",
+        )
 
 
 def _listed(client: KinesisClient, shard_id: str) -> ShardInfo:
     listed = {shard.shard_id: shard for shard in client.list_shards()}
     if shard_id not in listed:
         nearest = nearest_name(shard_id, listed)
-        hint = f"did you mean {nearest}?" if nearest else "kinesis-spout shards lists them"
+        hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
         raise CliError(f"the service lists no shard {shard_id}", hint)
     return listed[shard_id]
 
@@ -86,9 +78,12 @@ def _records(
     found: Peeked, number: SequenceNumber, state: ShardState | None, *, has_application: bool
 ) -> list[dict[str, Any]]:
     """The record that was asked for, or all user records of an aggregate, as JSON."""
+
+    def status(number: SequenceNumber, arrival_ms: int | None) -> dict[str, Any]:
+        return _status(number, arrival_ms, state) if has_application else {}
+
     if found.record is None:
-        status = _status(number, None, state) if has_application else {}
-        return [{"sequence": str(number), "missing": True, **status}]
+        return [{"sequence": str(number), "missing": True, **status(number, None)}]
     users = [user for user in found.users if not number.sub or user.number == number]
     return [
         {
@@ -96,7 +91,7 @@ def _records(
             "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
             "key": record.key,
             **_data(record.data),
-            **(_status(record.number, record.arrival_ms, state) if has_application else {}),
+            **status(record.number, record.arrival_ms),
         }
         for record in (users if found.users else [found.record])
     ]
@@ -127,7 +122,7 @@ def _lines(
     found: Peeked,
     number: SequenceNumber,
     records: list[dict[str, Any]],
-    application: str | None,
+    application: str,
     state: ShardState | None,
 ) -> Iterator[str]:
     if found.record is None:
@@ -137,27 +132,22 @@ def _lines(
         yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
     for record in records:
         if found.record is not None:
-            yield from _content_lines(record)
-        if application is None:
-            continue
-        if state is None:
+            data = record.get("dataBase64") or visible(record["data"])
+            yield record["sequence"]
+            yield f"  arrived  {record['arrival'] or 'unknown'}"
+            yield f"  key      {'none' if record['key'] is None else visible(record['key'])}"
+            yield f"  data     {_cut(data)}"
+            if "dataBase64" in record:
+                yield "           (in base64)"
+        if application and state is None:
             yield f"  {application}: has no state of the shard, so it is not read yet"
-            continue
-        # The number of another shard lies before the position as well.
-        is_sure = record.get("arrival") is not None or "range" in record
-        doubt = "" if is_sure else ", if it belongs to this shard"
-        yield f"  {application}: {record['standing']}{doubt}"
-        if "range" in record:
-            yield from _unresolved_lines(record)
-
-
-def _content_lines(record: dict[str, Any]) -> Iterator[str]:
-    yield record["sequence"]
-    yield f"  arrived  {record['arrival'] or 'unknown'}"
-    yield f"  key      {'none' if record['key'] is None else printable(record['key'])}"
-    yield f"  data     {_cut(record.get('dataBase64') or printable(record['data']))}"
-    if "dataBase64" in record:
-        yield "           (in base64)"
+        elif application:
+            # The number of another shard lies before the position as well.
+            is_sure = record.get("arrival") is not None or "range" in record
+            doubt = "" if is_sure else ", if it belongs to this shard"
+            yield f"  {application}: {record['standing']}{doubt}"
+            if "range" in record:
+                yield from _unresolved_lines(record)
 
 
 def _unresolved_lines(record: dict[str, Any]) -> Iterator[str]:
@@ -171,9 +161,9 @@ def _unresolved_lines(record: dict[str, Any]) -> Iterator[str]:
     yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
     yield f"    reason: {reason_text(record['reason'])}"
     if record["blocked"]:
-        yield "    was not tried: it waits for an earlier record"
+        yield "    it was not tried; it waits for an earlier record"
     if record["rejected"]:
-        yield "    may not be tried again: it waits for its dead letter"
+        yield "    it is not tried again; it waits for its dead letter"
 
 
 def _data(data: bytes) -> dict[str, str]:

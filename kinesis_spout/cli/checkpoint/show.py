@@ -1,19 +1,16 @@
 """`kinesis-spout checkpoint show` and `checkpoint history`. Read ZooKeeper only."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.moving import requested_time
-from kinesis_spout.cli.checkpoint.printing import say
-from kinesis_spout.cli.places import Place, note, operators_command, takes_place
-from kinesis_spout.cli.shared_options import shard_id_of, with_zone
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.cli.checkpoint.operation import TIME_HELP, Operation, Shards, operates, past_time
+from kinesis_spout.cli.places import note
+from kinesis_spout.cli.shared_options import with_zone
 from kinesis_spout.html.text import plural
 from state.moves.history import changes
 from state.position import Position
@@ -24,29 +21,21 @@ MAX_SHOWN = 10
 Change = tuple[Position | None, Position | None]
 
 
-@takes_place(aws=False)
-def show(
-    ctx: typer.Context,
-    *,
-    place: Place,
-    as_json: places.AsJson = False,
-) -> None:
+@operates(shows=True, aws=False)
+def show(op: Operation) -> None:
     """Show where each shard is read from, and its checkpoint.
 
     It reads ZooKeeper only, and may run beside the job.
     """
-    with operators_command(ctx) as stack:
-        store = place.store(stack)
-        states = [stored.state for _, stored in sorted(store.shard_states.load().items())]
-        if not states:
-            note(f"application {place.application} has no state on stream {place.stream}")
-        if as_json:
-            say(json.dumps([_state_json(state) for state in states], indent=2))
-            return
-        console = Console()
-        for state in states:
-            for line in _state_lines(state, console.width if console.is_terminal else None):
-                say(line)
+    states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
+    if not states:
+        note(f"application {op.place.application} has no state {op.on_stream}")
+    console = Console()
+    max_columns = console.width if console.is_terminal else None
+    op.show(
+        [_state_json(state) for state in states],
+        (line for state in states for line in _state_lines(state, max_columns)),
+    )
 
 
 def _state_lines(state: ShardState, max_columns: int | None) -> list[str]:
@@ -74,23 +63,18 @@ def _state_json(state: ShardState) -> dict[str, Any]:
     }
 
 
-@takes_place(aws=False)
+def _since(text: str) -> RequestedPosition:
+    return past_time(with_zone("--since", text, note) or text)
+
+
+@operates(shows=True, aws=False)
 def history(
-    ctx: typer.Context,
+    op: Operation,
     *,
-    place: Place,
-    shard: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SHARD", help="A shard to show (default: all). Repeatable."),
-    ] = None,
+    shard: Shards = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z.",
-        ),
+        RequestedPosition | None, typer.Option(metavar="TIME", parser=_since, help=TIME_HELP)
     ] = None,
-    as_json: places.AsJson = False,
 ) -> None:
     """Show how the application progressed over time, the newest entry last.
 
@@ -98,44 +82,37 @@ def history(
     records before a position were acked at that time. `checkpoint rewind` goes back to one
     of these times. It reads ZooKeeper only, and may run beside the job.
     """
-    since_ms = None
-    if since is not None:
-        since = with_zone("--since", since, note) or since
-        since_ms = requested_time(since, "--since").at(SystemClock().now_ms()).timestamp_ms
-    wanted = {shard_id_of(one) for one in shard or ()}
-    with operators_command(ctx) as stack:
-        store = place.store(stack)
-        entries = read_history(store.history)
-        if not entries:
-            note(
-                f"application {place.application} has no history on stream {place.stream}: it is "
-                "written while the job runs"
-            )
-        shown = [
-            (entry, {one: change for one, change in changed.items() if not wanted or one in wanted})
-            for entry, changed in changes(entries)
-            if since_ms is None or entry.time_ms >= since_ms
-        ]
-        shown = [(entry, changed) for entry, changed in shown if changed]
-        if as_json:
-            say(json.dumps([_entry_json(entry, changed) for entry, changed in shown], indent=2))
-            return
-        for entry, changed in shown:
-            for line in _entry_lines(entry, changed, most=len(changed) if wanted else MAX_SHOWN):
-                say(line)
+    since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
+    entries = read_history(op.store.history)
+    if not entries:
+        note(
+            f"application {op.place.application} has no history {op.on_stream}; its job writes one "
+            "while it runs"
+        )
+    found = [
+        (entry, {one: change for one, change in changed.items() if one in (shard or changed)})
+        for entry, changed in changes(entries)
+        if entry.time_ms >= since_ms
+    ]
+    shown = [(entry, changed) for entry, changed in found if changed]
+    op.show(
+        [_entry_json(entry, changed) for entry, changed in shown],
+        (line for entry in shown for line in _entry_lines(*entry, is_whole=bool(shard))),
+    )
 
 
-def _entry_lines(entry: HistoryEntry, changed: Mapping[str, Change], *, most: int) -> list[str]:
+def _entry_lines(
+    entry: HistoryEntry, changed: Mapping[str, Change], *, is_whole: bool
+) -> Iterator[str]:
     number = plural(len(changed), "shard")
-    lines = [f"{Position.at_timestamp(entry.time_ms)}  {entry.cause or 'settled'}  {number}"]
-    for shard, (before, after) in list(changed.items())[:most]:
-        lines += [
-            f"  {shard}",
-            f"    from  {'not known' if before is None else before}",
-            f"    to    {'removed' if after is None else after}",
-        ]
-    left = len(changed) - most
-    return [*lines, f"  and {left} more, with --json"] if left > 0 else lines
+    yield f"{Position.at_timestamp(entry.time_ms)}  {entry.cause or 'settled'}  {number}"
+    shown = list(changed.items())[: None if is_whole else MAX_SHOWN]
+    for shard, (before, after) in shown:
+        yield f"  {shard}"
+        yield f"    from  {'not known' if before is None else before}"
+        yield f"    to    {'removed' if after is None else after}"
+    if left := len(changed) - len(shown):
+        yield f"  and {left} more, with --json"
 
 
 def _entry_json(entry: HistoryEntry, changed: Mapping[str, Change]) -> dict[str, Any]:

@@ -10,13 +10,17 @@ import typer
 from kinesis_spout.checkpoints.application_moves import check_bound_stream
 from kinesis_spout.checkpoints.record import PeekedRecord, unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
-from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.moving import confirmed, moving_command
-from kinesis_spout.cli.checkpoint.printing import reason_text, records_of, say
+from kinesis_spout.cli.checkpoint.operation import (
+    Operation,
+    Shard,
+    operates,
+    reason_text,
+    records_of,
+    say,
+)
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.cli.places import Place, takes_place
-from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
+from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.spout.emission import DeadLetter
@@ -28,21 +32,21 @@ from state.shard_state import UnresolvedRecord
 MAX_SHOWN = 20  # records; with --all there may be 100,000
 
 
-@takes_place()
+@operates(writes=True)
 def skip(
-    ctx: typer.Context,
+    op: Operation,
     sequences: Annotated[
-        list[str] | None,
+        list[SequenceNumber] | None,
         typer.Argument(
             metavar="SEQUENCE",
+            parser=usage_errors()(SequenceNumber.parse),
             help="Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an "
             "aggregate. One within a range of records that are unresolved together takes them all.",
             show_default=False,
         ),
     ] = None,
     *,
-    place: Place,
-    shard: Annotated[str, typer.Option(metavar="SHARD", help="The shard, by id or number.")],
+    shard: Shard,
     all_records: Annotated[
         bool, typer.Option("--all", help="All unresolved records of the shard.")
     ] = False,
@@ -53,8 +57,6 @@ def skip(
             help="A new file for the records, as lines that `produce --json` puts back.",
         ),
     ] = None,
-    dry_run: places.DryRun = False,
-    yes: places.Yes = False,
 ) -> None:
     """Give up unresolved records: they are not retried, and the checkpoint passes them.
 
@@ -63,38 +65,32 @@ def skip(
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    shard_id, numbers = shard_id_of(shard), _numbers(sequences or [], all_records=all_records)
-    with moving_command(ctx, place, dry_run=dry_run) as (client, store):
-        with place.patience(client):
-            found = find_skip(store.shard_states.load(), shard_id, numbers)
-            if to is not None:
-                check_bound_stream(store, client.describe())
-        for line in _lines(found):
-            say(line)
-        if not confirmed("Skip these records?", dry_run=dry_run or not found.records, yes=yes):
-            return
-        if to is not None:
-            save_records(client, found, to)
-            failpoint("letters-saved")
-        write_skip(store.shard_states, store.plans, found)
-        say("skipped")
-
-
-def _numbers(texts: list[str], *, all_records: bool) -> list[SequenceNumber] | None:
-    """The named records; None for all. Raises typer's usage error."""
-    if bool(texts) == all_records:
+    if bool(sequences) == all_records:
         raise typer.BadParameter(
             "give sequence numbers or --all, not both", param_hint="SEQUENCE..., --all"
         )
-    with usage_errors("SEQUENCE..."):
-        return None if all_records else [SequenceNumber.parse(text) for text in texts]
+    with op.patience():
+        op.own_started()
+        found = find_skip(op.store.shard_states.load(), shard, sequences or None)
+        if to is not None:
+            check_bound_stream(op.store, op.client.describe())
+    for line in _lines(found):
+        say(line)
+    if not found.records:
+        say("nothing was written")
+    elif op.confirmed("Skip these records?"):
+        if to is not None:
+            save_records(op.client, found, to)
+            failpoint("letters-saved")
+        write_skip(op.store.shard_states, op.store.plans, found)
+        say("skipped")
 
 
 def _lines(found: Skip) -> Iterator[str]:
-    yield found.before.shard_id
     if not found.records:
-        yield "  has no unresolved record"
+        yield f"{found.before.shard_id} has no unresolved record"
         return
+    yield found.before.shard_id
     for label, state in (("before", found.before), ("after ", found.after)):
         yield (
             f"  {label}  {state.read_position}  checkpoint {state.checkpoint_text or 'none'}  "
@@ -134,7 +130,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
                     has_first = has_first or one.number == record.first
             if missing := missing_records(record.count, letters, has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
-                say(f"  not saved, since not in the stream any more: {which}{_name(record)}")
+                say(f"  not saved, because expired: {which}{_name(record)}")
             saved += letters
     _sync_folder(path)
     say(f"saved {records_of(saved)} to {path}")

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from kinesis_spout.checkpoints.recorded_move import ServiceTime
 from kinesis_spout.checkpoints.transfer import (
     Import,
     check_positions,
@@ -17,12 +16,9 @@ from kinesis_spout.checkpoints.transfer import (
     import_application,
     import_of,
 )
-from kinesis_spout.cli import places
-from kinesis_spout.cli.checkpoint.moving import confirmed, own
-from kinesis_spout.cli.checkpoint.printing import say
+from kinesis_spout.cli.checkpoint.operation import AllowSkip, Operation, operates, say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command, takes_place
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.cli.places import note
 from kinesis_spout.html.text import plural
 from state.codec.exported import decode_export, encode_export
 from state.zookeeper.store import ZookeeperStateStore
@@ -30,11 +26,10 @@ from state.zookeeper.store import ZookeeperStateStore
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what the application has.")]
 
 
-@takes_place(aws=False)
+@operates(aws=False)
 def export(
-    ctx: typer.Context,
+    op: Operation,
     *,
-    place: Place,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A new file (default: stdout).")
     ] = None,
@@ -44,19 +39,18 @@ def export(
     It may run beside the job. To move an application, stop its job before the export: a
     running job continues.
     """
-    with operators_command(ctx) as stack:
-        store = place.store(stack)
-        exported = export_application(store, place.application, now_ms=SystemClock().now_ms())
-        if exported is None:
-            raise CliError(
-                f"application {place.application} has no state on stream {place.stream}",
-                "correct the names, or export it after its first start",
-            )
-        data = encode_export(exported)
-        if to is None:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-            return
+    application = op.place.application
+    exported = export_application(op.store, application, now_ms=op.clock.now_ms())
+    if exported is None:
+        raise CliError(
+            f"application {application} has no state {op.on_stream}",
+            "correct the names, or export it after its first start",
+        )
+    data = encode_export(exported)
+    if to is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
         _write_new(to, data)
         note(f"exported {plural(len(exported.states), 'shard')} to {to}")
 
@@ -76,21 +70,13 @@ def _write_new(path: Path, data: bytes) -> None:
         ) from exc
 
 
-@takes_place()
+@operates(writes=True)
 def import_export(
-    ctx: typer.Context,
+    op: Operation,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `export` wrote.")],
     *,
-    place: Place,
     replace: Replace = False,
-    allow_skip: Annotated[
-        bool,
-        typer.Option(
-            "--allow-skip", help="Also move shards forward: the records in between are never read."
-        ),
-    ] = False,
-    dry_run: places.DryRun = False,
-    yes: places.Yes = False,
+    allow_skip: AllowSkip = False,
 ) -> None:
     """Make the application what was exported.
 
@@ -102,47 +88,41 @@ def import_export(
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    with operators_command(ctx) as stack:
-        stack.enter_context(log_as_notes())
-        try:
-            data = file.read_bytes()
-        except OSError as exc:
-            raise CliError(
-                f"{file} cannot be read: {exc.strerror}",
-                "name a file that `checkpoint export` wrote",
-            ) from exc
-        exported = decode_export(data, str(file))
-        clock = SystemClock()
-        client, store = place.client(stack), place.new_store(stack)
-        with place.patience(client):
-            summary = client.describe()
-            service_time = ServiceTime(client, clock, summary.now_ms(clock.now_ms()))
-            check_stream(exported, summary.identity)
-            check_states(store, exported)
-            check_positions(client, exported)
-            own(store, dry_run=dry_run)
-            found = import_of(exported, store.shard_states.load())
-        for shard_id, (before, after) in found.states.items():
-            say(shard_id)
-            if before == after and before is not None:
-                say(f"  stays   {before.read_position}")
-                continue
+    try:
+        data = file.read_bytes()
+    except OSError as exc:
+        raise CliError(
+            f"{file} cannot be read: {exc.strerror}", "name a file that `checkpoint export` wrote"
+        ) from exc
+    exported = decode_export(data, str(file))
+    store = op.place.new_store(op.stack)
+    with op.patience():
+        check_stream(exported, op.client.describe().identity)
+        check_states(store, exported)
+        check_positions(op.client, exported)
+        op.own(store)
+        found = import_of(exported, store.shard_states.load())
+    for shard_id, (before, after) in found.states.items():
+        say(shard_id)
+        if before == after and before is not None:
+            say(f"  stays   {before.read_position}")
+        else:
             say(f"  before  {'no state' if before is None else before.read_position}")
             say(f"  after   {'no state' if after is None else after.read_position}")
-        check_replaced(place, store, found, replace=replace)
-        if found.ahead and not allow_skip:
-            raise CliError(
-                f"{', '.join(found.ahead)} would move forward, and the records in between would "
-                "never be read",
-                "give --allow-skip to skip them",
-            )
-        if confirmed("Import these positions?", dry_run=dry_run, yes=yes):
-            import_application(store, exported, now_ms=service_time.now_ms)
-            say("imported")
+    check_replaced(op, store, found, replace=replace)
+    if found.ahead and not allow_skip:
+        raise CliError(
+            f"{', '.join(found.ahead)} would move forward; the records in between would never be "
+            "read",
+            "give --allow-skip to skip them",
+        )
+    if op.confirmed("Import these positions?"):
+        import_application(store, exported, now_ms=op.service_time())
+        say("imported")
 
 
 def check_replaced(
-    place: Place, store: ZookeeperStateStore, found: Import, *, replace: bool
+    op: Operation, store: ZookeeperStateStore, found: Import, *, replace: bool
 ) -> None:
     """Raise `CliError` where the application has state that is not to be replaced. What an import
     has left that was stopped is replaced in any case, and said.
@@ -152,6 +132,6 @@ def check_replaced(
         say("an import was stopped before its end; this one replaces it")
     elif found.replaces and not replace:
         raise CliError(
-            f"application {place.application} has state on stream {place.stream} already",
+            f"application {op.place.application} has state {op.on_stream} already",
             "give --replace to replace it, or another --application",
         )

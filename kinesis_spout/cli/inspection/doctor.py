@@ -2,121 +2,106 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from kinesis_spout.cli import places
 from kinesis_spout.cli.exit_codes import (
     FAILED,
     UNREACHABLE,
-    USAGE,
     StopSignals,
     one_sentence,
+    operators_exit_code_of,
 )
-from kinesis_spout.cli.inspection.doctor_screen import doctor_screen
 from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.cli.inspection.shards import stdout_console
-from kinesis_spout.cli.shared_options import (
-    connection_of,
-    errors,
-    flag,
-    parse_pairs,
-    root_options,
-    security_of,
-)
+from kinesis_spout.cli.places import Place, takes_place
+from kinesis_spout.cli.shared_options import errors, flag, parse_pairs, root_options
 from kinesis_spout.config import StreamRef
 from kinesis_spout.doctor.examination import AreaFinding, examine, examine_executors
 from kinesis_spout.doctor.executors import Cluster
 from kinesis_spout.doctor.findings import Finding, Verdict, failures
 from kinesis_spout.doctor.target import Target
-from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED, check_consumer
-from state.errors import InvalidStoreSettingError
 from state.znodes.paths import valid_name
 from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import embedded_directory
-from state.zookeeper.store import DEFAULT_ROOT
+
+COLOURS = {
+    Verdict.OK: "green",
+    Verdict.WARNING: "yellow",
+    Verdict.FAILED: "bold red",
+    Verdict.NOT_TRIED: "dim",
+}
+_THING_COLUMNS = 24  # as wide as the longest name of an action; other things are folded
 
 
+@takes_place(application="free")
 def doctor(
     ctx: typer.Context,
     *,
-    stream: Annotated[
-        str | None,
-        typer.Option(
-            "--stream",
-            "-s",
-            envvar=places.STREAM_VARIABLE,
-            help="Name or ARN of the stream; without it none is checked.",
-        ),
-    ] = None,
-    application: Annotated[str | None, places.APPLICATION_FLAG] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            "--zookeeper",
-            "-z",
-            envvar=places.ZOOKEEPER_VARIABLE,
-            help="Connect string (may end in a chroot), or embedded:DIRECTORY; without it none is "
-            "checked.",
-        ),
-    ] = None,
-    zookeeper_root: places.ZookeeperRoot = DEFAULT_ROOT,
+    place: Place,
     read_mode: Annotated[
         str,
         typer.Option(
             metavar="[polling|efo]",
-            help="efo: check what enhanced fan-out needs, too. Registers nothing.",
+            help="With efo, also check what enhanced fan-out needs. Registers nothing.",
         ),
     ] = "polling",
     consumer_name: Annotated[str | None, flag("consumer_name")] = None,
     consumer_arn: Annotated[str | None, flag("consumer_arn")] = None,
     master: Annotated[
         str | None,
-        typer.Option(help="Spark master: check from its executors, too. Starts Spark on it."),
+        typer.Option(
+            help="Also check from the executors of this Spark master. Starts Spark there."
+        ),
     ] = None,
     conf: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Spark configuration, with --master. Repeatable."),
     ] = None,
     as_json: places.AsJson = False,
-    region: places.Region = None,
-    endpoint_url: places.EndpointUrl = None,
     profile: Annotated[str | None, flag("profile")] = None,
-    option: places.Connection = None,
 ) -> None:
     """Check that a job has what it needs, and say how to repair what it lacks.
 
-    It writes nothing, and reads one record at most. Exit codes: 0 no check failed,
-    1 a check failed, 3 checks failed only because a service does not answer.
+    It writes nothing, and reads one record at most. Without --stream, --application or
+    --zookeeper, that one is not checked.
+
+    Exit codes: 0 no check failed, 1 a check failed, 3 checks failed only because a
+    service does not answer.
     """
     if conf and master is None:
-        raise typer.BadParameter("it is for --master", param_hint="--conf")
+        raise typer.BadParameter("give it with --master", param_hint="--conf")
     with (
         StopSignals(),
-        one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=_code_of),
+        one_sentence(
+            errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=operators_exit_code_of
+        ),
     ):
-        named = None if stream is None else StreamRef.of(stream)
+        named = StreamRef.of(place.stream) if place.stream else None
         target = Target(
-            aws=connection_of(
-                {"region": region, "endpoint_url": endpoint_url, "profile": profile}, option or ()
-            ),
+            aws=place.aws(profile=profile),
             stream=named,
             consumer=_consumer(
                 named, read_mode=read_mode, consumer_name=consumer_name, consumer_arn=consumer_arn
             ),
-            zookeeper=zookeeper,
-            zookeeper_root=valid_name("root", zookeeper_root),
+            zookeeper=place.zookeeper or None,
+            zookeeper_root=valid_name("root", place.zookeeper_root),
             # with its password, which executors cannot read from a file of this machine
-            security=security_of(option or ()).loaded(),
-            application=None if application is None else valid_name("application", application),
+            security=place.security().loaded(),
+            application=valid_name("application", place.application) if place.application else None,
         )
         if named is not None:
             named.region_or(target.aws.region)
-        if zookeeper is not None and embedded_directory(zookeeper) is None:
-            ConnectString.parse(zookeeper)
+        if place.zookeeper and embedded_directory(place.zookeeper) is None:
+            ConnectString.parse(place.zookeeper)
         found = _found(target, master, parse_pairs("--conf", conf or ()))
         if as_json:
             typer.echo(json.dumps(_as_json(found), indent=2))
@@ -144,7 +129,7 @@ def _consumer(stream: StreamRef | None, **given: str | None) -> str | None:
     if given["read_mode"] != "efo":
         return None
     if stream is None:
-        raise typer.BadParameter("it is for --stream", param_hint="--read-mode")
+        raise typer.BadParameter("give it with --stream", param_hint="--read-mode")
     return given["consumer_arn"] or given["consumer_name"]
 
 
@@ -173,5 +158,22 @@ def _as_json(found: list[AreaFinding]) -> dict[str, object]:
     }
 
 
-def _code_of(exc: Exception) -> int:
-    return USAGE if isinstance(exc, ConfigError | InvalidStoreSettingError) else FAILED
+def doctor_screen(found: Sequence[AreaFinding]) -> RenderableType:
+    """All areas in one table, so that their columns agree."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(width=_THING_COLUMNS, overflow="fold")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for area, of_area in groupby(found, key=lambda one: one.area):
+        if table.row_count:
+            table.add_row()
+        table.add_row(Text(area, "bold"))
+        for _, one in of_area:
+            # The area's title says the rest.
+            about = one.about.removeprefix("kinesis:").removeprefix("ZooKeeper ")
+            colour = "dim" if one.verdict is Verdict.NOT_TRIED else ""
+            verdict = Text(one.verdict.value, COLOURS[one.verdict])
+            table.add_row(Text(about), verdict, Text(one.sentence, colour))
+    counts = Counter(one.finding.verdict for one in found)
+    total = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    return Group(table, "", Text(total, "bold red" if counts[Verdict.FAILED] else "bold green"))

@@ -99,6 +99,18 @@ def test_show_is_a_line_for_each_shard(shell: Shell) -> None:
     assert (listed["shardId"], listed["checkpoint"]) == (SHARD, numbers[0])
 
 
+def test_a_reset_shows_what_it_removes(shell: Shell) -> None:
+    """A dry run removes nothing, and an application without state is no error."""
+    (number,) = shell.put("a")
+    shell.consume()
+    dry = shell.checkpoint("reset", "--dry-run").stdout.splitlines()
+    assert dry[1:] == [f"  {SHARD}  checkpoint {number}", "nothing was written"]
+    assert list(shell.states()) == [SHARD]
+    assert shell.checkpoint("reset", "--yes").stdout.splitlines() == [*dry[:2], "removed"]
+    assert shell.states() == {}
+    assert "nothing to reset" in shell.checkpoint("reset").stdout
+
+
 def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) -> None:
     """Into another ZooKeeper's folder, and back in time."""
     shell.put("a", "b")

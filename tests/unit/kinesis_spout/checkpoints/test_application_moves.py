@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kinesis_spout.application.history_recorder import MARGIN_MS
 from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
-from kinesis_spout.checkpoints.recorded_move import ServiceTime
+from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.cli.checkpoint.move import move_lines
@@ -37,28 +37,27 @@ from tests.support.state.trees import DyingTree
 from tests.unit.kinesis_spout.spout.test_clock_set import MachineClock
 
 if TYPE_CHECKING:
+    from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
 
 DAY_MS = 24 * 3600_000
 
 
-def moved(
-    job: SimulatedJob, to: str, *shards: str, write: bool = True, count: int = 1000
-) -> dict[str, Move]:
+def found_moves(
+    client: KinesisClient, store: StoreTopics, clock: Clock, to: str, *shards: str
+) -> ApplicationMove:
+    wanted = RequestedPosition.parse(to)
+    return find_moves(client, store, wanted, shards, clock=clock, max_counted=1000)
+
+
+def moved(job: SimulatedJob, to: str, *shards: str, write: bool = True) -> dict[str, Move]:
     """What `checkpoint set` does, by shard."""
     with closing(job.client()) as client, closing(job.store()) as store:
         if write:
             store.ownership.acquire(this_process(0), timeout_s=1)
-        found = find_moves(
-            client,
-            store,
-            RequestedPosition.parse(to),
-            shards,
-            clock=job.clock,
-            max_counted=count,
-        )
+        found = found_moves(client, store, job.clock, to, *shards)
         if write:
-            write_moves(store, found)
+            write_moves(store, found, job.clock.now_ms)
     return {one.after.shard_id: one for one in found.moves}
 
 
@@ -165,8 +164,8 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
         moved(one, f"AT:{old[1]}", shard(0))
     young = one.put(2)
     move = moved(one, f"AT:{old[1]}", shard(0), write=False)[shard(0)]
-    assert move.note == (
-        f"record {old[1]} has expired or was never in the shard; the oldest one is {young[0]}"
+    assert move.notes == (
+        f"record {old[1]} has expired or was never in the shard; the oldest one is {young[0]}",
     )
 
 
@@ -190,7 +189,7 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     assert START_MS <= move.expired_ms[0] < START_MS + 60_000
     assert move.expired_ms[1] == horizon_ms
     since, until = map(Position.at_timestamp, move.expired_ms)
-    assert move_lines(move)[4] == (
+    assert list(move_lines(move))[4] == (
         f"  records that arrived from {since} to {until} expired before they were read"
     )
 
@@ -240,10 +239,7 @@ def test_the_loss_of_a_shard_that_has_vanished_is_accepted_and_its_children_are_
     moves = moved(job, "TRIM_HORIZON")
     gone = moves[shard(0)]
     assert (gone.accepts_loss, gone.after.lifecycle) == (True, Lifecycle.FINISHED)
-    assert (
-        gone.note
-        == "the shard is not listed any more, so it is given up: the rest of it is not read"
-    )
+    assert gone.notes == ("the shard is not listed any more; its unread records are given up",)
     assert any("records that arrived from 2026-01-01T" in line for line in move_lines(gone))
     assert not any(one.accepts_loss for one in moved(job, "TRIM_HORIZON").values())
     plan, read = run_job(job)
@@ -307,7 +303,7 @@ def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob)
     move = moved(one, "TRIM_HORIZON")[shard(0)]
     assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
     assert move.after.read_position == Position.at(SequenceNumber(young[0]))
-    assert move.note == "its oldest unresolved records have expired, so they stay unresolved"
+    assert move.notes == ("its oldest unresolved records have expired, so they stay unresolved",)
 
 
 def test_an_open_plan_is_closed_and_never_settled_into_a_moved_shard(one: SimulatedJob) -> None:
@@ -339,30 +335,18 @@ def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob
     one.put(3)
     run_job(one)
     with closing(one.client()) as client, closing(one.store()) as store:
-        found = find_moves(
-            client,
-            store,
-            RequestedPosition.parse("TRIM_HORIZON"),
-            (),
-            clock=one.clock,
-            max_counted=9,
-        )
+        found = found_moves(client, store, one.clock, "TRIM_HORIZON")
         one.put(1)
         run_job(one)
         store.ownership.acquire(this_process(0), timeout_s=1)
         with pytest.raises(ConflictError, match="was changed by somebody else"):
-            write_moves(store, found)
+            write_moves(store, found, one.clock.now_ms)
 
 
-@pytest.mark.parametrize(
-    ("set_ms", "slept_s"), [(0, 0), (-3_600_000, 0), (86_400_000, 0), (0, 600), (-3_600_000, 600)]
-)
-def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
-    one: SimulatedJob, set_ms: int, slept_s: int
-) -> None:
-    """The operator may have taken long to answer. The machine's clock may have been set meanwhile,
-    and the machine may have slept. The history goes back to before the skip until then, and to
-    after it as soon as it is written.
+def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(one: SimulatedJob) -> None:
+    """The operator took long to answer. Meanwhile the machine's clock was set back, and the machine
+    slept. The history goes back to before the skip until then, and to after it as soon as it is
+    written.
     """
     machines = MachineClock(one.clock)
     one.put(2)
@@ -370,14 +354,13 @@ def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(
     one.put(3)
     one.clock.advance(10)
     with closing(one.client()) as client, one.owned_store() as store:
-        wanted = RequestedPosition.parse("LATEST")
-        found = find_moves(client, store, wanted, (), clock=machines, max_counted=9)
+        found = found_moves(client, store, machines, "LATEST")
         (move,) = found.moves
         assert str(move.skipped) == "3"
         one.clock.advance(600)
-        machines.ahead_ms, machines.slept_s = set_ms, slept_s
+        machines.ahead_ms, machines.slept_s = -3_600_000, 600
         written_ms = one.clock.now_ms()
-        write_moves(store, found)
+        write_moves(store, found, service_time(client, machines))
         entries = read_history(store.history)
     before, after = past_at(entries, written_ms - 1), past_at(entries, written_ms + MARGIN_MS)
     assert before is not None
@@ -418,7 +401,9 @@ def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_eve
     one.clock.advance(60)
     move = moved(one, f"AFTER:{numbers[1]}" if to == "AFTER" else to, shard(0))[shard(0)]
     assert (effect(move), move.before.read_position) == ((skipped, "0"), REFUSED)
-    assert move.note == ("the service refuses its position AT:123, so its records count as unread")
+    assert move.notes == (
+        "the service refuses its position AT:123, so its records count as unread",
+    )
     assert run_job(one)[1] == numbers[len(numbers) - left :]
 
 
@@ -467,7 +452,7 @@ def test_a_position_within_an_aggregate_goes_on_within_it(
 
 def acquire_and_write(store: StoreTopics, found: ApplicationMove) -> None:
     store.ownership.acquire(this_process(0), timeout_s=1)
-    write_moves(store, found)
+    write_moves(store, found, ManualClock().now_ms)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -490,11 +475,10 @@ def test_a_move_that_is_killed_leaves_each_shard_before_or_after(
             [StateChange(before=None, after=state) for state in states]
         )
     }
-    clock, never_asked = ManualClock(), cast("KinesisClient", None)
     found = ApplicationMove(
-        [Move(before=one, after=replace(one, read_position=TRIM_HORIZON)) for one in states],
-        stored,
-        ServiceTime(never_asked, clock, clock.now_ms()),
+        cause="set",
+        moves=[Move(before=one, after=replace(one, read_position=TRIM_HORIZON)) for one in states],
+        stored=stored,
     )
     store.close()
     tree = DyingTree(MemoryTree(backend), writes, after=after)

@@ -27,7 +27,7 @@ def rewound(job: SimulatedJob, to_ms: int, *, write: bool = True) -> Rewind:
         wanted = RequestedPosition.parse(str(Position.at_timestamp(to_ms)))
         found = find_rewind(client, store, wanted, clock=job.clock, max_counted=1000)
         if write:
-            write_moves(store, found.move, cause="rewind")
+            write_moves(store, found, job.clock.now_ms)
     return found
 
 
@@ -86,7 +86,8 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
     one.clock.advance(3600)
     run_.read()
     with pytest.raises(
-        MoveRefusedError, match=r"the history begins later, at .* `checkpoint set --to 20"
+        MoveRefusedError,
+        match=r"the history begins later, at .* `kinesis-spout checkpoint set --to 20",
     ):
         rewound(one, start_ms)
     with pytest.raises(MoveRefusedError, match="in the future"):
@@ -94,7 +95,9 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
     with one.owned_store() as store:
         index = store.history.index()
         store.history.write(index, [], remove=index.marks)
-    with pytest.raises(MoveRefusedError, match=r"no history yet.* `checkpoint set --to 20"):
+    with pytest.raises(
+        MoveRefusedError, match=r"no history yet.* `kinesis-spout checkpoint set --to 20"
+    ):
         rewound(one, start_ms)
 
 
@@ -117,7 +120,7 @@ def test_what_has_expired_of_a_shard_that_was_at_its_beginning_is_told(one: Simu
     assert sorted(run_.read()) == sorted(kept + children)
     lost_ms = {
         move.after.shard_id: (move.after.read_position, move.lost_until_ms)
-        for move in rewound(one, then_ms, write=False).move.moves
+        for move in rewound(one, then_ms, write=False).moves
     }
     assert lost_ms.pop(shard(0)) == (TRIM_HORIZON, arrived_ms)
     assert set(lost_ms.values()) == {(TRIM_HORIZON, None)}

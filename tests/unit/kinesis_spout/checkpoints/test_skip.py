@@ -225,7 +225,7 @@ def test_what_has_expired_is_counted_and_the_others_are_saved(
     path = tmp_path / "letters.jsonl"
     with closing(one.client()) as client:
         save_records(client, Skip(StoredState(state, 0), state, records), path)
-    missing = "  not saved, since not in the stream any more:"
+    missing = "  not saved, because expired:"
     together = f"records from {put[1]} to {put[4]}, which are unresolved together"
     assert capsys.readouterr().out.splitlines() == [
         f"{missing} {put[0]}",

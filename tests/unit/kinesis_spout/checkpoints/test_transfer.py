@@ -120,10 +120,8 @@ def exported_from_before_its_start(job: SimulatedJob) -> tuple[ExportedApplicati
     assert run_job(job) == []
     with closing(job.client()) as client, job.owned_store() as store:
         back = RequestedPosition.parse("TRIM_HORIZON")
-        write_moves(
-            store,
-            find_moves(client, store, back, (), clock=job.clock, max_counted=10),
-        )
+        found = find_moves(client, store, back, (), clock=job.clock, max_counted=10)
+        write_moves(store, found, job.clock.now_ms)
         exported = export_application(store, "app", now_ms=job.clock.now_ms())
     assert exported is not None
     return exported, sorted(numbers)

@@ -118,6 +118,6 @@ def test_a_record_with_a_time_that_cannot_be_ends_the_spout_once_those_before_it
         client: Any = under_test.services().client
         clock = under_test.clock
         found = find_moves(client, store, wanted, (shard,), clock=clock, max_counted=9)
-        write_moves(store, found)
+        write_moves(store, found, clock.now_ms)
     with under_test.fresh(until=until, **read_mode) as spout:
         assert read_to_the_end(under_test, spout) == after

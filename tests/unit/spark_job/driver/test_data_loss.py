@@ -458,7 +458,7 @@ def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(
         store.ownership.acquire(this_process(0), timeout_s=1)
         oldest = RequestedPosition.parse("TRIM_HORIZON")
         found = find_moves(client, store, oldest, (), clock=one.clock, max_counted=9)
-        write_moves(store, found)
+        write_moves(store, found, one.clock.now_ms)
     assert read_all(one, probing_coordinator(one))[1] == numbers
 
 

@@ -38,7 +38,7 @@ def places(
         drops_finished=drops_finished,
     )
     listed = {one.shard_id: one for one in shards}
-    return {one.shard.shard_id: str(one.position) for one in positions(origin, listed, at)}
+    return {one.shard_id: str(place.position) for one, place in positions(origin, listed, at)}
 
 
 LINE = (shard("a"), shard("b", "a"), shard("c", "b"))
