@@ -15,6 +15,7 @@ from kinesis_spout.cli.places import Place, note, operators_command, takes_place
 from kinesis_spout.cli.shared_options import shard_id_of, with_zone
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.html.text import plural
+from kinesis_spout.inspection.status import shards_json, stored_shard
 from state.moves.history import changes
 from state.position import Position
 from state.shard_state import ShardState
@@ -41,7 +42,8 @@ def show(
         if not states:
             note(f"application {place.application} has no state on stream {place.stream}")
         if as_json:
-            say(json.dumps([_state_json(state) for state in states], indent=2))
+            now_ms = SystemClock().now_ms()
+            say(json.dumps(shards_json([stored_shard(one, now_ms) for one in states]), indent=2))
             return
         console = Console()
         for state in states:
@@ -60,18 +62,6 @@ def _state_lines(state: ShardState, max_columns: int | None) -> list[str]:
     if max_columns is None or len(line) <= max_columns:
         return [line]
     return [f"{about}  {unresolved}", f"  read        {read}", f"  checkpoint  {checkpoint}"]
-
-
-def _state_json(state: ShardState) -> dict[str, Any]:
-    verified_ms = state.verified_until_ms
-    return {
-        "shardId": state.shard_id,
-        "lifecycle": state.lifecycle.value,
-        "readPosition": str(state.read_position),
-        "checkpoint": state.checkpoint_text,
-        "unresolved": state.unresolved_count,
-        "verifiedUntil": None if verified_ms is None else str(Position.at_timestamp(verified_ms)),
-    }
 
 
 @takes_place(aws=False)

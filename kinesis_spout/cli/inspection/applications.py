@@ -1,14 +1,4 @@
-"""`kinesis-spout status` without an application: a line for each one in ZooKeeper. Read-only.
-
-`--json` prints a list with an object for each application on each of its streams, worst first:
-
-    application, stream
-    verdict      as in `kinesis-spout status`; unknown where it could not be judged
-    why          one sentence on the verdict, or on what went wrong
-    lagMs        the largest lag of a shard; null where none is known
-    unresolved   number of records that are not acked
-    owners       process, host, sinceMs, and task where several share the application
-"""
+"""`kinesis-spout status` without an application: a line for each one in ZooKeeper. Read-only."""
 
 from __future__ import annotations
 
@@ -31,7 +21,6 @@ from kinesis_spout.config import StreamRef, duration
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import SEVERITY, Health
 from kinesis_spout.inspection.reader import TipReader
-from kinesis_spout.inspection.status import verdict_sentence
 from state.errors import StoredDataError
 
 if TYPE_CHECKING:
@@ -61,15 +50,6 @@ class ApplicationLine:
         return Health.UNKNOWN if self.status is None else self.status.verdict
 
     @property
-    def why(self) -> str:
-        return self.error if self.status is None else verdict_sentence(self.status)
-
-    @property
-    def lag_ms(self) -> int | None:
-        live = () if self.status is None else self.status.live
-        return max((one.lag_ms for one in live if one.lag_ms is not None), default=None)
-
-    @property
     def owner(self) -> str:
         stored = None if self.status is None else self.status.look.now.stored
         if stored is None or not stored.owners:
@@ -80,16 +60,18 @@ class ApplicationLine:
         return f"{len(stored.owners)} of {stored.total_tasks} tasks"
 
     def as_json(self) -> dict[str, Any]:
-        whole = {} if self.status is None else self.status.as_json()
-        return {
+        """The members of `status --json` that fit a list."""
+        found: dict[str, Any] = {
             "application": self.application,
             "stream": self.stream,
             "verdict": self.verdict.value,
-            "why": self.why,
-            "lagMs": self.lag_ms,
-            "unresolved": sum(one["unresolved"] for one in whole.get("shards", ())),
-            "owners": whole.get("owners", []),
+            "why": self.error,
+            "lagMs": None,
+            "unresolved": 0,
+            "owners": [],
         }
+        whole = {} if self.status is None else self.status.as_json()
+        return {name: whole.get(name, value) for name, value in found.items()}
 
 
 def look_at_all(
@@ -144,7 +126,8 @@ def print_applications(
     table.add_column("lag", justify="right", no_wrap=True)
     table.add_column("owner", overflow="fold")
     for one in lines:
-        lag = "-" if one.lag_ms is None else duration(one.lag_ms) if one.lag_ms else "tip"
+        lag_ms = None if one.status is None else one.status.lag_ms
+        lag = "-" if lag_ms is None else duration(lag_ms) if lag_ms else "tip"
         verdict = Text(one.verdict.value, COLOURS[one.verdict])
         table.add_row(Text(one.application), Text(one.stream), verdict, lag, Text(one.owner))
     show(console, table)

@@ -10,7 +10,16 @@ import pytest
 
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.record_rules import MAX_UNRESOLVED
-from kinesis_spout.inspection.status import status_of, unresolved_sentence, verdict_sentence
+from kinesis_spout.inspection.status import (
+    holes_of,
+    shards_json,
+    shards_of_stream,
+    status_of,
+    stored_shard,
+    unresolved_sentence,
+    verdict_sentence,
+)
+from kinesis_spout.shards.lineage import HASH_KEYS
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
 from state.position import SHARD_END, TRIM_HORIZON
@@ -34,6 +43,7 @@ from tests.support.inspection.looks import (
     run_log,
     shard,
     slice_of,
+    snapshot,
     spout_task,
     state,
     task,
@@ -114,7 +124,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # nothing is ok of which nothing is known
     # not asked, beside others
     (look(*PARTS, tips={1: AT_TIP}), "ok: "),
-    (one(tips={}), "unknown: nothing is known of 1 shard: none told its tip"),
+    (one(tips={}), "unknown: nothing is known of 1 shard; no shard was asked for its tip"),
     (
         one(identity=RECREATED),
         "unknown: the application's state belongs to an earlier stream of this name",
@@ -227,7 +237,11 @@ def test_the_json_has_every_shard_and_names_the_cause() -> None:
         "state": "drained",
         "readPosition": None,
         "checkpoint": None,
+        "parents": [],
         "waitsFor": [],
+        "hashKeys": ["0", str(HASH_KEYS - 1)],
+        "hashPercent": 100.0,
+        "verifiedUntil": "2027-01-15T07:59:00.000Z",
         "lagMs": None,
         "lagMeasured": False,
         "expiresInMs": None,
@@ -243,6 +257,22 @@ def test_the_json_has_every_shard_and_names_the_cause() -> None:
     assert status_of(three(unanswered={shard(2): "-"})).as_json()["notAnswered"] == 1
 
 
+def test_holes_and_shards_without_an_application_have_the_same_members() -> None:
+    """A hole of an active stream is what no open shard covers. A parent may be listed no more."""
+    seen = snapshot(listed(1, 0), listed(2, closed=True))
+    half = replace(
+        seen, listing=[replace(seen.listing[0], hash_key_range=(1, HASH_KEYS - 1)), seen.listing[1]]
+    )
+    found = shards_json([*shards_of_stream(half), *holes_of(half)])
+    assert [one["state"] for one in found] == ["past", "open", "closed", "hole"]
+    assert (found[-1]["shardId"], found[-1]["hashKeys"]) == (None, ("0", "0"))
+    (stored,) = shards_json([stored_shard(state(1, after(5)), NOW_MS)])
+    assert (stored["state"], stored["readPosition"]) == ("active", "AFTER:5")
+    assert {tuple(one) for one in (*found, stored)} == {
+        tuple(status_of(SEEN).as_json()["shards"][0])
+    }
+
+
 def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> None:
     assert SpoutConfig(stream="orders").max_unresolved_per_shard == MAX_UNRESOLVED
     assert OPTIONS["max_unresolved_per_shard"].default == str(MAX_UNRESOLVED)
@@ -252,12 +282,15 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
     ("seen", "says"),
     [
         (one(**SPOUT), "every record that was read is acked"),
-        (one(HOUR_MS, **SPOUT), "no failed one; those that the program has now are not stored"),
+        (
+            one(HOUR_MS, **SPOUT),
+            "none failed; ZooKeeper does not have the records that the program",
+        ),
         (
             look(ONE, HERE, plan=plan(READ)),
-            "no failed one; 9 records of the batch under way are not acked yet",
+            "none failed; 9 records of the batch under way are not settled",
         ),
-        (look(ONE, owners=(), pin=None), "nothing is known of them"),
+        (look(ONE, owners=(), pin=None), "not known: the application has no state"),
     ],
 )
 def test_it_is_not_said_that_all_is_acked_while_records_are_out(seen: Look, says: str) -> None:
