@@ -37,6 +37,7 @@ from state.report import ReportStatus
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from kinesis_spout.errors import KinesisError
     from kinesis_spout.inspection.snapshot import Snapshot
     from state.store.history import OperatorMove
     from state.store.runs import RunLog
@@ -93,9 +94,9 @@ class Look:
     With one snapshot (`before` is `now`), nothing is known of movement: the window is zero.
 
     - `tips_before`: answers at the positions of the first snapshot, of shards that were behind.
-    - `throttled`: the shards that would not tell their tip, because their reads are used up.
-    - `unanswered`: the shards that did not tell it for another reason, which is a sentence.
-    - `refused`: why no shard was asked, as a sentence; None where those that decide were.
+    - `throttled`: the shards that did not answer because their reads are used up.
+    - `unanswered`: the errors of shards that did not answer for another reason.
+    - `refusal`: why no shard was asked; None where those that decide were.
     """
 
     before: Snapshot
@@ -103,8 +104,12 @@ class Look:
     tips: Mapping[str, TipAnswer] = field(default_factory=dict)
     tips_before: Mapping[str, TipAnswer] = field(default_factory=dict)
     throttled: Collection[str] = frozenset()
-    unanswered: Mapping[str, str] = field(default_factory=dict)
-    refused: str | None = None
+    unanswered: Mapping[str, KinesisError] = field(default_factory=dict)
+    refusal: KinesisError | None = None
+
+    @property
+    def refused(self) -> str | None:
+        return None if self.refusal is None else str(self.refusal)
 
     @property
     def window_ms(self) -> int:
@@ -171,7 +176,7 @@ class Look:
         says nothing of a shard whose records may have expired unread.
         """
         tip = self.tips.get(shard_id)
-        return tip is not None and (tip.next_ms is not None or not self._has_lapsed(shard_id))
+        return tip is not None and (tip.next_ms is not None or not self.has_lapsed(shard_id))
 
     def lag_ms(self, shard_id: str) -> int | None:
         """How far the reader is behind, in time of arrival; 0 at the tip. An upper bound unless the
@@ -379,7 +384,7 @@ class Look:
         if phase is ShardPhase.NEW:
             return self._judged_new(shard_id)
         is_read = phase in READ_PHASES
-        if (is_read or phase is ShardPhase.WAITING) and self._has_lapsed(shard_id):
+        if (is_read or phase is ShardPhase.WAITING) and self.has_lapsed(shard_id):
             return Health.LOSING
         if not is_read:
             return Health.OK
@@ -391,7 +396,7 @@ class Look:
             key=SEVERITY.__getitem__,
         )
 
-    def _has_lapsed(self, shard_id: str) -> bool:
+    def has_lapsed(self, shard_id: str) -> bool:
         """Whether records may have expired unread. Where the service was asked, the answer does not
         help: it cannot show what is gone.
         """

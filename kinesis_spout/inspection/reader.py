@@ -88,17 +88,17 @@ class TipReader:
 
     - `patient`: a question is repeated after a transient fault, and an error is raised. Else each
       is asked once, and a shard that does not answer, as a throttled one, is left out.
-    - `refused`: the sentence of the error that ended the asking: the right to read is missing.
+    - `refused`: the error that ended the asking: the right to read is missing.
     - `throttled`: the shards of the last round that did not answer because they are throttled.
-    - `unanswered`: why other shards of it did not answer, as a sentence for each.
+    - `unanswered`: why other shards of it did not answer.
     """
 
     client: KinesisClient
     clock: Clock
     patient: bool = False
-    refused: str | None = field(default=None, init=False)
+    refused: KinesisError | None = field(default=None, init=False)
     throttled: set[str] = field(default_factory=set, init=False)
-    unanswered: dict[str, str] = field(default_factory=dict, init=False)
+    unanswered: dict[str, KinesisError] = field(default_factory=dict, init=False)
 
     def ask(self, wanted: Iterable[tuple[str, Position]]) -> dict[str, TipAnswer]:
         """The answers by shard. A shard that is gone has none."""
@@ -124,17 +124,17 @@ class TipReader:
             found = exc.at(self.client.where, shard_id)
             if self.patient:
                 raise found from None
-            self.unanswered[shard_id] = str(found)
+            self.unanswered[shard_id] = found
             return None
         except KinesisError as exc:
             if self.patient:
                 raise
             if isinstance(exc, AccessDeniedError):
-                self.refused = str(exc)
+                self.refused = exc
             elif isinstance(exc, ThrottledError) and not isinstance(exc, KeyThrottledError):
                 self.throttled.add(shard_id)
             else:
-                self.unanswered[shard_id] = str(exc)
+                self.unanswered[shard_id] = exc
             return None
         return tip_answer(fetched, self.clock.now_ms())
 

@@ -82,7 +82,7 @@ class Looking:
             tips_before=began[1] if began is not None and began[0] is before else {},
             throttled=self.tips.throttled,
             unanswered=self.tips.unanswered,
-            refused=self.tips.refused,
+            refusal=self.tips.refused,
         )
 
     def _tips_of(self, seen: Snapshot, shards: Iterable[str]) -> dict[str, TipAnswer]:

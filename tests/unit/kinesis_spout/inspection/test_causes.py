@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection import process_rules, record_rules, shard_rules
 from kinesis_spout.inspection.cause import Kind, Noun
 from kinesis_spout.inspection.causes import TABLE as ROWS
 from kinesis_spout.inspection.explanation import explain
 from kinesis_spout.inspection.health import Look, TipAnswer
-from kinesis_spout.inspection.rendering import names_of
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
@@ -310,7 +310,7 @@ TABLE: list[tuple[Look, str]] = [
             plan=plan(task(OPEN), created_ms=NOW_MS - 65_000),
             log=run_log(2 * HOUR_MS, HOUR_MS, ends=(FAILURE, None)),
         ),
-        "unread > crash loop > batch under way [stage=not begun] -> look: check whether a Spark",
+        "unread > crash loop > batch under way [stage=not begun] -> look: check in Spark's UI",
     ),
     (stood(log=run_log(HOUR_MS, shards=(shard(0),))), "unread > not assigned -> change: start it"),
     (stood(paused=True), "unread > paused -> resume: end the pause when its"),
@@ -373,7 +373,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         spout_look(tip=behind(60_000), failing_reads=FailingReads(since_ms=NOW_MS - 50_000)),
-        "unread > reads fail -> look: find out why Kinesis (it",
+        "unread > reads fail -> look: find out why Kinesis, which",
     ),
     # the service refuses its reads
     (
@@ -414,7 +414,9 @@ TABLE: list[tuple[Look, str]] = [
     # a batch whose reads the service fails
     (
         replace(
-            in_plan(UNSEALED), unanswered={shard(1): "KMS limits it; raise the quota"}, tips={}
+            in_plan(UNSEALED),
+            unanswered={shard(1): KinesisError("KMS limits it", "raise the quota")},
+            tips={},
         ),
         "unread > batch under way [stage=no answer] -> change: raise the quota",
     ),
@@ -426,13 +428,16 @@ TABLE: list[tuple[Look, str]] = [
     ),
     # the service fails
     (
-        replace(NEVER_ASKED, unanswered={shard(1): "it failed"}),
-        "unread > kinesis silent -> wait: wait until Kinesis answers; look",
+        replace(NEVER_ASKED, unanswered={shard(1): KinesisError("it failed")}),
+        "unread > kinesis silent -> wait: wait until Kinesis answers",
     ),
     # no shard may be asked
-    (replace(NEVER_ASKED, refused="no right to read"), "unread > not asked -> change: give"),
     (
-        replace(look(ONE, HERE, owners=()), refused="no right; give it"),
+        replace(NEVER_ASKED, refusal=KinesisError("no right to read")),
+        "unread > not asked -> change: give",
+    ),
+    (
+        replace(look(ONE, HERE, owners=()), refusal=KinesisError("no right", "give it")),
         "unread > kinesis refuses > not running [end=not told] -> change: give it",
     ),
     (
@@ -528,7 +533,7 @@ def test_a_fact_that_a_row_names_is_one_that_a_rule_states() -> None:
     stated: set[object] = {node.arg for node in nodes if isinstance(node, ast.keyword)}
     stated |= {node.value for node in nodes if isinstance(node, ast.Constant)}
     lines = [line for row in ROWS for line in row.lines]
-    named = {name for line in lines for name in (*names_of(line.template), *line.when)}
+    named = {name for line in lines for name in (*line.names, *line.when)}
     assert named - stated == {"shard"}
 
 

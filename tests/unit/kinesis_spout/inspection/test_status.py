@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.record_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
@@ -135,11 +136,11 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         three(throttled={shard(2)}),
-        "unknown: Kinesis throttles shard 2 now: its five reads or 2 MB a second are used up",
+        "unknown: Kinesis throttles shard 2 now; 1 of 3 shards did not answer",
     ),
     (
-        three(unanswered={shard(2): "GetRecords failed (InternalFailure)"}),
-        "unknown: Kinesis does not answer explain for shard 2: GetRecords failed (InternalFailure)",
+        three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
+        "unknown: Kinesis does not answer for shard 2: GetRecords failed (InternalFailure)",
     ),
     # who holds up whom
     (
@@ -254,7 +255,7 @@ def test_the_json_has_every_shard_and_names_the_cause() -> None:
     paused = status_of(look(*PARTS, paused=True)).as_json()["pause"]
     assert paused == {"by": "ann on host-a", "sinceMs": PAUSE.since_ms, "reason": "deploy"}
     assert status_of(three(throttled={shard(2)})).as_json()["throttled"] == 1
-    assert status_of(three(unanswered={shard(2): "-"})).as_json()["notAnswered"] == 1
+    assert status_of(three(unanswered={shard(2): KinesisError("-")})).as_json()["notAnswered"] == 1
 
 
 def test_holes_and_shards_without_an_application_have_the_same_members() -> None:
