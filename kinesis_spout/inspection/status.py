@@ -31,6 +31,7 @@ from kinesis_spout.shards.lineage import HASH_KEYS, ShardPhase, open_range_holes
 from state.plan import PlanStatus
 from state.position import Position
 from state.report import ReportStatus
+from state.shard_state import Lifecycle
 from state.store.runs import DONE, FAILED, FULL, STOPPED
 
 if TYPE_CHECKING:
@@ -48,17 +49,12 @@ _NAMES = {"phase": "state", "position": "readPosition"}
 
 
 # a shard ------------------------------------------------------------------------------------------
-class OtherState(StrEnum):
-    """What stands in place of a `ShardPhase`: of a shard without an application, of a range of hash
-    keys that no open shard covers, and of a state of which only ZooKeeper was asked.
-    """
+class StreamState(StrEnum):
+    """Of a shard without an application, and of hash keys that no open shard covers."""
 
     OPEN = "open"
     CLOSED = "closed"
     HOLE = "hole"
-    ACTIVE = "active"
-    DRAINED = "drained"
-    FINISHED = "finished"
 
 
 def _member(name: str) -> str:
@@ -72,7 +68,7 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True, rename=_member):
     """
 
     shard_id: str
-    phase: ShardPhase | OtherState
+    phase: ShardPhase | StreamState | Lifecycle
     health: Health = Health.UNKNOWN
     parents: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
@@ -133,18 +129,12 @@ def stored_shard(state: ShardState, now_ms: int) -> ShardStatus:
 
 def shards_of_stream(seen: Snapshot) -> list[ShardStatus]:
     """The listed shards and their parents, oldest first, without an application."""
-    listed = seen.lineage.listed
+    phases = {
+        one.shard_id: StreamState.CLOSED if one.is_closed else StreamState.OPEN
+        for one in seen.lineage.listed.values()
+    }
     return [
-        ShardStatus(
-            **_listed(seen.lineage, one)
-            | {
-                "phase": ShardPhase.PAST
-                if one not in listed
-                else OtherState.CLOSED
-                if listed[one].is_closed
-                else OtherState.OPEN
-            }
-        )
+        ShardStatus(**_listed(seen.lineage, one), phase=phases.get(one, ShardPhase.PAST))
         for one in seen.shard_ids
     ]
 
@@ -152,7 +142,7 @@ def shards_of_stream(seen: Snapshot) -> list[ShardStatus]:
 def holes_of(seen: Snapshot) -> list[ShardStatus]:
     """The holes of an active stream. During a reshard they mean nothing."""
     holes = open_range_holes(seen.listing) if seen.stream.status == "ACTIVE" else []
-    return [ShardStatus(shard_id="", phase=OtherState.HOLE, **_keys(one)) for one in holes]
+    return [ShardStatus(shard_id="", phase=StreamState.HOLE, **_keys(one)) for one in holes]
 
 
 def _listed(lineage: ShardLineage, shard_id: str) -> dict[str, Any]:
@@ -173,7 +163,7 @@ def _stored(state: ShardState, now_ms: int) -> dict[str, Any]:
     verified_ms = state.verified_until_ms
     return {
         "shard_id": state.shard_id,
-        "phase": OtherState(state.lifecycle.value),
+        "phase": state.lifecycle,
         "parents": state.parents,
         "position": str(state.read_position),
         "checkpoint": state.checkpoint_text,

@@ -22,8 +22,8 @@ from kinesis_spout.config import duration
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import (
-    OtherState,
     ShardStatus,
+    StreamState,
     holes_of,
     shard_status,
     shards_json,
@@ -35,15 +35,15 @@ from kinesis_spout.shards.lineage import ShardPhase
 from state.znodes.topics import StoreTopics
 
 FILE_WIDTH = 10_000
-_COLOURS: dict[ShardPhase | OtherState, str] = {
-    OtherState.OPEN: "green",
+_COLOURS: dict[str, str] = {
+    StreamState.OPEN: "green",
     ShardPhase.READABLE: "green",
     ShardPhase.DRAINING: "yellow",
     ShardPhase.WAITING: "cyan",
     ShardPhase.NEW: "cyan",
     ShardPhase.DRAINED: "yellow",
     ShardPhase.VANISHED: "bold red",
-    OtherState.HOLE: "bold red",
+    StreamState.HOLE: "bold red",
 }
 
 
@@ -143,7 +143,7 @@ def shard_tree(title: str, found: Sequence[ShardStatus], *, is_narrow: bool = Fa
 
 def _about(one: ShardStatus, above: str | None, *, is_narrow: bool) -> Iterator[Text]:
     colour, percent = _COLOURS.get(one.phase, "dim"), f"{one.hash_percent or 0:.4g} %"
-    if one.phase is OtherState.HOLE:
+    if one.phase is StreamState.HOLE:
         first, last = one.hash_keys or ("0", "0")
         said = f"hole: no open shard covers the hash keys {first} to {last}, {percent}"
         yield Text(said, colour)
