@@ -445,11 +445,11 @@ _TEXT = """
         from here
     [schedule=overdue] fix start: start the job again: it continues from here
     [schedule=overdue] fix look: find out why its schedule has not started it
-    [end=never ran|not told|silent|stopped, !starts_with_batch] fix start: start it with
+    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start it with
         --task-index {task_index} --total-tasks {total_tasks}
-    [end=never ran|not told|silent|stopped, !starts_with_batch, !task_index] fix start: start the
+    [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the
         job
-    [end=not told|stopped] or look: if it should run already, find out in the log of whatever starts
+    [end=unknown|stopped] or look: if it should run already, find out in the log of whatever starts
         it why it does not
     [!starts_with_batch] <find the end>
 

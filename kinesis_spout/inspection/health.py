@@ -9,7 +9,7 @@ The window is between two snapshots. It is the only measure of patience, so ther
              was to read (AvailableNow, `--until`) and the next one is not overdue
     stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
              the one before it, or that no process works on; or no process reads it, as the last
-             run has ended with an error; or it holds records whose dead letters are refused; or a
+             run has ended with an error; or it has records whose dead letters are refused; or a
              spout's program answers nothing
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
@@ -84,7 +84,7 @@ class TipAnswer:
     """What the service said of a shard at the reader's position.
 
     - `asked_ms`: the service's time.
-    - `next_ms`: when the oldest record after the position arrived, as far as the answer tells; None
+    - `next_ms`: when the oldest record after the position arrived, as far as the answer shows; None
       at the tip, or at the end of a closed shard.
     """
 

@@ -273,7 +273,7 @@ def not_running(look: Look, shard_id: str) -> Found | None:
     elif share is not None:
         facts = {"end": "never ran"}
     else:
-        facts = {"end": "not told", **_until_facts(look)}
+        facts = {"end": "unknown", **_until_facts(look)}
     if share is not None:
         facts |= {"task_index": share.index, "total_tasks": share.total}
     if plan is not None and facts["end"] != DONE:

@@ -41,7 +41,7 @@ MAX_CONCURRENT_CALLS = 16
 def read_snapshot(
     client: KinesisClient, store: StoreTopics | None, *, application: str, clock: Clock
 ) -> Snapshot:
-    """What ZooKeeper holds, and one listing of the shards. Without a store, the listing alone.
+    """What ZooKeeper has, and one listing of the shards. Without a store, the listing alone.
 
     ZooKeeper is read first: a shard that a job learns of in between would otherwise have a state
     and look as if it had expired. `clock` is used if the service does not give its time. Raises
@@ -54,10 +54,9 @@ def read_snapshot(
         if not stored.states:
             raise
         raise StreamNotFoundError(
-            f"{client.where} is not there, though application {application} has state of "
+            f"{client.where} does not exist, but application {application} has state of "
             f"{len(stored.states):,} of its shards: the stream was deleted with its unread "
-            "records, or the region, the account or the endpoint that is given here is not that of "
-            "its job",
+            "records, or its job uses another region, account or endpoint",
             "correct these options, or drop the state with kinesis-spout reset before the job "
             "reads a new stream of that name",
         ) from exc

@@ -1,4 +1,4 @@
-"""A snapshot of an application: what ZooKeeper holds, one listing of the shards, the time. Pure.
+"""A snapshot of an application: what ZooKeeper has, one listing of the shards, the time. Pure.
 
 A job's batch is settled into the shard states only when Spark asks for the next one. So the
 progress of a shard is its state, and on top of it what the tasks of the open plan have published.

@@ -95,7 +95,7 @@ def shards_named(shard_ids: Sequence[str], most: int = 5) -> str:
 
 def cut_expiry(lost_ms: int | None, retention_ms: int) -> str:
     """In what time records expire, in a table: `-`, `now`, `3 h`, `>24 h`. No record is kept for
-    longer than the retention, so a slow loss of pace, which reaches further, is told as that.
+    longer than the retention, so a slow loss of pace, which reaches further, is `>` that.
     """
     if lost_ms is None:
         return "-"

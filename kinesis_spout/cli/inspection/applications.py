@@ -14,10 +14,10 @@ from rich.text import Text
 
 from kinesis_spout.cli.exit_codes import CliError, sentence_of
 from kinesis_spout.cli.inspection.looking import Looking, look_once, say_watching, show
-from kinesis_spout.cli.inspection.status_screen import COLOURS
+from kinesis_spout.cli.inspection.status_screen import COLOURS, lag_cell
 from kinesis_spout.cli.places import note
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import StreamRef, duration
+from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import SEVERITY, Health
 from kinesis_spout.inspection.reader import TipReader
@@ -94,7 +94,7 @@ def look_at_all(
             line = ApplicationLine(application, stream)
             try:
                 topics = stored.topics(application, stream)
-                known = topics.identity.read()  # its ARN tells the region, where streams differ
+                known = topics.identity.read()  # its ARN has the region
                 client = replace(place, stream=known.arn if known else stream).client(stack)
                 tips = TipReader(client, clock)
                 looks = Looking(client, topics, tips, clock, application, max_asked)
@@ -120,14 +120,16 @@ def print_applications(
         note(f"no application has state{on} under {place.zookeeper_root} in {place.zookeeper}")
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("application", "stream"):
-        table.add_column(name, overflow="fold")
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("lag", justify="right", no_wrap=True)
-    table.add_column("owner", overflow="fold")
+    for name in ("application", "stream", "verdict", "lag", "owner"):
+        is_figure = name == "lag"
+        table.add_column(
+            name,
+            justify="right" if is_figure else "left",
+            no_wrap=is_figure or name == "verdict",
+            overflow="fold",
+        )
     for one in lines:
-        lag_ms = None if one.status is None else one.status.lag_ms
-        lag = "-" if lag_ms is None else duration(lag_ms) if lag_ms else "tip"
+        lag = lag_cell(None if one.status is None else one.status.lag_ms)
         verdict = Text(one.verdict.value, COLOURS[one.verdict])
         table.add_row(Text(one.application), Text(one.stream), verdict, lag, Text(one.owner))
     show(console, table)

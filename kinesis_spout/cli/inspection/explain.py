@@ -72,9 +72,9 @@ def explain_command(
 ) -> None:
     """Explain why a shard stands where it does: what holds it, what follows, and what to do.
 
-    It only reads, so it may run beside the job. What cannot be seen from outside
-    is said: throttling by other consumers, the job's own limits, its log. The
-    exit code is 0 when there is an answer, whatever it says.
+    It only reads, so it may run beside the job. It says what cannot be seen from
+    outside: throttling by other consumers, the job's own limits, its log. The exit
+    code is 0 when there is an answer, whatever it says.
     """
     with (
         operators_command(ctx),

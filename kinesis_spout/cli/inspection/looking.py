@@ -1,4 +1,4 @@
-"""What `status` and `explain` share: their options, and looks at an application over a window."""
+"""What `status`, `explain` and `ui` share: looks at an application over a window."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def refuse_another_stream(seen: Snapshot) -> None:
     known = seen.stored.identity
     if known is not None and seen.is_of_another_stream:
         raise CliError(
-            f"the application's state belongs to another stream than {seen.stream.arn} of today: "
+            f"the application's state belongs to another stream than {seen.stream.arn}: "
             f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}",
             "use another application name, or remove that state with kinesis-spout reset",
         )

@@ -37,7 +37,7 @@ def status(
         typer.Option(
             metavar="TIME",
             help="How long to watch before judging, e.g. 30s or 5m; 0s judges from one look, which "
-            "cannot tell a position that stands still.",
+            "does not show whether a position moves.",
         ),
     ] = DEFAULT_WINDOW,
     ask: Annotated[
@@ -50,7 +50,7 @@ def status(
         ),
     ] = DEFAULT_ASKED,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on until Ctrl-C, over a window that moves along.")
+        bool, typer.Option("--watch", help="Continue until Ctrl-C, over a window that moves along.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
@@ -61,10 +61,10 @@ def status(
 ) -> None:
     """Show how an application is: one verdict, and a line for each shard, the worst first.
 
-    Without --application it shows a line for each application in ZooKeeper, of each of
-    its streams. It only reads, so it may run beside the jobs. The exit code is 0 for ok,
-    lagging, paused and not running, 1 for stalled, losing and unknown, as where the
-    application does not exist; 3 where Kinesis or ZooKeeper cannot be reached.
+    Without --application it shows a line for each application and stream in ZooKeeper.
+    It only reads, so it may run beside the jobs. The exit code is 0 for ok, lagging,
+    paused and not running; 1 for stalled, losing and unknown, also where the application
+    does not exist; 3 where Kinesis or ZooKeeper cannot be reached.
     """
     if watch and as_json:
         raise typer.BadParameter("give one of them", param_hint="--watch, --json")

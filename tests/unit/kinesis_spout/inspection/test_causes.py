@@ -193,11 +193,11 @@ TABLE: list[tuple[Look, str]] = [
     (look(ONE), "not tracked -> wait: wait for the next list"),
     (
         look(ONE, LAPSED, owners=()),
-        "records expired > unread > not running [end=not told] -> change: raise the stream's",
+        "records expired > unread > not running [end=unknown] -> change: raise the stream's",
     ),
     (
         look(listed(0, closed=True), listed(1, 0), state(0), state(1, after(0), 0), owners=()),
-        "waits for parents > unread > not running [end=not told] -> start: start the job",
+        "waits for parents > unread > not running [end=unknown] -> start: start the job",
     ),
     (stood(tips=TIP), "caught up [progress=idle] -> nothing: nothing to do"),
     (
@@ -206,7 +206,7 @@ TABLE: list[tuple[Look, str]] = [
             tips=TIP,
             owners=(),
         ),
-        "caught up > not running [end=not told] -> start: start the job",
+        "caught up > not running [end=unknown] -> start: start the job",
     ),
     (
         in_plan(TaskLog(entries=(read_of(1, 9, at_shard_end=True, tip_ms=NOW_MS),), sealed=True)),
@@ -271,7 +271,7 @@ TABLE: list[tuple[Look, str]] = [
         "unread > outage -> change: repair what the records are",
     ),
     # the runs of the job
-    (stood(owners=()), "unread > not running [end=not told] -> start: start the job"),
+    (stood(owners=()), "unread > not running [end=unknown] -> start: start the job"),
     (
         stood(owners=(), log=run_log(60_000, ends=(FAILURE,))),
         "unread > not running [end=failed] -> change: correct what that error names",
@@ -438,14 +438,14 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         replace(look(ONE, HERE, owners=()), refusal=KinesisError("no right", "give it")),
-        "unread > kinesis refuses > not running [end=not told] -> change: give it",
+        "unread > kinesis refuses > not running [end=unknown] -> change: give it",
     ),
     (
         stood(
             owners=(),
             move=OperatorMove(cause="rewind", time_ms=NOW_MS - 9, back=frozenset({shard(1)})),
         ),
-        "set back > unread > not running [end=not told] -> start: start the job",
+        "set back > unread > not running [end=unknown] -> start: start the job",
     ),
     (
         with_access(stood(), {"/a/state": NodeAccess(NOBODY, NOBODY)}),
