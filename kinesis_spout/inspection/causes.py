@@ -47,17 +47,17 @@ _TEXT = """
 :: find the end
     [suspect=refusal] fix look: read in its log on {host} how it ended
     [suspect=worker] fix look: read the end of the job's own log: a Python worker that crashes at
-        each start is ended by a record of the batch, by its memory or a fault of the function
+        each start is ended by a record of the batch, by its memory use or a bug in the function
         #worker
     [suspect=sink] fix look: read the end of the job's own log for the exception of its sink or
         function
-    [suspect=kill|stop|worker] fix look: find out on {host} what ended it: its log, dmesg for the
-        OOM killer, what starts and stops it
+    [suspect=kill|stop|worker] fix look: find out on {host} what ended it: read its log, dmesg (OOM
+        killer) and the log of its supervisor
     [suspect=sink] or look: if there is no exception, find out on {host} what killed or stopped it:
-        dmesg for the OOM killer, its memory limit, what starts and stops it
+        read dmesg (OOM killer), its memory limit and the log of its supervisor
 
 :: look at the batch
-    [stage=settling] fix look: read in the driver's log what holds the settling
+    [stage=settling] fix look: read in the driver's log what blocks the settling
     [stage=not begun, is_first] fix look: check in Spark's UI whether an executor has a free core,
         and in its log whether it reaches Kinesis and ZooKeeper
     [stage=not begun] fix look: check in Spark's UI whether a Spark job of the batch runs: if none
@@ -92,7 +92,7 @@ _TEXT = """
 
 :: correct the error
     [end=failed] fix change: {remedy} #{topic}
-    [end=failed, !remedy] fix change: correct what that error names
+    [end=failed, !remedy] fix change: resolve that error
 
 :: correct the fault
     [fault=program] first change: find out what the program, or the command of --exec, does with a
@@ -100,10 +100,10 @@ _TEXT = """
         --message-timeout (message_timeout_s; 30 s unless set) or raise that #answers
     [fault=worker] fix look: find out whether the record ends the process that gets it, by its
         memory or a fault of the program #worker
-    [fault=reason] fix change: correct what fails with {reason:quoted}
+    [fault=reason] fix change: correct the cause of {reason:quoted}
 
 :: read its log
-    fix look: if it stays so, read in its log what it does
+    fix look: if this lasts, read in its log what it does
 
 :: ask again
     [!remedy] fix wait: wait until Kinesis answers
@@ -161,7 +161,7 @@ _TEXT = """
     [is_to_be_listed] the job learns of it with its next list of the shards
     [is_unknown] fix look: see the shards $ shards
     fix wait: wait for the next list of the shards ({option})
-    [is_to_be_listed] fix look: if it stays so, check whether the job is limited to some shards
+    [is_to_be_listed] fix look: if this lasts, check whether the job is limited to some shards
         (shards, --shard)
 
 # What is lost is lost whatever else holds the shard, and the rest is to be saved first.
@@ -173,19 +173,13 @@ _TEXT = """
     [!is_gone] the shard was last read completely {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
     [!is_gone] first change: raise the stream's retention while there is something to save
-    [is_gone] fix look: look again in a minute
-    [!is_gone, consumer=spark] first change: set failOnDataLoss to false to continue with the
-        records that are left: the job stops with that error otherwise #loss
-    [!is_gone, consumer=spout] first change: set the shard to the oldest record that is left, while
-        no process runs: the spout stops with that error otherwise, unless fail_on_data_loss is
-        False (consume: --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to
-        TRIM_HORIZON --allow-skip
-    [is_gone, consumer=spark] fix change: if it stays so, the records are lost: set failOnDataLoss
-        to false to continue without them #loss
-    [is_gone, consumer=spout] fix change: if it stays so, the records are lost: continue without
-        them, while no process runs; the spout stops with that error otherwise, unless
-        fail_on_data_loss is False (consume: --no-fail-on-data-loss) #loss $ checkpoint set
-        {lost_shards} --to TRIM_HORIZON --allow-skip
+    [is_gone] first look: look again in a minute: if the stream does not list the shard then, its
+        unread records are lost
+    [consumer=spark] first change: set failOnDataLoss to false to continue with the records that are
+        left: the job stops with that error otherwise #loss
+    [consumer=spout] first change: set the shard to the oldest record that is left, while no process
+        runs: the spout stops with that error otherwise, unless fail_on_data_loss is False (consume:
+        --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
 
 # Not even a job that runs may read a child before its parents.
 == waits for parents: Waiting, effect
@@ -223,7 +217,7 @@ _TEXT = """
     [progress=not settled] shard {shard} is read up to its newest record by batch {plan_id}, which
         is not settled
     [progress=idle|not read] shard {shard} is read up to its newest record
-    [leaves_next] nobody reads the records that arrive next
+    [leaves_next] new records are not read
     [progress=reading] shard {shard} is read as fast as records arrive
     no process is running: the last run finished at {ended_at_ms}
     [has_no_owner, !ended_at_ms] no process is running
@@ -256,13 +250,13 @@ _TEXT = """
     [pace=not known] shard {shard} is {lag_ms} behind
     [pace=not known, !lag_ms] shard {shard} is read
     [pace=not known] it is not known yet how fast it is read
-    [is_in_loop] shard {shard} was read between one end of its process and the next
+    [is_in_loop] shard {shard} is read only between two crashes of its process
     [pace=interrupted, !is_in_loop] shard {shard} was read until just now
     [pace=interrupted] it is {lag_ms} behind
     [pace=falling behind] shard {shard} is {lag_ms} behind
     [pace=falling behind] its lag grows
     [pace=falling behind, !lag_ms] the lag of shard {shard} grows
-    in the last {window_ms} the job read what had arrived within {read_ms}
+    in the last {window_ms} the job read {read_ms} of the stream
     [is_after_burst] most likely many records had arrived at once
     each batch takes as many records as it may ({batch_limit})
     its consumer is set to at most {reads_per_second} reads a second
@@ -291,7 +285,7 @@ _TEXT = """
     {waiting:records} {waiting:waits|wait} behind {failed:it|them}
     [is_out] record {record:position} was delivered
     [is_out] nobody has acked or failed it yet
-    it is out since {out_since_at_ms} or earlier ({out_ms} at least)
+    it has been in flight since {out_since_at_ms} or earlier ({out_ms} at least)
     record {record:position} is on attempt {attempt} of {attempts_max}
     [!attempts_max] record {record:position} is on attempt {attempt}
     record {record:position} failed {failures} {failures:time|times}
@@ -319,9 +313,9 @@ _TEXT = """
     [has_no_timeout] fix wait: wait for its ack or failure: no message_timeout_s would fail it
     [stage=with the program, !out_since_at_ms] fix look: find out why the program, or the command of
         --exec, keeps the record: it may hang #answers
-    fix change: correct what fails with {other_reason:quoted}
+    fix change: correct the cause of {other_reason:quoted}
     [stage=dead letter] fix wait: wait until its letter is written
-    [stage=dead letter] fix look: if it stays so, read in the log why its letter cannot be written:
+    [stage=dead letter] fix look: if this lasts, read in the log why its letter cannot be written:
         it is acked only with its letter
     [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
     [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
@@ -358,8 +352,8 @@ _TEXT = """
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
 == kinesis refuses: Blocked, below
-    Kinesis refuses to have shard {shard} read: {error}
-    [is_key] nobody can read the stream while its key is so
+    Kinesis refuses reads of shard {shard}: {error}
+    [is_key] nobody can read the stream until its KMS key works
     [!is_key] a job with the same credentials ends with the same error
     first change: {remedy} #right
     [!remedy] first change: give the credentials of the job the right to read it #right
@@ -382,16 +376,16 @@ _TEXT = """
 # A start does not help what ends after each start, so this comes before what asks for a start.
 == crash loop: Blocked
     [starts] the job ends soon after each start
-    [!starts] the job has got no further since its last run failed
+    [!starts] the job has made no progress since its last run failed
     it was started {starts} times since {first_at_ms}, about every {every_ms}
     [lasted_ms] {silent} of the runs ended without a message
     runs end after about {lasted_ms}
     <how it ended>
     it was started again at {restarted_at_ms}
-    [has_same_batch] it has the same batch again
+    [has_same_batch] it works on the same batch again
     another start alone does not help
     <correct the error>
-    [end=failed] fix look: read its log and the log of whatever starts it
+    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
     <find the end>
 
 # A process that is halted still owns the application, or will own it again: to wake it is less than
@@ -401,7 +395,7 @@ _TEXT = """
     [halt=jvm stopped] its Python process (pid {pid:id}) runs beside it and keeps the session with
         ZooKeeper
     [halt=stopped] the process (pid {pid:id} on {host}) is stopped
-    [halted] SIGSTOP or Ctrl-Z in its terminal stopped it
+    [halted] SIGSTOP, or Ctrl-Z in its terminal, stopped it
     [halt=stopped, owns] ZooKeeper ends its session {session_timeout_ms} after that
     [halt=stopped, !owns] ZooKeeper has ended its session
     [halt=gone] the process (pid {pid:id} on {host}) is gone
@@ -413,7 +407,7 @@ _TEXT = """
     or start: if it is not to continue, end it (kill -KILL {halted:id}) and start the job again
     [halt=gone] fix start: start it again: on {host} it takes over at once, elsewhere it waits for
         that session
-    [halt=gone] fix look: find out what ended it: its log, dmesg for the OOM killer
+    [halt=gone] fix look: find out what ended it: read its log and dmesg (OOM killer)
     [halt=cut off] fix look: read in its log whether it reaches ZooKeeper; it continues by itself
         when it does
     [halt=cut off] or start: if it hangs, end it and start it again
@@ -427,7 +421,7 @@ _TEXT = """
     [end=never ran] it has never run
     [!left] it read all records up to {until_at_ms}
     [left] it was to read all records up to {until_at_ms}
-    it left work: {left}
+    work is left: {left}
     [schedule=due|not known] the next run reads the records that arrived since
     [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
         other
@@ -436,21 +430,20 @@ _TEXT = """
         is redelivered at the next one
     <correct the error>
     [end=failed, topic=access|key|loss|network|other|right] fix start: start it again after that
-    [end=failed] fix look: read its log and the log of whatever starts it
+    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
     [starts_with_batch] <find the end>
     [end=silent, starts_with_batch] fix start: start it again after that
-    [schedule=not known] fix look: check that its next run is scheduled (cron, or whatever starts
-        it): nothing stored says when it is due
+    [schedule=not known] fix look: check that its next run is scheduled: nothing stored says when it
+        is due
     [schedule=due|not known] fix start: start the job again when its next run is due: it continues
         from here
     [schedule=overdue] fix start: start the job again: it continues from here
     [schedule=overdue] fix look: find out why its schedule has not started it
-    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start it with
-        --task-index {task_index} --total-tasks {total_tasks}
-    [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the
-        job
-    [end=unknown|stopped] or look: if it should run already, find out in the log of whatever starts
-        it why it does not
+    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start it with --task-index
+        {task_index} --total-tasks {total_tasks}
+    [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
+    [end=unknown|stopped] or look: if it should be running, read in the log of its supervisor why it
+        is not
     [!starts_with_batch] <find the end>
 
 # From here on a process runs. One that is limited to other shards never reads this one.
@@ -497,19 +490,19 @@ _TEXT = """
     {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
     its checkpoint stays below {unresolved:it|them}
     nothing new is read at max_unresolved_per_shard ({max_unresolved})
-    fix change: correct dead_letter, or what it writes to: the letters are sent again by themselves,
-        within 60 s
-    fix change: correct what fails with {reason:quoted}, or more records end so
+    fix change: correct dead_letter or its target: the letters are sent again automatically within
+        60 s
+    fix change: correct the cause of {reason:quoted}, or more records end there
 
 # In an outage nothing is wrong with the records, or the limits that they reach.
 == outage: Blocked
     nearly all records of the last batch failed, which the job takes for an outage
     {records} failed with {reason:quoted}
-    no attempt counts
+    attempts do not count
     nothing new is read until records succeed
     the next attempt is due at {until_at_ms}
-    fix change: repair what the records are written to, or what the function calls; the log has all
-        reasons; give no record up for it
+    fix change: repair the sink that the records are written to, or the service that the function
+        calls; the log has all reasons; give no record up
     fix wait: wait until {until_at_ms}
 
 # A batch that does not read the shard at all, as too much of it is unresolved.
@@ -518,10 +511,10 @@ _TEXT = """
     [is_reached] the limit of unresolved records is reached ({max_unresolved})
     [!is_reached] the limit of unresolved records may be reached ({max_unresolved})
     the limit of unresolved records is not stored ({usual_max} unless set): it may be reached
-    its program's limit, max_pending, counts those of all shards ({total} now)
+    max_pending of its program counts the unresolved records of all shards ({total} now)
     <correct the fault>
     [fault] fix look: see the record $ peek {shard} {sequence}
-    [!fault] fix change: repair what they wait for
+    [!fault] fix change: repair the system that they wait for
     or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
     or change: if more may be unresolved at a time, raise {option} from {max_unresolved}
     <read its log>
@@ -551,7 +544,7 @@ _TEXT = """
     [stage=sink] batch {plan_id} is read: its sink writes it, or Spark waits for its next trigger
     [!due_at_ms] it was made {age_ms} ago
     [!due_at_ms] the one before took {usual_ms}
-    [!due_at_ms] it has been at work in this run for {run_ms}
+    [!due_at_ms] this run has worked on it for {run_ms}
     <throttled>
     fix wait: wait until {due_at_ms}
     [stage=trigger] or change: if that is too late, give the query a shorter trigger
@@ -561,15 +554,15 @@ _TEXT = """
     [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the region
     [!is_restarting] <other readers>
     [is_long, !is_restarting, !throttled] <look at the batch>
-    [!is_restarting, !due_at_ms, !delivery_limit] fix wait: wait for its end
+    [!is_restarting, !due_at_ms, !delivery_limit] fix wait: wait for it to finish
     [!is_long, !is_restarting, !throttled] or <look at the batch>
 
 # Without a batch: what the service answers to whoever asks now.
 == kinesis silent: Blocked
     <throttled>
-    [throttled=batch|lately] nothing of the job's own holds it
+    [throttled=batch|lately] the job itself is not blocked
     Kinesis does not answer for shard {shard}: {error}
-    [error] the job meets the same and tries again by itself
+    [error] the job gets the same answer and tries again by itself
     <other readers>
     [throttled] fix wait: wait a minute and look again
     fix change: {remedy}
@@ -580,7 +573,7 @@ _TEXT = """
     shard {shard} was at its tip when the job last stored its state
     [is_refused] nobody knows whether records arrived since: no shard may be asked
     [!is_refused] nobody knows whether records arrived since: its tip was not asked for
-    [is_refused] fix change: give whoever looks the right to read (kinesis:GetRecords)
+    [is_refused] fix change: give the user who runs explain the right to read (kinesis:GetRecords)
     [is_refused] <read its log>
     [!is_refused] fix look: explain this shard alone, or raise --ask
 
@@ -588,13 +581,13 @@ _TEXT = """
 == not visible: Unknown, remark
     [consumer=spark] the job runs, but nothing stored says what it waits for
     [consumer=spout] the spout runs, but nothing stored says what it waits for
-    [keeps_up] its program takes no record, as many are out with it as may be (max_pending), or the
-        retry was made just now and is not stored yet
-    [!keeps_up, consumer=spout] it may be other consumers that use up the shard's limits, its own
-        limits (max_pending, max_unresolved_per_shard, rate), its program, which takes no record, or
-        the network
-    [consumer=spark] it may be other consumers that use up the shard's limits, a trigger's interval,
-        its own limits (records per trigger, unresolved records per shard), or the network
+    [keeps_up] its program takes no record because max_pending records are in flight, or the retry
+        was made just now and is not stored yet
+    [!keeps_up, consumer=spout] the cause may be other consumers that use up the shard's limits, its
+        own limits (max_pending, max_unresolved_per_shard, rate), its program, which takes no
+        record, or the network
+    [consumer=spark] the cause may be other consumers that use up the shard's limits, a trigger's
+        interval, its own limits (records per trigger, unresolved records per shard), or the network
     its session is open, so its process (pid {pid:id} on {host}) was alive within the last
         {session_timeout_ms}
     [!is_restarting] fix wait: wait a moment and look again

@@ -69,7 +69,10 @@ def holding(**stored: Any) -> Look:
         (holding(**ended(STOPPED)), [MEND, SEE, START]),
         (holding(**GONE), [MEND, START]),
         (holding(plan=READ), [MEND, WAIT]),
-        (look(HERE, **ended(STOPPED)), ["look again in a minute", "if it stays so", START]),
+        (
+            look(HERE, **ended(STOPPED)),
+            ["look again in a minute", "set the shard to the oldest", START],
+        ),
         (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
         (look(ONE, LAPSED, tips=BEHIND, owners=()), ["raise the stream's retention", START]),
         (stood(paused=True, **GONE), ["end the pause", START]),
@@ -137,7 +140,7 @@ def test_no_deed_is_told_twice(seen: Look) -> None:
     kinds_of_action = [one.kind for one in explain(seen, shard(1)).actions()]
     assert kinds_of_action.count(ActionKind.WAIT) <= 1
     assert len(set(found)) == len(found)
-    for begins in ("start ", "raise the stream's retention", "correct what fails", MEND):
+    for begins in ("start ", "raise the stream's retention", "correct the cause", MEND):
         assert sum(one.startswith(begins) for one in found) <= 1, found
 
 

@@ -166,7 +166,7 @@ def with_access(seen: Look, access: Mapping[str, NodeAccess]) -> Look:
 
 
 NEVER_ASKED = look(ONE, state(1, after(5), at_tip=True))
-MEND, START, WAIT = "correct what fails with 'no rates'", "start the job", "wait for its end"
+MEND, START, WAIT = "correct the cause of 'no rates'", "start the job", "wait for it to finish"
 # A look, the chain of causes that explain it, facts of its root, the kind of the first action and
 # how it begins.
 TABLE: list[tuple[Look, str]] = [
@@ -184,7 +184,7 @@ TABLE: list[tuple[Look, str]] = [
     (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait for its first list"),
     (
         look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "not begun > not running [end=failed] -> change: correct what that error names",
+        "not begun > not running [end=failed] -> change: resolve that error",
     ),
     (look(listed(2), state(2)), "not tracked -> look: see the shards"),
     (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past] -> nothing: nothing to"),
@@ -210,7 +210,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         in_plan(TaskLog(entries=(read_of(1, 9, at_shard_end=True, tip_ms=NOW_MS),), sealed=True)),
-        "unread > batch under way [stage=sink] -> wait: wait for its end",
+        "unread > batch under way [stage=sink] -> wait: wait for it to finish",
     ),
     (stood(tips={1: behind(1_000)}), "caught up [progress=reading] -> nothing: nothing to do"),
     (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait: at this pace it"),
@@ -222,11 +222,11 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct what",
+        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct the",
     ),
     (
         family(failed(3), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct what",
+        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct the",
     ),
     (
         family(
@@ -236,7 +236,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         drained(failed(3), policy=CONTINUE),
-        "unresolved record [stage=waits, fault=reason] -> change: correct what fails with 'no",
+        "unresolved record [stage=waits, fault=reason] -> change: correct the cause of 'no",
     ),
     (
         look(
@@ -252,11 +252,11 @@ TABLE: list[tuple[Look, str]] = [
                 )
             ),
         ),
-        "unresolved record > batch under way [stage=not begun] -> change: correct what fails with",
+        "unresolved record > batch under way [stage=not begun] -> change: correct the cause of",
     ),
     (
         drained(failed(3, due_ms=NOW_MS - 9_000)),
-        "unresolved record > not visible -> change: correct what fails with 'no",
+        "unresolved record > not visible -> change: correct the cause of 'no",
     ),
     (
         drained(failed(3, attempts=4), policy=CONTINUE),
@@ -264,17 +264,17 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), tips=BEHIND, policy=CONTINUE),
-        "unread > unresolved limit [fault=reason] -> change: correct what fails with 'no",
+        "unread > unresolved limit [fault=reason] -> change: correct the cause of 'no",
     ),
     (
         look(ONE, HERE, state(2, SHARD_END, unresolved=(failed(3),)), tips=BEHIND, **OUTAGE),
-        "unread > outage -> change: repair what the records are",
+        "unread > outage -> change: repair the sink that the",
     ),
     # the runs of the job
     (stood(owners=()), "unread > not running [end=unknown] -> start: start the job"),
     (
         stood(owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "unread > not running [end=failed] -> change: correct what that error names",
+        "unread > not running [end=failed] -> change: resolve that error",
     ),
     (
         stood(owners=(), log=run_log(60_000, 40_000, 20_000)),
@@ -333,7 +333,7 @@ TABLE: list[tuple[Look, str]] = [
     (held_back(NOT_TAKEN, 10_000), "unread > program waits [hold=not taken] -> look: find out"),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
-        "caught up > unresolved record > letters refused -> change: correct dead_letter, or what",
+        "caught up > unresolved record > letters refused -> change: correct dead_letter or its",
     ),
     # letters refused, of a spout that has not told its limit
     (
@@ -342,7 +342,7 @@ TABLE: list[tuple[Look, str]] = [
             refused_letters=REFUSED,
             tip=behind(60_000),
         ),
-        "unread > letters refused -> change: correct dead_letter, or",
+        "unread > letters refused -> change: correct dead_letter or",
     ),
     # letters refused, and no room left
     (
@@ -352,7 +352,7 @@ TABLE: list[tuple[Look, str]] = [
             tip=behind(60_000),
             max_unresolved_per_shard=1,
         ),
-        "unread > letters refused -> change: correct dead_letter, or what it",
+        "unread > letters refused -> change: correct dead_letter or its",
     ),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
@@ -388,11 +388,11 @@ TABLE: list[tuple[Look, str]] = [
     (in_plan(None, delivery_limit=5), "unread > batch under way [stage=search] -> wait: wait"),
     (
         in_plan(SEALED, status=PlanStatus.CLOSED),
-        "unread > batch under way [stage=settling] -> wait: wait for its end",
+        "unread > batch under way [stage=settling] -> wait: wait for it to finish",
     ),
-    (in_plan(None), "unread > batch under way [stage=not begun] -> wait: wait for its end"),
-    (in_plan(UNSEALED), "unread > batch under way [stage=reading] -> wait: wait for its end"),
-    (in_plan(SEALED), "unread > batch under way [stage=sink] -> wait: wait for its end"),
+    (in_plan(None), "unread > batch under way [stage=not begun] -> wait: wait for it to finish"),
+    (in_plan(UNSEALED), "unread > batch under way [stage=reading] -> wait: wait for it to finish"),
+    (in_plan(SEALED), "unread > batch under way [stage=sink] -> wait: wait for it to finish"),
     # sink writes, for longer than the batch before took
     (
         in_plan(SEALED, created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - HOUR_MS - 8_000),
@@ -401,15 +401,15 @@ TABLE: list[tuple[Look, str]] = [
     (in_plan(SEALED, CONTINUE), "unread > batch under way [stage=not reported] -> wait: wait for"),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=1),
-        "unread > batch under way [stage=function] -> wait: wait for its end",
+        "unread > batch under way [stage=function] -> wait: wait for it to finish",
     ),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=3),
-        "unread > batch under way [stage=unanswered] -> wait: wait for its end",
+        "unread > batch under way [stage=unanswered] -> wait: wait for it to finish",
     ),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.DONE),
-        "unread > batch under way [stage=reported] -> wait: wait for its end",
+        "unread > batch under way [stage=reported] -> wait: wait for it to finish",
     ),
     # a batch whose reads the service fails
     (
