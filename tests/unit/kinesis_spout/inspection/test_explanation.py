@@ -1,4 +1,7 @@
-"""Each cause has a look in which it is the root of the chain, or a link of it, and a first deed."""
+"""Each cause has a look in which it is the root of the chain, or a link of it, and a first action.
+An explanation asks for no action twice, and in the order in which a person does it. Shards that
+need the same are one group.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from msgspec import structs
 
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection import process_rules, record_rules, shard_rules
-from kinesis_spout.inspection.cause import Kind, Noun
+from kinesis_spout.inspection.cause import ActionKind, Kind, Noun
 from kinesis_spout.inspection.causes import TABLE as ROWS
-from kinesis_spout.inspection.explanation import explain
+from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Look, TipAnswer
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
@@ -482,7 +485,7 @@ def kinds(explained: Explanation) -> list[str]:
     return [cause.kind.value for cause in explained.chain]
 
 
-def deeds(seen: Look, index: int = 1) -> list[str]:
+def actions_of(seen: Look, index: int = 1) -> list[str]:
     return [one.text for one in explain(seen, shard(index)).actions()]
 
 
@@ -552,7 +555,7 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
         "Blocked: consumer task 1 of 2 is not running. Last run: pid 42 on host-a, stopped cleanly "
         "at 07:59:40."
     )
-    assert deeds(seen)[0] == "start it with --task-index 1 --total-tasks 2"
+    assert actions_of(seen)[0] == "start it with --task-index 1 --total-tasks 2"
     assert cause.as_json()["facts"] == {
         "taskIndex": 1,
         "totalTasks": 2,
@@ -563,3 +566,126 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
         "endedMs": NOW_MS - 20_000,
         "end": "stopped",
     }
+
+
+# what it asks for --------------------------------------------------------------------------------
+SEE = "see the record"
+HELD = state(1, after(9), unresolved=(failed(3),))
+READ = plan(task(slice_of(HELD), log=TaskLog(sealed=True)), report=ReportStatus.DONE)
+
+
+def holding(**stored: Any) -> Look:
+    """A shard that is behind, and holds a failed record."""
+    given: dict[str, Any] = {"tips": BEHIND, "policy": CONTINUE}
+    return look(ONE, HELD, **(given | stored))
+
+
+@pytest.mark.parametrize(
+    ("seen", "order"),
+    [
+        (holding(**ended(STOPPED)), [MEND, SEE, START]),
+        (holding(**GONE), [MEND, START]),
+        (holding(plan=READ), [MEND, WAIT]),
+        (
+            look(HERE, **ended(STOPPED)),
+            ["look again in a minute", "set the shard to the oldest", START],
+        ),
+        (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
+        (look(ONE, LAPSED, tips=BEHIND, owners=()), ["raise the stream's retention", START]),
+        (stood(paused=True, **GONE), ["end the pause", START]),
+        (stood(tips=TIP, paused=True), ["end the pause"]),
+        (look(ONE, LAPSED, tips=BEHIND, paused=True), ["end the pause", "raise the stream's"]),
+        (
+            stood(paused=True, log=run_log(HOUR_MS), process=ProcessState.GONE),
+            ["end the pause", "start it"],
+        ),
+    ],
+)
+def test_what_comes_first_is_done_first(seen: Look, order: list[str]) -> None:
+    """What fails is corrected before its job is started, or it fails again; what may expire is
+    saved before that. While the application is paused, nothing else helps.
+    """
+    found = actions_of(seen)
+    assert found[0].startswith(order[0])
+    places = [next(at for at, one in enumerate(found) if one.startswith(it)) for it in order]
+    assert places == sorted(places)
+
+
+def test_in_an_outage_no_record_is_to_be_given_up_or_put_back() -> None:
+    """Nothing is wrong with the records."""
+    held = state(1, after(9), unresolved=(failed(3), failed(4, due_ms=NOW_MS - 1)))
+    for tips in (BEHIND, TIP):
+        actions = explain(look(ONE, held, tips=tips, **OUTAGE), shard(1)).actions()
+        assert [one.kind for one in actions] == [ActionKind.CHANGE, ActionKind.WAIT]
+        assert not any(one.command for one in actions)
+
+
+def test_a_record_whose_letters_are_refused_is_not_to_be_given_up() -> None:
+    for refused in (seen for seen, told in TABLE if "letters refused" in told):
+        assert not any("skip" in one.command for one in explain(refused, shard(1)).actions())
+
+
+@pytest.mark.parametrize(
+    ("says", "remedy"),
+    [
+        (
+            "(User: u is not authorized to perform: kinesis:GetRecords on resource: x); allow y",
+            "allow kinesis:GetRecords to the role or user of the job (IAM)",
+        ),
+        ("the disk is full; set path to another one", "set path to another one"),
+        ("no letter is written; repair the sink, and start the query again", "repair the sink"),
+        (
+            "no start; restore ZooKeeper, or name it; set option failOnDataLoss to false to go on",
+            "restore ZooKeeper, or name it; or, set option failOnDataLoss to false to go on",
+        ),
+    ],
+)
+def test_the_remedy_of_an_error_is_the_arrow(says: str, remedy: str) -> None:
+    """Of two, the one that loses nothing comes first. In a loop, a start alone does not help."""
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
+    once = stood(owners=(), log=run_log(60_000, ends=(end,)))
+    assert actions_of(once)[:2] == [remedy, "start it again after that"]
+    loop = stood(owners=(), log=run_log(60_000, 40_000, 20_000, ends=(end, end, end)))
+    assert actions_of(loop)[0] == remedy
+    assert not any(one.kind is ActionKind.START for one in explain(loop, shard(1)).actions())
+
+
+@pytest.mark.parametrize("seen", [seen for seen, _ in TABLE])
+def test_no_action_is_named_twice(seen: Look) -> None:
+    """Nor are two starts, or two raises of the retention. Nobody waits for two things."""
+    found = actions_of(seen)
+    kinds_of_action = [one.kind for one in explain(seen, shard(1)).actions()]
+    assert kinds_of_action.count(ActionKind.WAIT) <= 1
+    assert len(set(found)) == len(found)
+    for begins in ("start ", "raise the stream's retention", "correct the cause", MEND):
+        assert sum(one.startswith(begins) for one in found) <= 1, found
+
+
+def test_one_command_accepts_all_that_is_lost() -> None:
+    """A job names all of it in its error, and reads nothing until all of it is accepted."""
+    old = {"verified_until_ms": NOW_MS - 26 * HOUR_MS}
+    states = [state(index, after(9), **(old if index != 3 else {})) for index in (1, 2, 3, 4)]
+    seen = look(*map(listed, (1, 2, 3)), *states, owners=())  # the fourth has vanished
+    named = [word for index in (1, 2, 4) for word in ("--shard", shard(index))]
+    for index in (1, 4):
+        (command,) = (one.command for one in explain(seen, shard(index)).actions() if one.command)
+        assert list(command) == [
+            *("checkpoint", "set", *named, "--to", "TRIM_HORIZON", "--allow-skip")
+        ]
+
+
+# groups -----------------------------------------------------------------------------------------
+def test_shards_with_one_cause_are_one_group() -> None:
+    """The worst first. An application that nobody knows is one."""
+    seen = look(
+        *(listed(index) for index in (1, 2, 3)),
+        *(state(index, after(5)) for index in (1, 2, 3)),
+        tips={1: AT_TIP, 2: behind(60_000), 3: behind(90_000)},
+        owners=(),
+    )
+    assert [(one.shards, kinds(one.explanation)) for one in grouped(seen)] == [
+        ((shard(2), shard(3)), ["unread", "not running"]),
+        ((shard(1),), ["caught up"]),
+    ]
+    unknown = look(listed(1), listed(2), pin=None, owners=())
+    assert [kinds(one.explanation) for one in grouped(unknown)] == [["no application"]]
