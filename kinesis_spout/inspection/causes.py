@@ -488,7 +488,7 @@ _TEXT = """
     the sink of dead_letter refused {letters:its letter|their letters}, last at {refused_at_ms}
         with: {error}
     {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
-    its checkpoint stays below {unresolved:it|them}
+    the shard's checkpoint stays below {unresolved:it|them}
     nothing new is read at max_unresolved_per_shard ({max_unresolved})
     fix change: correct dead_letter or its target: the letters are sent again automatically within
         60 s

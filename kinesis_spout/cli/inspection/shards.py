@@ -15,10 +15,10 @@ from rich.tree import Tree
 
 from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.cli.inspection.looking import Looking, refuse_another_stream
+from kinesis_spout.cli.inspection.status_screen import lag_cell
 from kinesis_spout.cli.places import AsJson, Place, note, takes_place
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.config import duration
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import (
@@ -163,8 +163,7 @@ def _about(one: ShardStatus, above: str | None, *, is_narrow: bool) -> Iterator[
 
 def _progress(one: ShardStatus, *, is_narrow: bool) -> str:
     write, at_most = (brief, "<") if is_narrow else (shortened, "at most ")
-    lag = "-" if one.lag_ms is None else duration(one.lag_ms)
-    lag = lag if one.lag_measured or one.lag_ms is None else f"{at_most}{lag}"
+    bound = at_most if one.lag_ms and not one.lag_measured else ""
     parts = [f"read {write(one.position or '-')}", f"checkpoint {write(one.checkpoint or 'none')}"]
     parts += [] if is_narrow else [f"{one.unresolved} unresolved"]
-    return "  ".join([*parts, f"lag {lag}"])
+    return "  ".join([*parts, f"lag {bound}{lag_cell(one.lag_ms)}"])
