@@ -107,8 +107,8 @@ def shard_status(look: Look, shard_id: str) -> ShardStatus:
     state, progress = look.now.states.get(shard_id), look.now.progress(shard_id)
     speed = look.speed(shard_id)
     return ShardStatus(
-        **_listed(look.now.lineage, shard_id)
-        | (_stored(state, look.now.now_ms) if state is not None else {})
+        **(_stored(state, look.now.now_ms) if state is not None else {})
+        | _listed(look.now.lineage, shard_id)
         | {
             "phase": look.phase(shard_id),
             "health": look.health(shard_id),

@@ -267,6 +267,8 @@ def test_holes_and_shards_without_an_application_have_the_same_members() -> None
     found = shards_json([*shards_of_stream(half), *holes_of(half)])
     assert [one["state"] for one in found] == ["past", "open", "closed", "hole"]
     assert (found[-1]["shardId"], found[-1]["hashKeys"]) == (None, ("0", "0"))
+    (child,) = (one for one in status_of(look(listed(1, 0), HERE)).shards if one.position)
+    assert child.parents == (shard(0),), "the listing names them, though the state does not"
     (stored,) = shards_json([stored_shard(state(1, after(5)), NOW_MS)])
     assert (stored["state"], stored["readPosition"]) == ("active", "AFTER:5")
     assert {tuple(one) for one in (*found, stored)} == {
