@@ -15,6 +15,8 @@ from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
+    Ask,
+    Window,
     looking,
     show,
     two_snapshots,
@@ -60,21 +62,15 @@ def explain_command(
     ] = None,
     *,
     place: Place,
-    window: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="How long to watch before explaining, e.g. 30s."),
-    ] = DEFAULT_WINDOW,
-    ask: Annotated[
-        int,
-        typer.Option(metavar="SHARDS", min=0, help="How many shards to ask for their tips."),
-    ] = DEFAULT_ASKED,
+    window: Window = DEFAULT_WINDOW,
+    ask: Ask = DEFAULT_ASKED,
     as_json: AsJson = False,
 ) -> None:
     """Explain why a shard stands where it does: what holds it, what follows, and what to do.
 
-    It only reads, so it may run beside the job. It says what cannot be seen from
-    outside: throttling by other consumers, the job's own limits, its log. The exit
-    code is 0 when there is an answer, whatever it says.
+    It only reads, so it may run beside the job. It says what cannot be seen
+    from outside: throttling by other consumers, the job's own limits, its log.
+    The exit code is 0 when there is an answer, whatever it says.
     """
     with (
         operators_command(ctx),

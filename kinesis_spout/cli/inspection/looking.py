@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,6 +35,23 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = "10s"
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
 DEFAULT_ASKED = 100
+Window = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="How long to watch before judging, e.g. 30s or 5m; 0s judges from one look, which "
+        "does not show whether a position moves.",
+    ),
+]
+Ask = Annotated[
+    int,
+    typer.Option(
+        metavar="SHARDS",
+        min=0,
+        help="How many shards to ask for their tips, the ones that stand still first. Takes one of "
+        "a shard's 5 reads a second.",
+    ),
+]
 
 
 @dataclass(slots=True)
