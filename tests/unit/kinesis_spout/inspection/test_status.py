@@ -24,7 +24,7 @@ from kinesis_spout.shards.lineage import HASH_KEYS
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
 from state.position import SHARD_END, TRIM_HORIZON
-from state.report import OnFailure, OutcomePolicy
+from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.store.ownership import TaskShare
 from state.store.runs import DONE, FAILED, NoAnswers, RefusedLetters, RunEnd
 from state.task_log import TaskLog
@@ -49,6 +49,7 @@ from tests.support.inspection.looks import (
     state,
     task,
 )
+from tests.support.shell.pages import ROOT
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
@@ -256,6 +257,17 @@ def test_the_json_has_every_shard_and_names_the_cause() -> None:
     assert paused == {"by": "ann on host-a", "sinceMs": PAUSE.since_ms, "reason": "deploy"}
     assert status_of(three(throttled={shard(2)})).as_json()["throttled"] == 1
     assert status_of(three(unanswered={shard(2): KinesisError("-")})).as_json()["notAnswered"] == 1
+
+
+def test_the_reference_page_defines_every_member() -> None:
+    """Of the application, its plan, its outcomes and its shards."""
+    done = PlanReport(failed=2, dead_lettered=1, done_ms=NOW_MS - 4_000)
+    found = status_of(one(plan=plan(READ, report=ReportStatus.DONE, outcomes=done))).as_json()
+    page = (ROOT / "docs/reference/status-json.md").read_text()
+    parts = (found, found["plan"], found["plan"]["outcomes"], found["shards"][0], *found["owners"])
+    assert [name for part in parts for name in part if f"`{name}`" not in page] == []
+    assert found["plan"]["outcomes"] == {"acked": 7, "failed": 2, "deadLettered": 1}
+    assert found["plan"]["perSecond"] == {"acked": 7.0, "failed": 2.0, "deadLettered": 1.0}
 
 
 def test_holes_and_shards_without_an_application_have_the_same_members() -> None:
