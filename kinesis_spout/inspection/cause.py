@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 Fact: TypeAlias = bool | int | float | str | tuple[str, ...]
 """Times (`..._at_ms`) are epoch milliseconds, durations (`..._ms`) milliseconds; counts are ints;
@@ -137,6 +137,11 @@ class Cause:
     actions: tuple[Action, ...] = ()
     leads_to: Subject | None = None
 
+    @property
+    def text(self) -> str:
+        first, *others = self.sentences
+        return " ".join([f"{first}.", *(f"{one[:1].upper()}{one[1:]}." for one in others)])
+
     def as_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind.value,
@@ -146,13 +151,6 @@ class Cause:
             "leadsTo": None if self.leads_to is None else self.leads_to._asdict(),
             "text": self.text,
         }
-
-    @property
-    def text(self) -> str:
-        return " ".join(
-            f"{one[:1].upper() if number else one[:1]}{one[1:]}."
-            for number, one in enumerate(self.sentences)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,30 +169,22 @@ class Explanation:
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """In the order in which they are read: what the first action removes, or the root; what
-        follows from it; remarks.
-        """
-        first = self.actions()[0]
-        holding = [one for one in self.chain if one.role is Role.HOLDS and first in one.actions]
-        lead = holding[-1] if holding else self.root
-        others = [one for one in reversed(self.chain) if one is not lead]
-        remarks = [one for one in others if one.role is Role.REMARK]
-        return (
-            lead,
-            *(one for one in others if one.role is not Role.REMARK),
-            *remarks,
-            *self.remarks,
-        )
+        """In the order in which they are read."""
+        return tuple(cause for _, cause in self.introduced())
 
     def introduced(self) -> list[tuple[str, Cause]]:
-        """The same, each with the word that introduces it: its own, `So` for what follows from the
-        cause above it, `Also` for a remark.
+        """The causes as they are read, each with the word that introduces it: first what the first
+        action removes, or the root, with its own word; `So` for what follows from the cause above
+        it; `Also` for remarks.
         """
-        lead, *others = self.causes
+        first = self.actions()[0]
+        held = [one for one in self.chain if one.role is Role.HOLDS and first in one.actions]
+        lead = held[-1] if held else self.root
         words = {Role.EFFECT: "So", Role.REMARK: "Also"}
-        found = [(lead.head, lead)]
-        found += [(words.get(one.role, one.head), one) for one in others if one not in self.remarks]
-        return found + [("Also", one) for one in self.remarks]
+        others = [(words.get(one.role, one.head), one) for one in self.chain[::-1]]
+        others = [pair for pair in others if pair[1] is not lead]
+        others += [("Also", one) for one in self.remarks]
+        return [(lead.head, lead), *sorted(others, key=lambda pair: pair[0] == "Also")]
 
     def actions(self, commands: Collection[str] | None = None) -> list[Action]:
         """What to do, without what needs a command that is not among `commands` (None: all are
@@ -202,35 +192,30 @@ class Explanation:
         and what is to be waited for, of each the root's first. The actions of one cause stay in
         their order. The end of a pause comes before all, as nothing else helps while it lasts.
         """
-        sources = (*reversed(self.chain), *self.remarks)
-        ranked = [one for cause in sources for one in _ranked(cause.actions)]
-        in_order = dict.fromkeys(one for _, one in sorted(ranked, key=lambda pair: pair[0]))
-        there = [
-            one
-            for one in in_order
-            if commands is None or not one.command or one.command[0] in commands
-        ]
-        first = {one.resolves: one for one in reversed(there)}
-        wait = next(
-            (one for one in there if one.kind is ActionKind.WAIT), None
-        )  # the root's: for all
-        told = [
-            one
-            for one in there
-            if (not one.resolves or one is first[one.resolves])
-            and (one.kind is not ActionKind.WAIT or one is wait)
-        ]
-        return [one for one in told if one.kind is not ActionKind.NOTHING] or there[:1]
+        ranked: list[tuple[tuple[bool, bool, int], Action]] = []
+        for cause in (*self.chain[::-1], *self.remarks):
+            rank = 0
+            for one in cause.actions:
+                rank = max(rank, 0 if one.is_alternative else _RANKS.get(one.kind, 0))
+                ranked.append(((one.kind is not ActionKind.RESUME, not one.is_urgent, rank), one))
+        kept: list[Action] = []
+        resolved = set[str]()
+        for one in dict.fromkeys(one for _, one in sorted(ranked, key=lambda pair: pair[0])):
+            is_there = commands is None or not one.command or one.command[0] in commands
+            # Nobody waits for two things: the root's is for all.
+            resolves = "wait" if one.kind is ActionKind.WAIT else one.resolves
+            if is_there and (not resolves or resolves not in resolved):
+                resolved.add(resolves)
+                kept.append(one)
+        return [one for one in kept if one.kind is not ActionKind.NOTHING] or kept[:1]
 
 
 def introduced(actions: Sequence[Action]) -> list[tuple[str, Action]]:
     """Actions in their order, each with the word that introduces it."""
-    words = ["OK" if one.kind is ActionKind.NOTHING else "Then" for one in actions]
-    if words[:1] == ["Then"]:
-        words[0] = "Fix"
+    first = "OK" if actions and actions[0].kind is ActionKind.NOTHING else "Fix"
     return [
-        ("Or" if one.is_alternative else word, one)
-        for word, one in zip(words, actions, strict=True)
+        ("Or" if one.is_alternative else "Then" if number else first, one)
+        for number, one in enumerate(actions)
     ]
 
 
@@ -238,11 +223,3 @@ def _camel(name: str) -> str:
     """`since_at_ms` is `sinceMs`: a time has no other name in JSON."""
     first, *words = name.replace("_at_ms", "_ms").split("_")
     return first + "".join(word.title() for word in words)
-
-
-def _ranked(actions: Iterable[Action]) -> Iterator[tuple[tuple[bool, bool, int], Action]]:
-    rank = 0
-    for one in actions:
-        if not one.is_alternative:
-            rank = max(rank, _RANKS.get(one.kind, 0))
-        yield (one.kind is not ActionKind.RESUME, not one.is_urgent, rank), one

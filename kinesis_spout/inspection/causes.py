@@ -5,11 +5,12 @@ what holds the shard itself: a process that is started, or a pause that is ended
 against it. Those from `paused` on say why the job does not read a shard that it might. The comment
 above a row says why it stands where it stands. The last row answers always.
 
-What cannot be seen from outside: which other consumers read, limits that an owner does not tell,
+What cannot be seen from outside: which other consumers read, limits that an owner does not report,
 what the function does, whether the network is up. A cause that may be any of these says so, and
 names where to look.
 
-`kinesis_spout.inspection.table` says how a row is written.
+`kinesis_spout.inspection.table` says how a row is written. The rule of a row is the function with
+the name of its kind, in one of the three modules of rules.
 """
 
 from __future__ import annotations
@@ -18,47 +19,14 @@ from kinesis_spout.inspection import process_rules, record_rules, shard_rules
 from kinesis_spout.inspection.cause import Kind
 from kinesis_spout.inspection.table import rows_of
 
-_RULES = {
-    Kind.OTHER_STREAM: shard_rules.other_stream,
-    Kind.NO_APPLICATION: shard_rules.no_application,
-    Kind.NOT_BEGUN: shard_rules.not_begun,
-    Kind.NOT_TRACKED: shard_rules.not_tracked,
-    Kind.RECORDS_EXPIRED: shard_rules.records_expired,
-    Kind.WAITS_FOR_PARENTS: shard_rules.waits_for_parents,
-    Kind.NOT_SUBSCRIBED: process_rules.not_subscribed,
-    Kind.NO_ANSWERS: process_rules.no_answers,
-    Kind.CAUGHT_UP: shard_rules.caught_up,
-    Kind.SET_BACK: shard_rules.set_back,
-    Kind.HELD_BY_ORDER: record_rules.held_by_order,
-    Kind.BEHIND: shard_rules.behind,
-    Kind.UNRESOLVED_RECORD: record_rules.unresolved_record,
-    Kind.UNREAD: shard_rules.unread,
-    Kind.PAUSED: process_rules.paused,
-    Kind.KINESIS_REFUSES: process_rules.kinesis_refuses,
-    Kind.ZOOKEEPER_REFUSES: process_rules.zookeeper_refuses,
-    Kind.CRASH_LOOP: process_rules.crash_loop,
-    Kind.PROCESS_HALTED: process_rules.process_halted,
-    Kind.NOT_RUNNING: process_rules.not_running,
-    Kind.NOT_ASSIGNED: process_rules.not_assigned,
-    Kind.READS_FAIL: process_rules.reads_fail,
-    Kind.PROGRAM_WAITS: process_rules.program_waits,
-    Kind.LETTERS_REFUSED: record_rules.letters_refused,
-    Kind.OUTAGE: record_rules.outage,
-    Kind.UNRESOLVED_LIMIT: record_rules.unresolved_limit,
-    Kind.BATCH: record_rules.batch,
-    Kind.KINESIS_SILENT: shard_rules.kinesis_silent,
-    Kind.NOT_ASKED: shard_rules.not_asked,
-    Kind.NOT_VISIBLE: record_rules.not_visible,
-}
-
 _TEXT = """
 :: throttled
-    [throttled=now] Kinesis throttles shard {shard} now: its five reads or 2 MB a second are used up
+    [throttled=now] Kinesis throttles shard {shard} now
     [throttled=batch] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard} in
-        the batch under way: its five reads or 2 MB a second were used up
+        the batch under way
     [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
-        since the job started, the last at {refused_at_ms}: its five reads or 2 MB a second were
-        used up
+        since the job started, the last at {refused_at_ms}
+    [throttled] its five reads or 2 MB a second are used up
 
 :: how it ended
     [end=stopped] last run: pid {pid:id} on {host}, stopped cleanly at {ended_at_ms}
@@ -66,47 +34,41 @@ _TEXT = """
     [end=failed] last run: pid {pid:id} on {host}, failed at {ended_at_ms} with: {error}
     [end=silent] last run: pid {pid:id} on {host}, started at {started_at_ms}, ended without a
         message
-
-:: suspects
-    [suspect=refusal] it may have been refused to store how it ended
+    [suspect=refusal] ZooKeeper may have refused to store its end
     [suspect=kill] it was killed (kill -9, out of memory) or its host failed
     [suspect=worker] its query was stopped, its driver was killed (kill -9, out of memory), or a
         record of the batch ended its Python worker
-    [suspect=stop] its driver was killed (kill -9, out of memory), or its query was stopped: an
-        error of its sink or function would have been reported
+    [suspect=stop] its query was stopped, or its driver was killed (kill -9, out of memory)
     [suspect=sink] most likely its sink or foreachBatch function raised an error, which Spark
-        reports to a source only for a frame of read_stream
+        reports only to a frame of read_stream
     [suspect=sink] its query may also have been stopped, or its driver killed (kill -9, out of
         memory)
 
 :: find the end
     [suspect=refusal] fix look: read in its log on {host} how it ended
-    [suspect=worker] fix look: read the end of the job's own log: where a Python worker crashed or
-        exited, a record of the batch ends it at each start, by its memory or a fault of the
-        function #worker
-    [suspect=sink] fix look: read the end of the job's own log: the exception of its sink or
-        function stands there
-    [suspect=kill|stop|worker] fix look: find out on {host} what ended it: its log, dmesg for the
-        OOM killer, what starts and stops it
-    [suspect=sink] or look: if no exception stands there, find out on {host} what killed or stopped
-        it: dmesg for the OOM killer, its memory limit, what starts and stops it
+    [suspect=worker] fix look: read the end of the job's own log: a Python worker that crashes at
+        each start is ended by a record of the batch, by its memory use or a bug in the function
+        #worker
+    [suspect=sink] fix look: read the end of the job's own log for the exception of its sink or
+        function
+    [suspect=kill|stop|worker] fix look: find out on {host} what ended it: read its log, dmesg (OOM
+        killer) and the log of its supervisor
+    [suspect=sink] or look: if there is no exception, find out on {host} what killed or stopped it:
+        read dmesg (OOM killer), its memory limit and the log of its supervisor
 
 :: look at the batch
-    [stage=settling] fix look: read in the driver's log what holds the settling
-    [stage=not begun, is_first] fix look: check in Spark's UI whether there are executors with a
-        free core, and in their logs whether they reach Kinesis and ZooKeeper; if that is well,
-        check whether a Spark job of the batch runs: if none does, your function (foreachBatch)
-        hangs before it asks for the rows, and a stack dump of the driver's Python shows where
-    [stage=not begun, !is_first] fix look: check whether a Spark job of the batch runs: if none
+    [stage=settling] fix look: read in the driver's log what blocks the settling
+    [stage=not begun, is_first] fix look: check in Spark's UI whether an executor has a free core,
+        and in its log whether it reaches Kinesis and ZooKeeper
+    [stage=not begun] fix look: check in Spark's UI whether a Spark job of the batch runs: if none
         does, your function (foreachBatch) hangs before it asks for the rows, and a stack dump of
-        the driver's Python shows where; if that is well, check in Spark's UI whether there are
-        executors with a free core, and in their logs whether they reach Kinesis and ZooKeeper
-    [stage=reading] fix look: read in the executor's log whether the shard is throttled: other
-        consumers share its limits
+        the driver's Python shows where
+    [stage=not begun, !is_first] fix look: check in Spark's UI whether an executor has a free core,
+        and in its log whether it reaches Kinesis and ZooKeeper
+    [stage=reading] fix look: read in the executor's log whether the shard is throttled
     [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record may
         end the process
-    [stage=function] fix look: check in Spark's UI what the batch does: its sink or function does
-        not answer
+    [stage=function] fix look: check in Spark's UI why its sink or function does not answer
     [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
         interval, or a query that hangs
     [stage=not reported] fix look: check whether foreachBatch is given src.tracked(...), and what
@@ -115,8 +77,7 @@ _TEXT = """
 
 :: read faster
     [consumer=spark] fix change: give the job more cores, or its function less to do; split the
-        shard if it is read at 2 MB a second; check the limits maxRecordsPerTrigger and
-        readsPerSecond
+        shard if it is read at 2 MB a second; check maxRecordsPerTrigger and readsPerSecond
     [consumer=spout] fix change: make its program, or the command of --exec, faster; raise
         max_pending; share the shards among more processes (total_tasks); split the shard if it is
         read at 2 MB a second
@@ -131,7 +92,7 @@ _TEXT = """
 
 :: correct the error
     [end=failed] fix change: {remedy} #{topic}
-    [end=failed, !remedy] fix change: correct what that error names
+    [end=failed, !remedy] fix change: resolve that error
 
 :: correct the fault
     [fault=program] first change: find out what the program, or the command of --exec, does with a
@@ -139,7 +100,14 @@ _TEXT = """
         --message-timeout (message_timeout_s; 30 s unless set) or raise that #answers
     [fault=worker] fix look: find out whether the record ends the process that gets it, by its
         memory or a fault of the program #worker
-    [fault=reason] fix change: correct what fails with {reason:quoted}
+    [fault=reason] fix change: correct the cause of {reason:quoted}
+
+:: read its log
+    fix look: if this lasts, read in its log what it does
+
+:: ask again
+    [!remedy] fix wait: wait until Kinesis answers
+    [!remedy] fix look: read the AWS Health Dashboard of the region if it lasts
 
 # Without a state of this very stream, nothing below is about this stream.
 == other stream: Blocked
@@ -174,13 +142,13 @@ _TEXT = """
 
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
 == not begun: Blocked
-    [stage=starting] the application has just started: it has not pinned its start yet
+    [stage=starting] the application has just started and has not pinned its start yet
     [stage=ended] the application ended before it read anything
     the application's state was removed at {removed_at_ms} (kinesis-spout reset)
     pid {pid:id} on {host} removed it
     [stage=removed] the application was not started since
     [stage=starting] fix wait: wait for its first list of the shards
-    [stage=starting] fix look: if it stays so, read in its log what it does
+    [stage=starting] <read its log>
     [stage=removed] fix start: start the job: it begins at its starting position; a Spark query
         needs a new checkpointLocation
 
@@ -193,32 +161,25 @@ _TEXT = """
     [is_to_be_listed] the job learns of it with its next list of the shards
     [is_unknown] fix look: see the shards $ shards
     fix wait: wait for the next list of the shards ({option})
-    [is_to_be_listed] fix look: if it stays so, check whether the job is limited to some shards
+    [is_to_be_listed] fix look: if this lasts, check whether the job is limited to some shards
         (shards, --shard)
 
 # What is lost is lost whatever else holds the shard, and the rest is to be saved first.
 == records expired: Lost, below
     [is_gone] the stream no longer lists shard {shard}, which was not read to its end
     [!is_gone] records of shard {shard} may have expired unread
-    [is_gone] its unread records arrived from {from_at_ms} to {to_at_ms}
-    [!is_gone] they arrived from {from_at_ms} to {to_at_ms}
+    its unread records arrived from {from_at_ms} to {to_at_ms}
     [is_gone] the list may also be late, right after a split or merge
     [!is_gone] the shard was last read completely {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
     [!is_gone] first change: raise the stream's retention while there is something to save
-    [is_gone] fix look: look again in a minute
-    [!is_gone, consumer=spark] first change: set failOnDataLoss to false to continue with the
-        records that are left: the job stops with that error otherwise #loss
-    [!is_gone, consumer=spout] first change: set the shard to the oldest record that is left, while
-        no process runs: the spout stops with that error otherwise, unless fail_on_data_loss is
-        False (consume: --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to
-        TRIM_HORIZON --allow-skip
-    [is_gone, consumer=spark] fix change: if it stays so, the records are lost: set failOnDataLoss
-        to false to continue without them #loss
-    [is_gone, consumer=spout] fix change: if it stays so, the records are lost: continue without
-        them, while no process runs; the spout stops with that error otherwise, unless
-        fail_on_data_loss is False (consume: --no-fail-on-data-loss) #loss $ checkpoint set
-        {lost_shards} --to TRIM_HORIZON --allow-skip
+    [is_gone] first look: look again in a minute: if the stream does not list the shard then, its
+        unread records are lost
+    [consumer=spark] first change: set failOnDataLoss to false to continue with the records that are
+        left: the job stops with that error otherwise #loss
+    [consumer=spout] first change: set the shard to the oldest record that is left, while no process
+        runs: the spout stops with that error otherwise, unless fail_on_data_loss is False (consume:
+        --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
 
 # Not even a job that runs may read a child before its parents.
 == waits for parents: Waiting, effect
@@ -227,7 +188,7 @@ _TEXT = """
 # Polling may read the shard meanwhile, so a shard that keeps up has this cause, too.
 == not subscribed: Slow, below
     shard {shard} has no subscription (enhanced fan-out) since {since_at_ms}: {error}
-    while it is polled instead, it shares its five reads and 2 MB a second with all that poll it
+    it is polled instead and shares its five reads and 2 MB a second with all that poll it
     the job subscribes again by itself
     first change: {remedy}
     [!remedy] first change: check that its consumer exists (kinesis-spout consumers list)
@@ -244,9 +205,9 @@ _TEXT = """
     [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
     each is redelivered
     after its last attempt it becomes a dead letter, though it may be processed
-    first change: make the program ack or fail each record that it has, and restart it if it hangs;
-        a command of --exec that keeps its answers in a buffer must flush each line (print(...,
-        flush=True), stdbuf -oL) #answers
+    first change: make the program ack or fail each record, and restart it if it hangs; a command of
+        --exec that buffers its answers must flush each line (print(..., flush=True), stdbuf -oL)
+        #answers
 
 # Nothing is unread: no row below is about a shard whose records are all read and acked.
 == caught up: OK, remark
@@ -256,12 +217,12 @@ _TEXT = """
     [progress=not settled] shard {shard} is read up to its newest record by batch {plan_id}, which
         is not settled
     [progress=idle|not read] shard {shard} is read up to its newest record
-    [leaves_next] nobody reads the records that arrive next
+    [leaves_next] new records are not read
     [progress=reading] shard {shard} is read as fast as records arrive
-    no process is running: the last run ended in order at {ended_at_ms}
+    no process is running: the last run finished at {ended_at_ms}
     [has_no_owner, !ended_at_ms] no process is running
     <throttled>
-    if it falls behind again, <other readers>
+    <other readers>
     [ended_at_ms] fix nothing: nothing to do until its next run is due
     [has_no_owner, !ended_at_ms] fix nothing: nothing to do for the records that have arrived; start
         the job to read the next ones
@@ -269,8 +230,8 @@ _TEXT = """
 
 # It explains an old lag, whatever is found below.
 == set back: Waiting, remark, below
-    an operator set shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command}), so it
-        is read again on purpose
+    an operator set shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command})
+    it is read again on purpose
     [is_read] fix wait: wait until it has caught up
 
 # Failed records hold the shard, even where its position has just moved.
@@ -289,13 +250,13 @@ _TEXT = """
     [pace=not known] shard {shard} is {lag_ms} behind
     [pace=not known, !lag_ms] shard {shard} is read
     [pace=not known] it is not known yet how fast it is read
-    [is_in_loop] shard {shard} was read between one end of its process and the next
+    [is_in_loop] shard {shard} is read only between two crashes of its process
     [pace=interrupted, !is_in_loop] shard {shard} was read until just now
     [pace=interrupted] it is {lag_ms} behind
     [pace=falling behind] shard {shard} is {lag_ms} behind
     [pace=falling behind] its lag grows
     [pace=falling behind, !lag_ms] the lag of shard {shard} grows
-    in the last {window_ms} the job read what had arrived within {read_ms}
+    in the last {window_ms} the job read {read_ms} of the stream
     [is_after_burst] most likely many records had arrived at once
     each batch takes as many records as it may ({batch_limit})
     its consumer is set to at most {reads_per_second} reads a second
@@ -303,7 +264,7 @@ _TEXT = """
     at this pace unread records expire in {expires_in_ms}
     [pace=falling behind] at this pace unread records expire in more than {retention_ms}
     <throttled>
-    fix wait: wait: at this pace it reaches its tip at {tip_at_ms} @tip_at_ms
+    fix wait: wait: at this pace it reaches its tip at {tip_at_ms}
     <other readers>
     [pace=not known] fix wait: wait a minute and look again
     <save the records>
@@ -313,18 +274,18 @@ _TEXT = """
         share, or maxRecordsPerShard
     [is_after_burst] fix wait: wait some minutes and look again
     [pace=falling behind, !has_reason] <read faster>
-    [pace=falling behind, has_reason] or if it is still too slow, <read faster>
+    [has_reason] or <read faster>
 
 # All is read, or nothing more is read for their sake: what is left are unresolved records.
 == unresolved record: Waiting
     {unresolved:records} of shard {shard} {unresolved:is|are} not acked
     [is_at_end] the shard is read to its end
-    [keeps_end] its end is read once each is answered, which its children wait for
+    [keeps_end] its end, which its children wait for, is read once each is answered
     {failed:records} failed
     {waiting:records} {waiting:waits|wait} behind {failed:it|them}
     [is_out] record {record:position} was delivered
     [is_out] nobody has acked or failed it yet
-    it is out since {out_since_at_ms} or earlier ({out_ms} at least)
+    it has been in flight since {out_since_at_ms} or earlier ({out_ms} at least)
     record {record:position} is on attempt {attempt} of {attempts_max}
     [!attempts_max] record {record:position} is on attempt {attempt}
     record {record:position} failed {failures} {failures:time|times}
@@ -347,21 +308,19 @@ _TEXT = """
         --exec, keeps the record: it may hang #answers
     [stage=with the program] fix wait: wait for its ack or failure: --message-timeout
         (message_timeout_s) fails it after {timeout_ms}
-    [stage=with the program, has_no_timeout] fix wait: wait for its ack or failure: no
-        message_timeout_s would fail it
     [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for its ack or failure:
         --message-timeout (message_timeout_s) fails it, after 30 s unless set
+    [has_no_timeout] fix wait: wait for its ack or failure: no message_timeout_s would fail it
     [stage=with the program, !out_since_at_ms] fix look: find out why the program, or the command of
         --exec, keeps the record: it may hang #answers
-    fix change: correct what fails with {other_reason:quoted}
+    fix change: correct the cause of {other_reason:quoted}
     [stage=dead letter] fix wait: wait until its letter is written
-    [stage=dead letter] fix look: if it stays so, read in the log why its letter cannot be written:
+    [stage=dead letter] fix look: if this lasts, read in the log why its letter cannot be written:
         it is acked only with its letter
-    [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried @due_at_ms
+    [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
     [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
     [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
     [stage=waits, fault] or wait: if a retry may cure it, wait until {due_at_ms}, when it is retried
-        @due_at_ms
     [stage=due|waits, consumer=spark] or run: once it is a dead letter after its last attempt, put
         it back (PATH: where its DeadLetter writes) $ redrive PATH
     [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
@@ -370,7 +329,7 @@ _TEXT = """
 # Nothing of the shard itself holds it.
 == unread: Blocked, effect, job
     [left=settling] shard {shard} is read to its end by the batch under way
-    [left=end] the end of shard {shard} is not read, which its children wait for
+    [left=end] the end of shard {shard}, which its children wait for, is not read
     [left=end] all its records are read
     [left=records] shard {shard} has unread records
     [left=records] the oldest arrived {lag_ms} ago
@@ -393,16 +352,16 @@ _TEXT = """
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
 == kinesis refuses: Blocked, below
-    Kinesis refuses to have shard {shard} read: {error}
-    [is_key] nobody can read the stream while its key is so
+    Kinesis refuses reads of shard {shard}: {error}
+    [is_key] nobody can read the stream until its KMS key works
     [!is_key] a job with the same credentials ends with the same error
     first change: {remedy} #right
     [!remedy] first change: give the credentials of the job the right to read it #right
 
 # The same in ZooKeeper: an owner ends with its first write.
 == zookeeper refuses: Blocked, below
-    [!writers] nobody may write {nodes} {nodes:node|nodes} in ZooKeeper, by {nodes:its|their} access
-        control {nodes:list|lists} ({node})
+    [!writers] nobody may write {nodes} {nodes:node|nodes} in ZooKeeper ({node}): its access control
+        list forbids it
     [!writers] an owner ends when it tries to
     only {writers:names} may write {nodes} {nodes:node|nodes} in ZooKeeper ({node})
     [writers] others may write the rest of the application
@@ -417,27 +376,26 @@ _TEXT = """
 # A start does not help what ends after each start, so this comes before what asks for a start.
 == crash loop: Blocked
     [starts] the job ends soon after each start
-    [!starts] the job has got no further since its last run failed
+    [!starts] the job has made no progress since its last run failed
     it was started {starts} times since {first_at_ms}, about every {every_ms}
     [lasted_ms] {silent} of the runs ended without a message
     runs end after about {lasted_ms}
     <how it ended>
-    <suspects>
     it was started again at {restarted_at_ms}
-    [has_same_batch] it has the same batch again
+    [has_same_batch] it works on the same batch again
     another start alone does not help
     <correct the error>
-    [end=failed] fix look: read its log and the log of whatever starts it
+    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
     <find the end>
 
 # A process that is halted still owns the application, or will own it again: to wake it is less than
 # to start another one.
 == process halted: Blocked
-    [halt=jvm stopped] Spark's JVM (pid {jvm_pid:id} on {host}) is stopped, so no batch continues
+    [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is stopped, so no batch continues
     [halt=jvm stopped] its Python process (pid {pid:id}) runs beside it and keeps the session with
         ZooKeeper
     [halt=stopped] the process (pid {pid:id} on {host}) is stopped
-    [halt=jvm stopped|stopped] SIGSTOP or Ctrl-Z in its terminal stopped it
+    [halted] SIGSTOP, or Ctrl-Z in its terminal, stopped it
     [halt=stopped, owns] ZooKeeper ends its session {session_timeout_ms} after that
     [halt=stopped, !owns] ZooKeeper has ended its session
     [halt=gone] the process (pid {pid:id} on {host}) is gone
@@ -445,15 +403,11 @@ _TEXT = """
     [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its session
     [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a sign of life
     [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
-    [halt=jvm stopped] fix start: continue it: kill -CONT {jvm_pid:id} (on {host})
-    [halt=jvm stopped] or start: if it is not to continue, end it (kill -KILL {jvm_pid:id}) and
-        start the job again
-    [halt=stopped] fix start: continue it: kill -CONT {pid:id} (on {host})
-    [halt=stopped] or start: if it is not to continue, end it (kill -KILL {pid:id}) and start it
-        again
+    fix start: continue it: kill -CONT {halted:id} (on {host})
+    or start: if it is not to continue, end it (kill -KILL {halted:id}) and start the job again
     [halt=gone] fix start: start it again: on {host} it takes over at once, elsewhere it waits for
         that session
-    [halt=gone] fix look: find out what ended it: its log, dmesg for the OOM killer
+    [halt=gone] fix look: find out what ended it: read its log and dmesg (OOM killer)
     [halt=cut off] fix look: read in its log whether it reaches ZooKeeper; it continues by itself
         when it does
     [halt=cut off] or start: if it hangs, end it and start it again
@@ -464,11 +418,10 @@ _TEXT = """
     [is_nobody] no process is running: neither is consumer task {task_index} of {total_tasks}
     [!task_index] no process is running
     <how it ended>
-    <suspects>
     [end=never ran] it has never run
     [!left] it read all records up to {until_at_ms}
     [left] it was to read all records up to {until_at_ms}
-    it left work: {left}
+    work is left: {left}
     [schedule=due|not known] the next run reads the records that arrived since
     [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
         other
@@ -476,25 +429,24 @@ _TEXT = """
     batch {plan_id}, which it had at {starts_with_batch} earlier {starts_with_batch:start|starts},
         is redelivered at the next one
     <correct the error>
-    [end=failed, topic=access|loss|network|other|right] fix start: start it again after that
-    [end=failed] fix look: read its log and the log of whatever starts it
+    [end=failed, topic=access|key|loss|network|other|right] fix start: start it again after that
+    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
     [starts_with_batch] <find the end>
     [end=silent, starts_with_batch] fix start: start it again after that
-    [schedule=not known] fix look: check that its next run is scheduled (cron, or whatever starts
-        it): nothing stored says when it is due
+    [schedule=not known] fix look: check that its next run is scheduled: nothing stored says when it
+        is due
     [schedule=due|not known] fix start: start the job again when its next run is due: it continues
         from here
     [schedule=overdue] fix start: start the job again: it continues from here
     [schedule=overdue] fix look: find out why its schedule has not started it
-    [end=never ran|not told|silent|stopped, !starts_with_batch, task_index] fix start: start it with
-        --task-index {task_index} --total-tasks {total_tasks}
-    [end=never ran|not told|silent|stopped, !starts_with_batch, !task_index] fix start: start the
-        job
-    [end=not told|stopped] or look: if it should run already, find out in the log of whatever starts
-        it why it does not
+    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start it with --task-index
+        {task_index} --total-tasks {total_tasks}
+    [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
+    [end=unknown|stopped] or look: if it should be running, read in the log of its supervisor why it
+        is not
     [!starts_with_batch] <find the end>
 
-# From here on a process runs. One that was not told to read the shard never will.
+# From here on a process runs. One that is limited to other shards never reads this one.
 == not assigned: Blocked
     nobody reads shard {shard}
     the running job (pid {pid:id} on {host}) is limited to {shards:shards}
@@ -505,12 +457,11 @@ _TEXT = """
 == reads fail: Blocked
     [!error] the reads of the spout (pid {pid:id} on {host}) get no answer since {since_at_ms}
     the reads of the spout (pid {pid:id} on {host}) fail since {since_at_ms} with: {error}
-    [explain_too] explain gets no answer either, so the cause is not the spout's host
+    [explain_too] Kinesis does not answer this host either, so the cause is not the spout's host
     the spout tries again by itself
     fix change: {remedy}
-    [!remedy, explain_too] fix wait: wait until Kinesis answers
-    [!remedy, explain_too] fix look: read the AWS Health Dashboard of the region if it lasts
-    [!remedy, !explain_too, answers_explain] fix look: find out why Kinesis (it answers explain)
+    [explain_too] <ask again>
+    [!remedy, !explain_too, answers_explain] fix look: find out why Kinesis, which answers here,
         does not answer it on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
     [!remedy, !explain_too, !answers_explain] fix look: find out why Kinesis does not answer it on
         {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
@@ -536,41 +487,37 @@ _TEXT = """
     {letters:records} cannot be dead-lettered, though {letters:its|their} retries are used up
     the sink of dead_letter refused {letters:its letter|their letters}, last at {refused_at_ms}
         with: {error}
-    until then the records stay unresolved
-    the checkpoint stays below them
-    {unresolved:records} of shard {shard} {unresolved:is|are} not acked
+    {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
+    the shard's checkpoint stays below {unresolved:it|them}
     nothing new is read at max_unresolved_per_shard ({max_unresolved})
-    fix change: correct dead_letter, or what it writes to: the letters are sent again by themselves,
-        within 60 s
-    fix change: correct what fails with {reason:quoted}, or more records end so
+    fix change: correct dead_letter or its target: the letters are sent again automatically within
+        60 s
+    fix change: correct the cause of {reason:quoted}, or more records end there
 
 # In an outage nothing is wrong with the records, or the limits that they reach.
 == outage: Blocked
     nearly all records of the last batch failed, which the job takes for an outage
     {records} failed with {reason:quoted}
-    no attempt counts
+    attempts do not count
     nothing new is read until records succeed
     the next attempt is due at {until_at_ms}
-    fix change: repair what the records are written to, or what the function calls; the log has all
-        reasons; give no record up for it
-    fix wait: wait until {until_at_ms} @until_at_ms
+    fix change: repair the sink that the records are written to, or the service that the function
+        calls; the log has all reasons; give no record up
+    fix wait: wait until {until_at_ms}
 
 # A batch that does not read the shard at all, as too much of it is unresolved.
 == unresolved limit: Blocked
     nothing new of shard {shard} is read while {unresolved:records} {unresolved:is|are} not acked
     [is_reached] the limit of unresolved records is reached ({max_unresolved})
     [!is_reached] the limit of unresolved records may be reached ({max_unresolved})
-    [is_reached] the limit of unresolved records is reached, or set lower ({usual_max} unless set;
-        what is set is not stored)
-    [!is_reached] the limit of unresolved records may be set so low ({usual_max} unless set; what is
-        set is not stored)
-    its program's limit, max_pending, counts those of all shards ({total} now)
+    the limit of unresolved records is not stored ({usual_max} unless set): it may be reached
+    max_pending of its program counts the unresolved records of all shards ({total} now)
     <correct the fault>
     [fault] fix look: see the record $ peek {shard} {sequence}
-    [!fault] fix change: repair what they wait for
+    [!fault] fix change: repair the system that they wait for
     or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
     or change: if more may be unresolved at a time, raise {option} from {max_unresolved}
-    fix look: if it stays so, read in its log what it does
+    <read its log>
 
 # The job is at work. It is the answer where nothing above has found it hindered.
 == batch under way: Busy
@@ -582,8 +529,8 @@ _TEXT = """
         gets it
     the job delivers at most {delivery_limit:records} at a time until it has found the record
     [stage=settling] the outcomes of batch {plan_id} are being written
-    [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer explain for the shard
-        either: {error}
+    [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer for the shard:
+        {error}
     [stage=not begun] batch {plan_id} has read nothing yet
     [stage=not begun, !throttled] either its task waits for an executor with a free core, or your
         function has not asked for its rows
@@ -597,9 +544,9 @@ _TEXT = """
     [stage=sink] batch {plan_id} is read: its sink writes it, or Spark waits for its next trigger
     [!due_at_ms] it was made {age_ms} ago
     [!due_at_ms] the one before took {usual_ms}
-    [!due_at_ms] it has been at work in this run for {run_ms}
+    [!due_at_ms] this run has worked on it for {run_ms}
     <throttled>
-    fix wait: wait until {due_at_ms} @due_at_ms
+    fix wait: wait until {due_at_ms}
     [stage=trigger] or change: if that is too late, give the query a shorter trigger
     [stage=search] fix wait: wait until the search is over
     [stage=search] fix look: find out how the executors' Python workers ended #worker
@@ -607,46 +554,46 @@ _TEXT = """
     [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the region
     [!is_restarting] <other readers>
     [is_long, !is_restarting, !throttled] <look at the batch>
-    [!is_restarting, !due_at_ms, !delivery_limit] fix wait: wait for its end
-    [!is_long, !is_restarting, !throttled] if it stays so, <look at the batch>
+    [!is_restarting, !due_at_ms, !delivery_limit] fix wait: wait for it to finish
+    [!is_long, !is_restarting, !throttled] or <look at the batch>
 
 # Without a batch: what the service answers to whoever asks now.
 == kinesis silent: Blocked
     <throttled>
-    [throttled=batch|lately] nothing of the job's own holds it
-    Kinesis does not answer explain for shard {shard}: {error}
-    [error] the job meets the same and tries again by itself
+    [throttled=batch|lately] the job itself is not blocked
+    Kinesis does not answer for shard {shard}: {error}
+    [error] the job gets the same answer and tries again by itself
     <other readers>
     [throttled] fix wait: wait a minute and look again
     fix change: {remedy}
-    [error] fix wait: wait until Kinesis answers; look again
-    [error] fix look: read the AWS Health Dashboard of the region if it lasts
+    [error] <ask again>
 
 # Nobody asked the service for the tip, so it may be that all is well.
 == not asked: OK
     shard {shard} was at its tip when the job last stored its state
-    [is_refused] whether records arrived since is not known: no shard may be asked
-    [!is_refused] whether records arrived since is not known: its tip was not asked for
-    [is_refused] fix change: give whoever looks the right to read (kinesis:GetRecords)
-    [is_refused] fix look: if it stays so, read in its log what it does
+    [is_refused] nobody knows whether records arrived since: no shard may be asked
+    [!is_refused] nobody knows whether records arrived since: its tip was not asked for
+    [is_refused] fix change: give the user who runs explain the right to read (kinesis:GetRecords)
+    [is_refused] <read its log>
     [!is_refused] fix look: explain this shard alone, or raise --ask
 
 # It answers every state: a process runs, and nothing that is stored says what it waits for.
 == not visible: Unknown, remark
     [consumer=spark] the job runs, but nothing stored says what it waits for
     [consumer=spout] the spout runs, but nothing stored says what it waits for
-    [keeps_up] its program takes no record, as many are out with it as may be (max_pending), or the
-        retry was made just now and is not stored yet
-    [!keeps_up, consumer=spout] it may be other consumers that use up the shard's limits, its own
-        limits (max_pending, max_unresolved_per_shard, rate), its program, which takes no record, or
-        the network
-    [consumer=spark] it may be other consumers that use up the shard's limits, a trigger's interval,
-        its own limits (records per trigger, unresolved records per shard), or the network
+    [keeps_up] its program takes no record because max_pending records are in flight, or the retry
+        was made just now and is not stored yet
+    [!keeps_up, consumer=spout] the cause may be other consumers that use up the shard's limits, its
+        own limits (max_pending, max_unresolved_per_shard, rate), its program, which takes no
+        record, or the network
+    [consumer=spark] the cause may be other consumers that use up the shard's limits, a trigger's
+        interval, its own limits (records per trigger, unresolved records per shard), or the network
     its session is open, so its process (pid {pid:id} on {host}) was alive within the last
         {session_timeout_ms}
     [!is_restarting] fix wait: wait a moment and look again
-    [!is_restarting] fix look: if it stays so, read in its log what it does
+    [!is_restarting] <read its log>
 """
 
-TABLE = rows_of(_TEXT, _RULES)
+_RULES = {**vars(shard_rules), **vars(process_rules), **vars(record_rules)}
+TABLE = rows_of(_TEXT, {kind: _RULES[kind.name.lower()] for kind in Kind})
 FIRST_OF_THE_JOB = next(place for place, row in enumerate(TABLE) if row.kind is Kind.PAUSED)

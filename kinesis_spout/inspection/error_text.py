@@ -1,7 +1,7 @@
-"""An error of ours as message and remedy, and what it is about. Pure.
+"""What an error asks for, and what it is about. Pure.
 
-Most errors come with both as fields. Some are known as a text alone: those that reach us through
-Spark, those that older versions stored, and the answers to a look. No other code reads a text back.
+An error comes as a message and its remedy. Of one that came through Spark, and of one that an older
+version stored, a text "message; remedy" alone is known: no other text is split.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from typing import NamedTuple
+
+from kinesis_spout.inspection.wording import printable
 
 _DENIED = re.compile(
     r"not authorized to perform: ([a-z]+:[A-Za-z]+)(?: on resource: (arn:[^\s,;]+[^\s,;.]))?"
@@ -25,15 +27,26 @@ class Topic(StrEnum):
     """What an error is about, where that decides what else is to be done."""
 
     LOSS = "loss"
-    RIGHT = "right"
-    KEY = "key"
     ACCESS = "access"
+    KEY = "key"
+    RIGHT = "right"
     NETWORK = "network"
     START = "start"
     OTHER = "other"
 
 
-class SplitError(NamedTuple):
+# By words of the error, and else of its remedy; the first counts. An end is stored without the
+# class of its error.
+_TOPICS = {
+    Topic.LOSS: re.compile("fail_on_data_loss|failOnDataLoss"),
+    Topic.ACCESS: re.compile("denies access"),
+    Topic.KEY: re.compile("KMS"),
+    Topic.RIGHT: re.compile("not authorized to perform: [a-z]+:|AccessDenied"),
+}
+_ABOUT = {"check the network": Topic.NETWORK, "try again": Topic.NETWORK, "start ": Topic.START}
+
+
+class ErrorText(NamedTuple):
     """`remedy`: what the error asks for; None where it asks for nothing."""
 
     message: str
@@ -41,37 +54,26 @@ class SplitError(NamedTuple):
     topic: Topic
 
 
-def split(text: str | None, known_remedy: str | None = None) -> SplitError:
-    """The error whose message is `text`; without a known remedy, `text` may be "message; remedy",
-    where the remedy may have several clauses. Safe to print.
-    """
-    if text is None:
-        return SplitError("an error", None, Topic.OTHER)
-    text = text if text.isprintable() else repr(text)
-    clauses, remedies = [text], [] if known_remedy is None else [_AND_START.sub("", known_remedy)]
-    if known_remedy is None:
-        clauses = text.split("; ")
-        while len(clauses) > 1 and _is_remedy(clauses[-1]):
-            remedies.insert(0, _AND_START.sub("", clauses.pop()))
-    remedy: str | None = "; or, ".join(remedies) or None
-    denied, topic = _DENIED.search(text), Topic.OTHER
-    if denied is not None:
+def error_text(message: str | None, remedy: str | None = None) -> ErrorText:
+    """The error; without a remedy, `message` may be the whole text. Safe to print."""
+    if message is None:
+        return ErrorText("an error", None, Topic.OTHER)
+    text = message = printable(message)
+    if remedy:
+        text = f"{message}; {remedy}"
+    else:
+        clauses = message.split("; ")
+        first = len(clauses)
+        while first > 1 and _is_remedy(clauses[first - 1]):
+            first -= 1
+        message, remedy = "; ".join(clauses[:first]), "; or, ".join(clauses[first:])
+    if (denied := _DENIED.search(text)) is not None:
         on = f" on {denied[2]}" if denied[2] else ""
         remedy = f"allow {denied[1]}{on} to the role or user of the job (IAM)"
-    text = text if known_remedy is None else f"{text}; {known_remedy}"
-    if "fail_on_data_loss" in text or "failOnDataLoss" in text:
-        topic = Topic.LOSS
-    elif "denies access" in text:
-        topic = Topic.ACCESS
-    elif "KMS" in text:
-        topic = Topic.KEY
-    elif denied is not None or "AccessDenied" in text:
-        topic = Topic.RIGHT
-    elif remedy is not None and remedy.startswith(("check the network", "try again")):
-        topic = Topic.NETWORK
-    elif remedy is not None and remedy.startswith("start "):
-        topic = Topic.START
-    return SplitError("; ".join(clauses), remedy, topic)
+    remedy = _AND_START.sub("", remedy)
+    topics = [topic for topic, words in _TOPICS.items() if words.search(text)]
+    topics += [topic for begin, topic in _ABOUT.items() if remedy.startswith(begin)]
+    return ErrorText(message, remedy or None, next(iter(topics), Topic.OTHER))
 
 
 def _is_remedy(clause: str) -> bool:

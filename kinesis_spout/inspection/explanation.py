@@ -35,7 +35,7 @@ def explain(look: Look, shard_id: str) -> Explanation:
         place, row, answer = _answer(look, about, first, used)
         used.add((row.kind, about))
         leads_to = chain[-1].subject if chain else None
-        chain.append(row.written(answer, about, look.now.now_ms, leads_to))
+        chain.append(row.cause(answer, about, look.now.now_ms, leads_to))
         then = answer.then or row.then
         if answer.shard_id is not None:
             about, first = answer.shard_id, 0
@@ -49,7 +49,7 @@ def cause_of(look: Look, kind: Kind, shard_id: str) -> Cause | None:
     """The cause of that kind alone; None where its rule finds nothing."""
     row = _ROWS[kind]
     answer = row.rule(look, shard_id)
-    return None if answer is None else row.written(answer, shard_id, look.now.now_ms, None)
+    return None if answer is None else row.cause(answer, shard_id, look.now.now_ms, None)
 
 
 def _answer(
@@ -74,7 +74,7 @@ def _remarks(look: Look, chain: list[Cause]) -> Iterator[Cause]:
         return
     for row, rule in _BESIDES:
         if row.kind not in kinds and (answer := rule(look, about)) is not None:
-            yield row.written(answer, about, look.now.now_ms, None)
+            yield row.cause(answer, about, look.now.now_ms, None)
 
 
 @dataclass(frozen=True, slots=True)

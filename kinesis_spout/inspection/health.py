@@ -9,7 +9,7 @@ The window is between two snapshots. It is the only measure of patience, so ther
              was to read (AvailableNow, `--until`) and the next one is not overdue
     stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
              the one before it, or that no process works on; or no process reads it, as the last
-             run has ended with an error; or it holds records whose dead letters are refused; or a
+             run has ended with an error; or it has records whose dead letters are refused; or a
              spout's program answers nothing
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
@@ -33,10 +33,12 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.lineage import ShardPhase
 from state.report import ReportStatus
+from state.store.runs import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
+    from kinesis_spout.errors import KinesisError
     from kinesis_spout.inspection.snapshot import Snapshot
     from state.store.history import OperatorMove
     from state.store.runs import RunLog
@@ -73,12 +75,16 @@ EXIT_CODES = {
 }
 
 
+def worst(*healths: Health) -> Health:
+    return max(healths, key=SEVERITY.__getitem__, default=Health.OK)
+
+
 @dataclass(frozen=True, slots=True)
 class TipAnswer:
     """What the service said of a shard at the reader's position.
 
     - `asked_ms`: the service's time.
-    - `next_ms`: when the oldest record after the position arrived, as far as the answer tells; None
+    - `next_ms`: when the oldest record after the position arrived, as far as the answer shows; None
       at the tip, or at the end of a closed shard.
     """
 
@@ -93,9 +99,9 @@ class Look:
     With one snapshot (`before` is `now`), nothing is known of movement: the window is zero.
 
     - `tips_before`: answers at the positions of the first snapshot, of shards that were behind.
-    - `throttled`: the shards that would not tell their tip, because their reads are used up.
-    - `unanswered`: the shards that did not tell it for another reason, which is a sentence.
-    - `refused`: why no shard was asked, as a sentence; None where those that decide were.
+    - `throttled`: the shards that did not answer because their reads are used up.
+    - `unanswered`: the errors of shards that did not answer for another reason.
+    - `refusal`: why no shard was asked; None where those that decide were.
     """
 
     before: Snapshot
@@ -103,8 +109,12 @@ class Look:
     tips: Mapping[str, TipAnswer] = field(default_factory=dict)
     tips_before: Mapping[str, TipAnswer] = field(default_factory=dict)
     throttled: Collection[str] = frozenset()
-    unanswered: Mapping[str, str] = field(default_factory=dict)
-    refused: str | None = None
+    unanswered: Mapping[str, KinesisError] = field(default_factory=dict)
+    refusal: KinesisError | None = None
+
+    @property
+    def refused(self) -> str | None:
+        return None if self.refusal is None else str(self.refusal)
 
     @property
     def window_ms(self) -> int:
@@ -118,14 +128,11 @@ class Look:
     # one shard ------------------------------------------------------------------------------------
     def phase(self, shard_id: str) -> ShardPhase:
         """The shard's phase, the open plan's reads included."""
-        if shard_id not in self._phases:
-            self._phases[shard_id] = self._phase_of(shard_id)
-        return self._phases[shard_id]
+        return self._phases.get(shard_id, ShardPhase.PAST)
 
     @cached_property
     def _phases(self) -> dict[str, ShardPhase]:
-        """Those that were asked for: of ten thousand shards, each is asked for many times."""
-        return {}
+        return {one: self._phase_of(one) for one in self.now.shard_ids}
 
     def is_read(self, shard_id: str) -> bool:
         """Whether the shard is in a phase in which its records are read."""
@@ -151,10 +158,8 @@ class Look:
 
     def _phase_of(self, shard_id: str) -> ShardPhase:
         phase = self.now.lineage.phase(shard_id)
-        progress = self.now.progress(shard_id)
-        if phase in READ_PHASES and progress is not None and progress.position.is_end:
-            return ShardPhase.DRAINED  # until the plan is settled
-        return phase
+        is_drained = phase in READ_PHASES and self.is_at_end(shard_id)  # until the plan is settled
+        return ShardPhase.DRAINED if is_drained else phase
 
     def frontier_ms(self, shard_id: str) -> int | None:
         """The arrival time of the oldest unread record, or a time before it. None at the tip, at
@@ -171,7 +176,7 @@ class Look:
         says nothing of a shard whose records may have expired unread.
         """
         tip = self.tips.get(shard_id)
-        return tip is not None and (tip.next_ms is not None or not self._has_lapsed(shard_id))
+        return tip is not None and (tip.next_ms is not None or not self.has_lapsed(shard_id))
 
     def lag_ms(self, shard_id: str) -> int | None:
         """How far the reader is behind, in time of arrival; 0 at the tip. An upper bound unless the
@@ -188,8 +193,8 @@ class Look:
         return before is not None and now is not None and before.position != now.position
 
     def no_answers_for(self, shard_id: str) -> RunLog | None:
-        """What the process told that reads the shard, or read it last, where its program answers no
-        record (`NoAnswers`).
+        """What the process reports that reads the shard, or read it last, where its program answers
+        no record (`NoAnswers`).
         """
         if self.phase(shard_id) not in READ_PHASES:
             return None
@@ -206,71 +211,59 @@ class Look:
 
     def is_unsettled(self, shard_id: str) -> bool:
         """Whether one batch has had rows of the shard since the window began, and is not settled:
-        they come again if it never is.
+        they are redelivered if it never is.
         """
-        was, planned = self.before.open_plan, self.now.planned.get(shard_id)
-        plan = self.now.open_plan
-        if was is None or plan is None or plan.plan_id != was.plan_id or planned is None:
-            return False
-        result = planned.result
-        return result is not None and result.count + result.retry_rows > 0
+        planned = self.now.planned.get(shard_id)
+        result = None if planned is None else planned.result
+        return self._has_one_batch and result is not None and result.count + result.retry_rows > 0
 
     def _is_end_unsettled(self, shard_id: str) -> bool:
-        """Whether one batch has read the shard's end since the window began, and is not settled:
-        its children wait for that.
-        """
-        was, plan, state = self.before.open_plan, self.now.open_plan, self.now.states.get(shard_id)
-        before = self.before.progress(shard_id)
-        return (
-            was is not None
-            and plan is not None
-            and was.plan_id == plan.plan_id
-            and state is not None
-            and not state.end_was_read
-            and before is not None
-            and before.position.is_end
-        )
+        """The same of the shard's end: its children wait for that."""
+        state, before = self.now.states.get(shard_id), self.before.progress(shard_id)
+        was_read = before is not None and before.position.is_end
+        return self._has_one_batch and was_read and state is not None and not state.end_was_read
+
+    @property
+    def _has_one_batch(self) -> bool:
+        """Whether one batch was under way all through the window."""
+        was, plan = self.before.open_plan, self.now.open_plan
+        return was is not None and plan is not None and was.plan_id == plan.plan_id
 
     def speed(self, shard_id: str) -> float | None:
         """How fast the position moves through the stream's time: 1 keeps pace with the clock, less
         falls behind; never negative. None where it is not known, as where the position has moved
-        and the times of arrival go back, and where nothing was there to be read.
+        and the times of arrival go back, and where there was nothing to read.
         """
-        nothing_to_read = self.keeps_up(shard_id) and not self.has_moved(shard_id)
-        if nothing_to_read or self.phase(shard_id) not in READ_PHASES:
-            return None
-        return self._pace(shard_id)
+        has_nothing = self.keeps_up(shard_id) and not self.has_moved(shard_id)
+        return None if has_nothing or not self.is_read(shard_id) else self._pace(shard_id)
 
     def _pace(self, shard_id: str) -> float | None:
+        """None, too, where an earlier record arrived later, or the position was set back."""
         pace = self._measured_pace(shard_id)
         return None if pace is None or pace < 0 else pace
 
     def _measured_pace(self, shard_id: str) -> float | None:
-        """Negative where an earlier record arrived later, or the position was set back."""
         was, tip = self.tips_before.get(shard_id), self.tips.get(shard_id)
+        next_ms = None if tip is None else tip.next_ms
         if was is not None and tip is not None and was.next_ms and tip.next_ms:
             asked_ms = tip.asked_ms - was.asked_ms
             return (tip.next_ms - was.next_ms) / asked_ms if asked_ms > 0 else None
         before, now = self.before.progress(shard_id), self.now.progress(shard_id)
-        if (
-            not self.window_ms
-            or before is None
-            or now is None
-            or before.verified_ms is None
-            or now.verified_ms is None
-        ):
+        before_ms = None if before is None else before.verified_ms
+        now_ms = None if now is None else now.verified_ms
+        if not self.window_ms or before_ms is None or now_ms is None:
             return None
-        pace = (now.verified_ms - before.verified_ms) / self.window_ms
-        if tip is None or tip.next_ms is None or not self.has_moved(shard_id):
+        pace = (now_ms - before_ms) / self.window_ms
+        if next_ms is None or not self.has_moved(shard_id):
             return pace
         # The times in the state may be older than the position, as they are not stored with each,
         # or later, as that of a start at the oldest record.
-        reached = (tip.next_ms - before.verified_ms) / self.window_ms
+        reached = (next_ms - before_ms) / self.window_ms
         return None if reached < 0 or pace < 1 < reached else pace
 
     def expires_in_ms(self, shard_id: str) -> int | None:
-        """In what time the oldest unread record expires if it goes on like this; 0 if it may have
-        expired. None for a shard that holds its pace, or of which nothing is unread.
+        """In what time the oldest unread record expires at this pace; 0 if it may have expired.
+        None for a shard that keeps its pace, or of which nothing is unread.
 
         A position that gains on the clock reaches every record in time, unless it expires before
         that: so the speed counts, not the position alone.
@@ -289,7 +282,7 @@ class Look:
 
     def expires_soon_ms(self, shard_id: str) -> int | None:
         """In what time the oldest unread record expires, where that is less than has passed since
-        it came: what mends the root may take as long as it has taken so far. None otherwise.
+        it arrived: the fix may take as long as it has taken so far. None otherwise.
         """
         lost_ms, lag_ms = self.expires_in_ms(shard_id), self.lag_ms(shard_id)
         return None if lost_ms is None or lag_ms is None or lost_ms > lag_ms else lost_ms
@@ -324,21 +317,12 @@ class Look:
         """The same without what it has of the shards that it waits for, or that wait for it."""
         return self._judged(shard_id) if self.now.is_readable else Health.UNKNOWN
 
-    def died(self, shard_id: str) -> bool:
-        """Whether nobody reads the shard, as the last run has ended with an error. A pause is meant
-        to have nobody read it.
-        """
-        is_over = self.phase(shard_id) in {ShardPhase.FINISHED, ShardPhase.PAST}
-        if is_over or self.now.stored.paused:
-            return False
-        return self.now.failure_for(shard_id) is not None
-
     @cached_property
     def verdict(self) -> Health:
         """The worst of all shards."""
         if not self.now.is_known:
             return Health.UNKNOWN  # also where no shard is listed
-        return max(self._healths.values(), key=SEVERITY.__getitem__, default=Health.OK)
+        return worst(*self._healths.values())
 
     @cached_property
     def _healths(self) -> dict[str, Health]:
@@ -346,64 +330,57 @@ class Look:
             return dict.fromkeys(self.now.shard_ids, Health.UNKNOWN)
         found: dict[str, Health] = {}
         for shard_id in self.now.shard_ids:  # parents before their children
-            own = self._judged(shard_id)
-            waits_for = self._unread_parents(shard_id)
-            found[shard_id] = max(
-                (own, *(found[one] for one in waits_for if one in found)),
-                key=SEVERITY.__getitem__,
-            )
+            parents = (found.get(one, Health.OK) for one in self.now.lineage.waits_for(shard_id))
+            found[shard_id] = worst(self._judged(shard_id), *parents)
         for held, holder in self.now.held_by.items():
             # What stands still for its sake is the holder's matter, though it is read itself.
             if holder in found and held in found:
-                found[holder] = max(found[holder], found[held], key=SEVERITY.__getitem__)
+                found[holder] = worst(found[holder], found[held])
         return found
-
-    def _unread_parents(self, shard_id: str) -> Sequence[str]:
-        return self.now.lineage.waits_for(shard_id)
 
     def _judged(self, shard_id: str) -> Health:
         """As it stands, and how its process does."""
-        found = self._judged_by_position(shard_id)
-        if self.died(shard_id) or self.now.refused_letters_for(shard_id) is not None:
-            return max(found, Health.STALLED, key=SEVERITY.__getitem__)
-        return found
+        is_down = self.died(shard_id) or self.now.refused_letters_for(shard_id) is not None
+        return worst(self._judged_by_position(shard_id), Health.STALLED if is_down else Health.OK)
+
+    def died(self, shard_id: str) -> bool:
+        """Whether nobody reads the shard, as the last run has ended with an error. A pause is meant
+        to have nobody read it.
+        """
+        run = self.now.reader_log(shard_id).newest
+        if self.phase(shard_id) in OVER or self.now.stored.paused or run is None:
+            return False
+        return run.end is not None and run.end.kind == FAILED
 
     def _judged_by_position(self, shard_id: str) -> Health:
-        phase = self.phase(shard_id)
+        phase, was = self.phase(shard_id), self.before.lineage.phase(shard_id)
         if phase is ShardPhase.VANISHED:
-            was = self.before.lineage.phase(shard_id)
-            return Health.LOSING if was is ShardPhase.VANISHED else Health.UNKNOWN
+            return Health.LOSING if was is phase else Health.UNKNOWN
         if phase is ShardPhase.DRAINED:
             hangs = self._is_end_unsettled(shard_id) and not self._has_time()
             return Health.STALLED if hangs else self._judged_retries(shard_id)
         if phase is ShardPhase.NEW:
-            return self._judged_new(shard_id)
+            is_late = was is phase and self.window_ms and not self.now.lineage.waits_for(shard_id)
+            return Health.LAGGING if is_late else Health.OK
         is_read = phase in READ_PHASES
-        if (is_read or phase is ShardPhase.WAITING) and self._has_lapsed(shard_id):
+        if (is_read or phase is ShardPhase.WAITING) and self.has_lapsed(shard_id):
             return Health.LOSING
         if not is_read:
             return Health.OK
-        is_answered = self.no_answers_for(shard_id) is None
-        return max(
-            Health.OK if is_answered else Health.STALLED,
+        is_silent = self.no_answers_for(shard_id) is not None
+        return worst(
+            Health.STALLED if is_silent else Health.OK,
             self._judged_position(shard_id),
             self._judged_retries(shard_id),
-            key=SEVERITY.__getitem__,
         )
 
-    def _has_lapsed(self, shard_id: str) -> bool:
+    def has_lapsed(self, shard_id: str) -> bool:
         """Whether records may have expired unread. Where the service was asked, the answer does not
         help: it cannot show what is gone.
         """
         progress = self.now.progress(shard_id)
         verified_ms = None if progress is None else progress.verified_ms
         return verified_ms is not None and verified_ms < self.horizon_ms
-
-    def _judged_new(self, shard_id: str) -> Health:
-        if self._unread_parents(shard_id) or not self.window_ms:
-            return Health.OK
-        was = self.before.lineage.phase(shard_id)
-        return Health.LAGGING if was is ShardPhase.NEW else Health.OK
 
     def _judged_position(self, shard_id: str) -> Health:
         keeps_up = self.keeps_up(shard_id)
@@ -475,15 +452,11 @@ def worth_asking(look: Look, most: int) -> list[str]:
     """The shards whose tip decides on their health, at most so many: first those that stand still,
     and of these the ones that were verified longest ago.
     """
-    undecided = [
-        shard_id
-        for shard_id in look.now.shard_ids
-        if look.phase(shard_id) in READ_PHASES and look.keeps_up(shard_id) is None
-    ]
 
     def urgency(shard_id: str) -> tuple[bool, int, str]:
         progress = look.now.progress(shard_id)
         verified_ms = None if progress is None else progress.verified_ms
         return look.has_moved(shard_id), verified_ms or 0, shard_id
 
-    return sorted(undecided, key=urgency)[:most]
+    read = filter(look.is_read, look.now.shard_ids)
+    return sorted((one for one in read if look.keeps_up(one) is None), key=urgency)[:most]

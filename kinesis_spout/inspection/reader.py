@@ -41,7 +41,7 @@ MAX_CONCURRENT_CALLS = 16
 def read_snapshot(
     client: KinesisClient, store: StoreTopics | None, *, application: str, clock: Clock
 ) -> Snapshot:
-    """What ZooKeeper holds, and one listing of the shards. Without a store, the listing alone.
+    """What ZooKeeper has, and one listing of the shards. Without a store, the listing alone.
 
     ZooKeeper is read first: a shard that a job learns of in between would otherwise have a state
     and look as if it had expired. `clock` is used if the service does not give its time. Raises
@@ -54,10 +54,9 @@ def read_snapshot(
         if not stored.states:
             raise
         raise StreamNotFoundError(
-            f"{client.where} is not there, though application {application} has state of "
+            f"{client.where} does not exist, but application {application} has state of "
             f"{len(stored.states):,} of its shards: the stream was deleted with its unread "
-            "records, or the region, the account or the endpoint that is given here is not that of "
-            "its job",
+            "records, or its job uses another region, account or endpoint",
             "correct these options, or drop the state with kinesis-spout reset before the job "
             "reads a new stream of that name",
         ) from exc
@@ -88,17 +87,17 @@ class TipReader:
 
     - `patient`: a question is repeated after a transient fault, and an error is raised. Else each
       is asked once, and a shard that does not answer, as a throttled one, is left out.
-    - `refused`: the sentence of the error that ended the asking: the right to read is missing.
+    - `refused`: the error that ended the asking: the right to read is missing.
     - `throttled`: the shards of the last round that did not answer because they are throttled.
-    - `unanswered`: why other shards of it did not answer, as a sentence for each.
+    - `unanswered`: why other shards of it did not answer.
     """
 
     client: KinesisClient
     clock: Clock
     patient: bool = False
-    refused: str | None = field(default=None, init=False)
+    refused: KinesisError | None = field(default=None, init=False)
     throttled: set[str] = field(default_factory=set, init=False)
-    unanswered: dict[str, str] = field(default_factory=dict, init=False)
+    unanswered: dict[str, KinesisError] = field(default_factory=dict, init=False)
 
     def ask(self, wanted: Iterable[tuple[str, Position]]) -> dict[str, TipAnswer]:
         """The answers by shard. A shard that is gone has none."""
@@ -124,17 +123,17 @@ class TipReader:
             found = exc.at(self.client.where, shard_id)
             if self.patient:
                 raise found from None
-            self.unanswered[shard_id] = str(found)
+            self.unanswered[shard_id] = found
             return None
         except KinesisError as exc:
             if self.patient:
                 raise
             if isinstance(exc, AccessDeniedError):
-                self.refused = str(exc)
+                self.refused = exc
             elif isinstance(exc, ThrottledError) and not isinstance(exc, KeyThrottledError):
                 self.throttled.add(shard_id)
             else:
-                self.unanswered[shard_id] = str(exc)
+                self.unanswered[shard_id] = exc
             return None
         return tip_answer(fetched, self.clock.now_ms())
 

@@ -6,15 +6,15 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kinesis_spout.inspection.cause import Noun, Subject
-from kinesis_spout.inspection.error_text import split
-from kinesis_spout.inspection.process_rules import has_reader, is_restarting
+from kinesis_spout.inspection.error_text import error_text
+from kinesis_spout.inspection.process_rules import application_of, has_reader, is_restarting
 from kinesis_spout.inspection.shard_rules import throttle_facts
 from kinesis_spout.inspection.table import Found, Next, found
+from kinesis_spout.inspection.wording import printable
 from state.plan import PlanStatus
 from state.report import OnFailure, ReportStatus
 from state.shard_state import TIMED_OUT
 from state.store.ownership import ProcessState
-from state.store.runs import SPARK, SPOUT
 from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
@@ -29,60 +29,50 @@ _FIRST_BATCH_MS = 30_000
 
 
 # order -------------------------------------------------------------------------------------------
+def _order(look: Look) -> OnFailure:
+    policy = look.now.stored.policy
+    return OnFailure.CONTINUE if policy is None else policy.on_failure
+
+
 def held_by_order(look: Look, shard_id: str) -> Found | None:
     """Failed records, of the shard or of an ancestor, hold new records of the shard, or its own
     retries.
     """
-    policy, state = look.now.stored.policy, look.now.states.get(shard_id)
-    if (
-        policy is None
-        or policy.on_failure is OnFailure.CONTINUE
-        or state is None
-        or not has_reader(look, shard_id)
-    ):
+    order, state = _order(look), look.now.states.get(shard_id)
+    if order is OnFailure.CONTINUE or state is None or not has_reader(look, shard_id):
         return None
-    order = policy.on_failure.value
+    blocks_shard = order is OnFailure.BLOCK_SHARD
     if look.is_read(shard_id):
-        if (ancestor := look.now.held_by.get(shard_id)) is not None:
-            return found(shard_id=ancestor, held="new records", holder=ancestor, order=order)
-        if policy.on_failure is OnFailure.BLOCK_SHARD and state.unresolved:
-            return found(held="new records", order=order)
+        holder = look.now.held_by.get(shard_id)
+        if holder is not None or (blocks_shard and state.unresolved):
+            return found(shard_id=holder, held="new records", holder=holder, order=order.value)
     ancestors = look.now.unresolved_ancestors.get(shard_id, ())
     if not ancestors or not state.unresolved or not _asks_for_retries(look, shard_id):
         return None
     keys = {one.key for one in look.now.states[ancestors[0]].unresolved}
-    waits = (
-        policy.on_failure is OnFailure.BLOCK_SHARD
-        or None in keys
-        or any(one.key is None or one.key in keys for one in state.unresolved)
-    )
-    if not waits:
+    own = {one.key for one in state.unresolved}
+    if not blocks_shard and None not in keys | own and not keys & own:
         return None
     return found(
         shard_id=ancestors[0],
         held="retries",
         holder=ancestors[0],
-        order=order,
+        order=order.value,
         unresolved=state.unresolved_count,
     )
-
-
-def _is_held(look: Look, shard_id: str) -> bool:
-    answer = held_by_order(look, shard_id) if look.is_read(shard_id) else None
-    return answer is not None and answer.facts["held"] == "new records"
 
 
 def _asks_for_retries(look: Look, shard_id: str) -> bool:
     """Whether what is left of the shard are its unresolved records: nothing else is to be read, or
     they hold it.
     """
-    policy, state = look.now.stored.policy, look.now.states.get(shard_id)
+    state = look.now.states.get(shard_id)
     if look.is_at_end(shard_id) or look.keeps_up(shard_id) is True:
         return True
-    if policy is None or state is None or not look.is_read(shard_id):
+    if state is None or not look.is_read(shard_id) or not has_reader(look, shard_id):
         return False
-    blocks = policy.on_failure is OnFailure.BLOCK_SHARD and bool(state.unresolved)
-    return has_reader(look, shard_id) and (shard_id in look.now.held_by or blocks)
+    blocks = _order(look) is OnFailure.BLOCK_SHARD and bool(state.unresolved)
+    return shard_id in look.now.held_by or blocks
 
 
 # unresolved records ------------------------------------------------------------------------------
@@ -93,13 +83,12 @@ def unresolved_record(look: Look, shard_id: str) -> Found | None:
         return None
     if not _asks_for_retries(look, shard_id):
         return _keeps_the_end(look, state)
-    record, now_ms = _first_to_go(look, state), look.now.now_ms
-    is_under_way = _is_under_way(look, shard_id, record)
+    record = _first_to_go(look, state)
     if not has_reader(look, shard_id):
         stage = "not read"
     elif look.now.refused_letters_for(shard_id) is not None:
         stage = "letter refused"
-    elif is_under_way:
+    elif _is_under_way(look, shard_id, record):
         stage = "delivered"
     elif look.now.is_spout and record.first_failure_ms is None:
         return _with_program(look, state, record)
@@ -108,28 +97,8 @@ def unresolved_record(look: Look, shard_id: str) -> Found | None:
     elif look.outage_until_ms(shard_id) is not None:
         stage = "outage"
     else:
-        stage = "due" if record.due_ms <= now_ms else "waits"
-    return _found(look, state, record, stage, then=Next.END if stage == "waits" else Next.JOB)
-
-
-def _found(
-    look: Look,
-    state: ShardState,
-    record: UnresolvedRecord,
-    stage: str,
-    *,
-    then: Next | None = None,
-    **given: Fact | None,
-) -> Found:
-    facts = _record_facts(look, state, record)
-    if stage in {"letter refused", "dead letter", "outage"} or (
-        look.outage_until_ms(state.shard_id) is not None and stage != "not read"
-    ):
-        facts |= {"fault": None}  # nothing is wrong with the record, or it is not tried again
-    if stage == "not read" and look.now.is_given_up(state.shard_id, record):
-        facts |= {"fault": None}
-    subject = Subject(Noun.RECORD, str(record.first))
-    return found(facts | given, subject=subject, then=then, stage=stage)
+        stage = "due" if record.due_ms <= look.now.now_ms else "waits"
+    return _found(look, state, record, stage, Next.END if stage == "waits" else Next.JOB)
 
 
 def unresolved_besides(look: Look, shard_id: str) -> Found | None:
@@ -142,7 +111,7 @@ def unresolved_besides(look: Look, shard_id: str) -> Found | None:
 
 def _keeps_the_end(look: Look, state: ShardState) -> Found | None:
     """A record that the program of a spout has, and that is all that is left of a closed shard: its
-    end, and its children, come once the record was answered.
+    end is read, and its children begin, once the record is answered.
     """
     tip, shard_id = look.tips.get(state.shard_id), state.shard_id
     if tip is None or tip.next_ms is not None or not look.now.is_spout:
@@ -157,71 +126,76 @@ def _with_program(
     look: Look, state: ShardState, record: UnresolvedRecord, *, keeps_end: bool = False
 ) -> Found:
     """A record that was out all the time is rather kept than worked on."""
-    run = look.now.run_for(state.shard_id)
-    timeout_ms = None if run is None else run.message_timeout_ms
-    out_since_ms, now_ms = _out_since_ms(look, state, record), look.now.now_ms
-    failing = [one for one in state.unresolved if one.reason]
-    facts: dict[str, Fact | None] = {
-        "keeps_end": keeps_end,
-        "timeout_ms": timeout_ms or None,
-        "has_no_timeout": timeout_ms == 0,
-        "out_since_at_ms": out_since_ms,
-        "out_ms": None if out_since_ms is None else now_ms - out_since_ms,
-        "other_failures": sum(one.count for one in failing) or None,
-        "other_reason": min(failing, key=lambda one: one.due_ms).reason if failing else None,
-    }
-    return _found(look, state, record, "with the program", then=Next.END, **facts)
-
-
-def _out_since_ms(look: Look, state: ShardState, record: UnresolvedRecord) -> int | None:
-    """Since when the record is out, at the latest: the history tells it of a shard's first one, the
-    look itself of all. None where neither does.
-    """
+    run, now_ms = look.now.run_for(state.shard_id), look.now.now_ms
+    # The history has the time of a shard's first one, the look before that of all.
     was = look.before.states.get(state.shard_id)
     known = [] if was is None or record not in was.unresolved else [look.before.now_ms]
     held_ms = look.now.stored.held_since_ms.get(state.shard_id)
     if held_ms is not None and state.unresolved[0].first == record.first:
         known.append(held_ms)
-    return min(known) if known and min(known) < look.now.now_ms else None
+    since_ms = min((one for one in known if one < now_ms), default=None)
+    failing = [one for one in state.unresolved if one.reason]
+    facts: dict[str, Fact | None] = {
+        "keeps_end": keeps_end,
+        "timeout_ms": None if run is None else run.message_timeout_ms or None,
+        "has_no_timeout": run is not None and run.message_timeout_ms == 0,
+        "out_since_at_ms": since_ms,
+        "out_ms": None if since_ms is None else now_ms - since_ms,
+        "other_failures": sum(one.count for one in failing) or None,
+        "other_reason": min(failing, key=lambda one: one.due_ms).reason if failing else None,
+    }
+    return _found(look, state, record, "with the program", Next.END, **facts)
 
 
-def _record_facts(
-    look: Look, state: ShardState, record: UnresolvedRecord
-) -> dict[str, Fact | None]:
-    now_ms, policy = look.now.now_ms, look.now.retry_policy(state.shard_id)
-    is_given_up = look.now.is_given_up(state.shard_id, record)
-    is_out = record.first_failure_ms is None and not record.reason
-    keeps_order = look.now.stored.policy
+def _found(
+    look: Look,
+    state: ShardState,
+    record: UnresolvedRecord,
+    stage: str,
+    then: Next | None = None,
+    **more: Fact | None,
+) -> Found:
+    now_ms, shard_id = look.now.now_ms, state.shard_id
+    policy, is_given_up = look.now.retry_policy(shard_id), look.now.is_given_up(shard_id, record)
     waiting = sum(one.count for one in state.unresolved if one.blocked)
     failed = state.unresolved_count - waiting
-    waits = keeps_order is not None and keeps_order.on_failure is not OnFailure.CONTINUE
-    first_ms = record.first_failure_ms
+    is_parted = _order(look) is not OnFailure.CONTINUE and bool(waiting) and bool(failed)
+    is_out, first_ms = (
+        record.first_failure_ms is None and not record.reason,
+        record.first_failure_ms,
+    )
     facts: dict[str, Fact | None] = {
         "unresolved": state.unresolved_count,
-        "is_at_end": look.is_at_end(state.shard_id),
+        "is_at_end": look.is_at_end(shard_id),
         "record": str(record.first),
         "sequence": str(record.first.whole),
         "consumer": look.now.consumer,
-        "failed": failed if waits and waiting and failed else None,
-        "waiting": waiting if waits and waiting and failed else None,
+        "failed": failed if is_parted else None,
+        "waiting": waiting if is_parted else None,
         "is_out": is_out,
+        "stage": stage,
     }
-    if is_out:
-        return facts
-    return facts | {
-        "attempt": None if is_given_up else record.attempts + 1,
-        "attempts_max": None if policy is None or is_given_up else policy.retry_limit + 1,
-        "failures": record.attempts if is_given_up and not record.rejected else None,
-        "is_rejected": record.rejected,
-        "due_at_ms": record.due_ms if record.due_ms > now_ms else None,
-        "is_due": 0 < record.due_ms <= now_ms,
-        "is_blocked": record.blocked,
-        "reason": None if record.blocked else record.reason,
-        "fault": _fault(record),
-        "still_ms": _still_ms(look, state) if record.reason == TIMED_OUT else None,
-        "becomes_letter": look.now.was_spout and not is_given_up and not record.blocked,
-        "is_expired": first_ms is not None and now_ms - first_ms > look.now.stream.retention_ms,
-    }
+    if not is_out:
+        # Nothing is wrong with a record of an outage, and one that is given up is not tried again.
+        is_outage = stage != "not read" and look.outage_until_ms(shard_id) is not None
+        is_over = stage in {"letter refused", "dead letter"} or (
+            stage == "not read" and is_given_up
+        )
+        facts |= {
+            "attempt": None if is_given_up else record.attempts + 1,
+            "attempts_max": None if policy is None or is_given_up else policy.retry_limit + 1,
+            "failures": record.attempts if is_given_up and not record.rejected else None,
+            "is_rejected": record.rejected,
+            "due_at_ms": record.due_ms if record.due_ms > now_ms else None,
+            "is_due": 0 < record.due_ms <= now_ms,
+            "is_blocked": record.blocked,
+            "reason": None if record.blocked else record.reason,
+            "fault": None if is_outage or is_over else _fault(record),
+            "still_ms": _still_ms(look, state) if record.reason == TIMED_OUT else None,
+            "becomes_letter": look.now.was_spout and not is_given_up and not record.blocked,
+            "is_expired": first_ms is not None and now_ms - first_ms > look.now.stream.retention_ms,
+        }
+    return found(facts | more, subject=Subject(Noun.RECORD, str(record.first)), then=then)
 
 
 def _fault(record: UnresolvedRecord) -> str | None:
@@ -238,7 +212,7 @@ def _fault(record: UnresolvedRecord) -> str | None:
 
 
 def _still_ms(look: Look, state: ShardState) -> int | None:
-    """For how long no answer came at all, as far as the checkpoint tells."""
+    """For how long there was no answer at all, as far as the checkpoint shows."""
     was = look.before.states.get(state.shard_id)
     stands = was is not None and was.checkpoint_text == state.checkpoint_text
     return look.window_ms if stands and look.window_ms else None
@@ -253,56 +227,45 @@ def _is_under_way(look: Look, shard_id: str, record: UnresolvedRecord) -> bool:
 
 def _first_to_go(look: Look, state: ShardState) -> UnresolvedRecord:
     """The record on which the others wait, or which is due first."""
-    policy = look.now.stored.policy
+    order = _order(look)
     ordered = sorted(state.unresolved, key=lambda one: one.first)
-    if policy is None or policy.on_failure is OnFailure.CONTINUE:
-        return min(ordered, key=lambda one: one.due_ms)
-    if policy.on_failure is OnFailure.BLOCK_SHARD:
+    if order is OnFailure.BLOCK_SHARD:
         return ordered[0]
     heads: dict[str | None, UnresolvedRecord] = {}
-    for one in ordered:
+    for one in ordered if order is OnFailure.BLOCK_KEY else ():
         if None in heads:
             break
         if one.key is not None or not heads:  # an unknown key waits for all before it
             heads.setdefault(one.key, one)
-    return min(heads.values(), key=lambda one: one.due_ms)
+    return min(list(heads.values()) or ordered, key=lambda one: one.due_ms)
 
 
 def letters_refused(look: Look, shard_id: str) -> Found | None:
     """The dead letters of the shard's records are refused, and nothing else is left of it, or they
     fill its room.
     """
-    refused, run = look.now.refused_letters_for(shard_id), look.now.run_for(shard_id)
-    state = look.now.states.get(shard_id)
-    if refused is None or state is None:
-        return None
+    run, state = look.now.run_for(shard_id), look.now.states.get(shard_id)
     limit = None if run is None else run.max_unresolved_per_shard
     # Of a spout's records, some are not stored while they are out.
-    is_full = limit is None or 2 * state.unresolved_count >= limit
+    is_full = limit is None or (state is not None and 2 * state.unresolved_count >= limit)
     if not is_full and not _asks_for_retries(look, shard_id):
         return None
-    return _refused_letters(look, state, limit if is_full else None)
+    return letters_refused_besides(look, shard_id, max_unresolved=limit if is_full else None)
 
 
-def letters_refused_besides(look: Look, shard_id: str) -> Found | None:
+def letters_refused_besides(
+    look: Look, shard_id: str, *, max_unresolved: int | None = None
+) -> Found | None:
     """The same of a shard that is read all the same."""
-    state = look.now.states.get(shard_id)
-    if state is None or look.now.refused_letters_for(shard_id) is None:
+    refused, state = look.now.refused_letters_for(shard_id), look.now.states.get(shard_id)
+    if state is None or refused is None:
         return None
-    return _refused_letters(look, state, None)
-
-
-def _refused_letters(look: Look, state: ShardState, limit: int | None) -> Found | None:
-    refused = look.now.refused_letters_for(state.shard_id)
-    if refused is None:
-        return None
-    error = split(refused.says)
     return found(
         letters=refused.count,
         refused_at_ms=refused.last_ms,
-        error="; ".join(one for one in (error.message, error.remedy) if one),
+        error=printable(refused.says),
         unresolved=state.unresolved_count,
-        max_unresolved=limit,
+        max_unresolved=max_unresolved,
         reason=next((one.reason for one in state.unresolved if one.reason), None),
     )
 
@@ -314,13 +277,13 @@ def outage(look: Look, shard_id: str) -> Found | None:
     reasons = Counter[str]()
     for state in look.now.states.values():
         for one in state.unresolved:
-            reasons[one.reason or ""] += one.count
-    del reasons[""]
-    most = reasons.most_common(1)
+            if one.reason:
+                reasons[one.reason] += one.count
+    reason = max(reasons, key=reasons.__getitem__, default=None)
     return found(
-        subject=Subject(Noun.APPLICATION, look.now.application),
-        reason=most[0][0] if most else None,
-        records=most[0][1] if most else None,
+        subject=application_of(look),
+        reason=reason,
+        records=None if reason is None else reasons[reason],
         until_at_ms=until_ms,
     )
 
@@ -363,15 +326,13 @@ def unresolved_limit(look: Look, shard_id: str) -> Found | None:
 def batch(look: Look, shard_id: str) -> Found | None:
     """The batch under way, by the stage that it has reached; or the time between two batches."""
     plan, now_ms = look.now.open_plan, look.now.now_ms
-    facts: dict[str, Fact | None]
-    if plan is not None and plan.delivery_limit is not None:
-        facts = {"stage": "search", "delivery_limit": plan.delivery_limit}
-    elif not (facts := _trigger_facts(look)):
-        if plan is None:
-            return None
-        facts = _stage_facts(look, shard_id, plan)
+    facts = _trigger_facts(look)
     if plan is None:
-        return found(facts, subject=Subject(Noun.APPLICATION, look.now.application))
+        return found(facts, subject=application_of(look)) if facts else None
+    if plan.delivery_limit is not None:
+        facts = {"stage": "search", "delivery_limit": plan.delivery_limit}
+    elif not facts:
+        facts = _stage_facts(look, shard_id, plan)
     age_ms = max(0, now_ms - plan.created_ms)
     began_ms = max([plan.created_ms, *(one.info.since_ms for one in look.now.stored.owners)])
     at_work_ms = max(0, now_ms - began_ms)  # a batch may be older than the run that has it
@@ -391,24 +352,22 @@ def batch(look: Look, shard_id: str) -> Found | None:
 
 def _trigger_facts(look: Look) -> dict[str, Fact | None]:
     """Of a Spark query between two batches, whose trigger is known; else empty."""
-    trigger_ms, due_ms = look.now.trigger_ms, look.now.next_trigger_ms
-    now_ms, plan = look.now.now_ms, look.now.open_plan
+    trigger_ms, due_ms, plan = look.now.trigger_ms, look.now.next_trigger_ms, look.now.open_plan
     if not trigger_ms or due_ms is None:
         return {}
-    if plan is None:
-        state = "none"
-    else:
+    last_batch = "none"
+    if plan is not None:
         is_sealed = all(task.log is not None and task.log.sealed for task in plan.tasks)
         is_done = plan.status is not PlanStatus.CLOSED and plan.report is ReportStatus.DONE
         # Without a report nobody knows whether the sink has written it.
         is_read = look.now.stored.policy is None and plan.report is None and is_sealed
-        is_overdue = now_ms - plan.created_ms > trigger_ms + look.window_ms
+        is_overdue = look.now.now_ms - plan.created_ms > trigger_ms + look.window_ms
         if is_overdue or not (is_done or is_read):
             return {}
-        state = "done" if is_done else "read"
+        last_batch = "done" if is_done else "read"
     return {
         "stage": "trigger",
-        "last_batch": state,
+        "last_batch": last_batch,
         "due_at_ms": due_ms,
         "trigger_ms": trigger_ms,
     }
@@ -417,41 +376,39 @@ def _trigger_facts(look: Look) -> dict[str, Fact | None]:
 def _stage_facts(look: Look, shard_id: str, plan: PlanView) -> dict[str, Fact | None]:
     if plan.status is PlanStatus.CLOSED:
         return {"stage": "settling"}
-    planned = look.now.planned.get(shard_id)
+    planned, silent = look.now.planned.get(shard_id), look.unanswered.get(shard_id)
     logs = [task.log for task in (plan.tasks if planned is None else (planned.task,))]
-    throttled = throttle_facts(look, shard_id)
-    is_reading = any(log is None or not log.sealed for log in logs)
-    rows = sum(0 if log is None else log.rows for log in logs)
-    if is_reading and (why := look.unanswered.get(shard_id)) is not None:
-        error = split(why)
-        return {"stage": "no answer", "error": error.message, "remedy": error.remedy}
-    if None in logs:
+    if any(log is None or not log.sealed for log in logs):
+        if silent is not None:
+            message, remedy, _ = error_text(silent.message, silent.remedy)
+            return {"stage": "no answer", "error": message, "remedy": remedy}
+        throttled = throttle_facts(look, shard_id)
+        if None not in logs:
+            rows = sum(log.rows for log in logs if log is not None)
+            return {"stage": "reading", "rows": rows, **throttled}
         # At the first batch of a run, an executor is missing rather than that the function hangs.
-        is_first = any(
-            plan.previous_ms is None or plan.previous_ms < one.info.since_ms
-            for one in look.now.stored.owners
-        )
+        since_ms = max((one.info.since_ms for one in look.now.stored.owners), default=0)
+        is_first = bool(since_ms) and (plan.previous_ms is None or plan.previous_ms < since_ms)
         return {"stage": "not begun", "is_first": is_first, **throttled}
-    if is_reading:
-        return {"stage": "reading", "rows": rows, **throttled}
     stage = "sink" if look.now.stored.policy is None else "not reported"
-    if plan.report is not None:
-        stage = "reported"
     if plan.report is ReportStatus.OPEN:
         stage = "unanswered" if plan.openings > 1 else "function"
+    elif plan.report is not None:
+        stage = "reported"
     return {"stage": stage, "openings": plan.openings or None}
 
 
 def not_visible(look: Look, shard_id: str) -> Found:
     """The last rule: an owner runs, and nothing in ZooKeeper says what it waits for."""
     run = look.now.run_for(shard_id)
-    is_seen = run is None or look.now.process_states.get(run.owner) is ProcessState.RUNS
+    facts: dict[str, Fact | None] = {}
+    if run is not None and look.now.process_states.get(run.owner) is not ProcessState.RUNS:
+        facts = {"pid": run.owner.pid, "host": run.owner.host}
+        facts["session_timeout_ms"] = run.session_timeout_ms
     return found(
-        subject=Subject(Noun.APPLICATION, look.now.application),
-        consumer=SPOUT if look.now.is_spout else SPARK,
+        facts,
+        subject=application_of(look),
+        consumer=look.now.consumer,
         keeps_up=look.now.is_spout and look.keeps_up(shard_id) is True,
-        pid=None if is_seen or run is None else run.owner.pid,
-        host=None if is_seen or run is None else run.owner.host,
-        session_timeout_ms=None if is_seen or run is None else run.session_timeout_ms,
         is_restarting=is_restarting(look, shard_id),
     )

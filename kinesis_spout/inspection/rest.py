@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.inspection.wording import records
+from kinesis_spout.inspection.wording import are, records
 from state.plan import PlanStatus
 
 if TYPE_CHECKING:
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def unrest(before: StoredApplication, now: StoredApplication) -> str | None:
-    """What is under way, as a clause; None where nothing is: no plan that is not settled, no record
-    without an answer, and nothing stored between the two looks. Without an owner nothing is.
+    """What is under way; None where nothing is: every plan is settled, every record is answered,
+    and nothing was stored between the two looks. Without an owner nothing is under way.
 
     A spout stores nothing of records that are in their first delivery at the end of what was read;
     their acks show as a change.
@@ -31,7 +31,7 @@ def unrest(before: StoredApplication, now: StoredApplication) -> str | None:
         if is_spout and one.first_failure_ms is None
     )
     if pending:
-        return f"{records(pending)} of the spout had no answer yet"
+        return f"{records(pending)} of the spout {are(pending)} not answered yet"
     was = None if before.plan is None else before.plan.plan_id
     if before.states != now.states or was != (None if plan is None else plan.plan_id):
         return "the last outcomes have just been stored"

@@ -1,4 +1,4 @@
-"""A snapshot of an application: what ZooKeeper holds, one listing of the shards, the time. Pure.
+"""A snapshot of an application: what ZooKeeper has, one listing of the shards, the time. Pure.
 
 A job's batch is settled into the shard states only when Spark asks for the next one. So the
 progress of a shard is its state, and on top of it what the tasks of the open plan have published.
@@ -18,7 +18,7 @@ from state.position import SHARD_END, Position
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
 from state.store.ownership import ProcessState, TaskShare
-from state.store.runs import DONE, FAILED, SPARK, SPOUT, RunLog
+from state.store.runs import DONE, SPARK, SPOUT, RunLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 
 ANYONE = "anyone"
-_NOTHING_TOLD = RunLog()
+_NOTHING_REPORTED = RunLog()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,6 @@ class Snapshot:
         return known is not None and not known.is_same(self.stream.identity)
 
     @property
-    def whereabouts(self) -> tuple[str, str] | None:
-        """The ARNs of the stream of the state and of the one that is looked at, where these are of
-        another region, account or name; None otherwise.
-        """
-        known = self.stored.identity
-        if known is None or known.arn == self.stream.arn:
-            return None
-        return known.arn, self.stream.arn
-
-    @property
     def is_readable(self) -> bool:
         """Whether there is a state, and it is of the stream that is looked at."""
         return self.is_known and not self.is_of_another_stream
@@ -156,14 +146,11 @@ class Snapshot:
         policy = self.stored.policy
         if policy is None or policy.on_failure is OnFailure.CONTINUE:
             return {}
-        blocks_shard = policy.on_failure is OnFailure.BLOCK_SHARD
         found: dict[str, str] = {}
         for shard_id, ancestors in self.unresolved_ancestors.items():
-            if self.states[shard_id].end_was_read:
-                continue
-            for ancestor in ancestors:
-                unresolved = self.states[ancestor].unresolved
-                if blocks_shard or any(one.key is None for one in unresolved):
+            for ancestor in () if self.states[shard_id].end_was_read else ancestors:
+                keys = {one.key for one in self.states[ancestor].unresolved}
+                if policy.on_failure is OnFailure.BLOCK_SHARD or None in keys:
                     found[shard_id] = ancestor
                     break
         return found
@@ -203,7 +190,7 @@ class Snapshot:
 
     @property
     def hides_runs(self) -> bool:
-        """Whether its owner may have been refused to tell how its run ended."""
+        """Whether ZooKeeper may have refused to store how its last run ended."""
         closed = (*self.locked, *(path for paths in self.reserved.values() for path in paths))
         return any("/runs/" in path for path in closed)
 
@@ -224,60 +211,44 @@ class Snapshot:
         """
         plan = self.open_plan
         found: dict[str, PlannedRead] = {}
-        for task in () if plan is None else plan.tasks:
-            results = (
-                {} if task.log is None else {one.shard_id: one for one in task.log.folded().shards}
-            )
+        if plan is None:
+            return found
+        for task in plan.tasks:
+            folded = () if task.log is None else task.log.folded().shards
+            results = {one.shard_id: one for one in folded}
             for one in task.plan.shards:
                 state = self.states.get(one.shard_id)
-                if (
-                    plan is not None
-                    and state is not None
-                    and state.settled_plan != plan.plan_id
-                    and state.read_position == one.position
-                ):
+                is_unmoved = state is not None and state.read_position == one.position
+                if state is not None and is_unmoved and state.settled_plan != plan.plan_id:
                     found[one.shard_id] = PlannedRead(task, one, results.get(one.shard_id))
         return found
 
     def progress(self, shard_id: str) -> ShardProgress | None:
         """How far the shard was read; None for a shard without a state."""
-        if shard_id not in self._progress:
-            state = self.states.get(shard_id)
-            if state is None:
-                return None
-            self._progress[shard_id] = self._progress_of(shard_id, state)
-        return self._progress[shard_id]
+        return self._progress.get(shard_id)
 
     @cached_property
     def _progress(self) -> dict[str, ShardProgress]:
-        """Those that were asked for: of ten thousand shards, each is asked for many times."""
-        return {}
+        return {one: self._progress_of(one, state) for one, state in self.states.items()}
 
     def _progress_of(self, shard_id: str, state: ShardState) -> ShardProgress:
         planned = self.planned.get(shard_id)
         read = None if planned is None or not planned.slice.max_records else planned.result
-        if read is None:
-            return ShardProgress(state.read_position, state.verified_until_ms)
-        position = state.read_position
-        if read.at_shard_end:
-            position = SHARD_END
-        elif read.count and read.last is not None:
-            position = Position.after(read.last.whole)
-        times = (
-            state.verified_until_ms,
-            read.last_arrival_ms,
-            read.tip_ms if read.at_tip else None,
-        )
-        return ShardProgress(position, max((one for one in times if one is not None), default=None))
+        position, times = state.read_position, [state.verified_until_ms]
+        if read is not None:
+            times += [read.last_arrival_ms, read.tip_ms if read.at_tip else None]
+            if read.at_shard_end:
+                position = SHARD_END
+            elif read.count and read.last is not None:
+                position = Position.after(read.last.whole)
+        verified_ms = max((one for one in times if one is not None), default=None)
+        return ShardProgress(position, verified_ms)
 
     def oldest_failure_ms(self, shard_id: str) -> int | None:
         """When the oldest unresolved record of the shard first failed."""
         state = self.states.get(shard_id)
-        records: Sequence[UnresolvedRecord] = () if state is None else state.unresolved
-        return min(
-            (one.first_failure_ms for one in records if one.first_failure_ms is not None),
-            default=None,
-        )
+        failed = () if state is None else (one.first_failure_ms for one in state.unresolved)
+        return min((one for one in failed if one is not None), default=None)
 
     def owner_of(self, shard_id: str) -> OwnerView | None:
         """The process that is to read the shard; None if none runs. It may be one of several."""
@@ -288,28 +259,30 @@ class Snapshot:
         return None
 
     def log_of(self, owner: OwnerView) -> RunLog:
-        """What a process that owns the application told of its run; empty of one that told nothing,
-        as one of an earlier version.
+        """What a process that owns the application reports of its run; empty of one of an earlier
+        version, which reports nothing.
         """
-        log = self.stored.runs.get(owner.task, _NOTHING_TOLD)
-        return log if log.newest is not None and log.newest.owner == owner.info else _NOTHING_TOLD
+        log = self.stored.runs.get(owner.task, _NOTHING_REPORTED)
+        return (
+            log if log.newest is not None and log.newest.owner == owner.info else _NOTHING_REPORTED
+        )
 
     def log_for(self, shard_id: str) -> RunLog:
         """The same of the process that is to read the shard; empty if none runs, too."""
         owner = self.owner_of(shard_id)
-        return _NOTHING_TOLD if owner is None else self.log_of(owner)
+        return _NOTHING_REPORTED if owner is None else self.log_of(owner)
 
     def run_for(self, shard_id: str) -> Run | None:
-        """The run of the process that is to read the shard; None where it told nothing."""
+        """The run of the process that is to read the shard; None where it reports nothing."""
         return self.log_for(shard_id).newest
 
     @cached_property
     def last_log(self) -> RunLog:
-        """What the process told that took the application, or a share of it, last; empty where none
-        told anything.
+        """What the process reported that took the application, or a share of it, last; empty where
+        none reported anything.
         """
-        logs = [log for log in self.stored.runs.values() if log.newest is not None]
-        return max(logs, key=lambda log: _since_ms(log.newest), default=_NOTHING_TOLD)
+        logs = [log for log in self.stored.runs.values() if log.runs]
+        return max(logs, key=lambda log: log.runs[-1].owner.since_ms, default=_NOTHING_REPORTED)
 
     def share_of(self, shard_id: str) -> TaskShare | None:
         """The task that reads the shard, or is to read it; None where one process has all of it, or
@@ -325,21 +298,14 @@ class Snapshot:
         return TaskShare(task_of(shard_id, total), total)
 
     def reader_log(self, shard_id: str) -> RunLog:
-        """What the process told that reads the shard, or that is to read it and does not run."""
+        """What the process reports that reads the shard, or that is to read it and does not run."""
         if self.owner_of(shard_id) is not None:
             return self.log_for(shard_id)
         share = self.share_of(shard_id)
-        return self.last_log if share is None else self.stored.runs.get(share, _NOTHING_TOLD)
-
-    def failure_for(self, shard_id: str) -> RunEnd | None:
-        """The error that ended the run that was to read the shard; None where it did not end so, or
-        another process has taken over since.
-        """
-        run = self.reader_log(shard_id).newest
-        return None if run is None or run.end is None or run.end.kind != FAILED else run.end
+        return self.last_log if share is None else self.stored.runs.get(share, _NOTHING_REPORTED)
 
     def retry_policy(self, shard_id: str) -> RetryPolicy | None:
-        """That of a tracked query, or of the spout that reads the shard, as it told."""
+        """That of a tracked query, or of the spout that reads the shard, as it reports."""
         if self.stored.policy is not None and not self.is_spout:
             return self.stored.policy.retry
         run = self.run_for(shard_id)
@@ -406,7 +372,3 @@ class Snapshot:
         """
         trigger_ms = self.trigger_ms
         return (self.now_ms // trigger_ms + 1) * trigger_ms if trigger_ms else None
-
-
-def _since_ms(run: Run | None) -> int:
-    return 0 if run is None else run.owner.since_ms

@@ -1,144 +1,215 @@
-"""The status of an application: one line for each shard, and what stands above them. Pure.
+"""The status of an application: one verdict, the sentences on it, and a line for each shard. Pure.
 
-`--json` prints `as_json`, one object:
-
-    application, stream, streamStatus, retentionMs, paused
-    pause             null, or by, sinceMs, reason, each null where it is not known
-    timeMs            the service's time of the look; windowMs: how long the window was
-    verdict           ok, unknown, paused, not running, lagging, stalled or losing
-                      (`kinesis_spout.inspection.health`); unknown where the application has no
-                      state here, nothing is known of any shard, or one that was asked did not
-                      answer
-    cause             why, as in `explain --json`: that of the worst shard; null where all is well
-    owners            process, host, sinceMs, and task where several share the application
-    plan              null, or planId, status, createdMs, tasks, tasksBegun, tasksSealed, report
-                      (null, open, done), openings
-    health, states    numbers of shards, by health and by state
-    notAsked          number of shards on which nothing could be said without asking the service;
-                      0 where the application has no state
-    throttled         number of these that were asked and are throttled
-    notAnswered       number of these that were asked, and did not answer for another reason
-    shards            a list, worst first:
-        shardId, health, waitsFor
-        state         as in `kinesis-spout shards`
-        readPosition  where the next record is read, what the open plan has read included
-        checkpoint    sequence number up to which everything is acked, or SHARD_END
-        lagMs, lagMeasured   lag in time of arrival; measured by the service, or an upper bound
-        expiresInMs   when the oldest unread record expires if it goes on like this; 0: it may have
-        unresolved    number of records that are not acked
-        oldestMs      how long ago the oldest of them first failed
-        attempts      the most deliveries that one of them had
-        speed         stream time read in the window, as a multiple of the clock; null where
-                      there was nothing to read
-    A number that is not known is null.
+`ApplicationStatus.as_json` is what `status --json` prints; `shards --json` and `checkpoint show
+--json` print its `shards`. `docs/reference/status-json.md` defines every member.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kinesis_spout.config import duration
 from kinesis_spout.inspection.cause import Kind
 from kinesis_spout.inspection.explanation import cause_of, explain
 from kinesis_spout.inspection.health import OVER, READ_PHASES, SEVERITY, Health
 from kinesis_spout.inspection.wording import (
-    kind_told,
+    are,
+    counted,
+    kind_of_consumer,
     moment,
-    move_told,
     records,
     shards_named,
     short_shard,
 )
-from kinesis_spout.shards.lineage import ShardPhase
+from kinesis_spout.shards.lineage import HASH_KEYS, ShardPhase, open_range_holes
 from state.plan import PlanStatus
-from state.store.runs import DONE, FULL, STOPPED
-from state.store.runs import FAILED as FAILED_RUN
+from state.position import Position
+from state.report import ReportStatus
+from state.shard_state import Lifecycle
+from state.store.runs import DONE, FAILED, FULL, STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kinesis_spout.inspection.cause import Cause
     from kinesis_spout.inspection.health import Look
-    from state.store.pause import Pause
+    from kinesis_spout.inspection.snapshot import Snapshot
+    from kinesis_spout.shards.lineage import ShardLineage
+    from state.shard_state import ShardState
 
 _NEVER_MS = 1 << 62
 _MAX_EXPLAINED = 100
+_NAMES = {"phase": "state", "position": "readPosition"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardStatus:
-    """One shard. The module's docstring defines the fields."""
+# a shard ------------------------------------------------------------------------------------------
+class StreamState(StrEnum):
+    """Of a shard without an application, and of hash keys that no open shard covers."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    HOLE = "hole"
+
+
+def _member(name: str) -> str:
+    first, *words = name.split("_")
+    return _NAMES.get(name, first + "".join(map(str.title, words)))
+
+
+class ShardStatus(msgspec.Struct, frozen=True, kw_only=True, rename=_member):
+    """One shard, or with `HOLE` and without an id, a range of hash keys. The reference page defines
+    the fields.
+    """
 
     shard_id: str
-    health: Health
-    phase: ShardPhase
-    position: str | None
-    checkpoint: str | None
-    waits_for: tuple[str, ...]
-    lag_ms: int | None
-    lag_measured: bool
-    expires_in_ms: int | None
-    unresolved: int
-    oldest_ms: int | None
-    attempts: int
-    speed: float | None
+    phase: ShardPhase | StreamState | Lifecycle
+    health: Health = Health.UNKNOWN
+    parents: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    hash_keys: tuple[str, str] | None = None
+    hash_percent: float | None = None
+    position: str | None = None
+    checkpoint: str | None = None
+    verified_until: str | None = None
+    lag_ms: int | None = None
+    lag_measured: bool = False
+    expires_in_ms: int | None = None
+    unresolved: int = 0
+    oldest_ms: int | None = None
+    attempts: int = 0
+    speed: float | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "shardId": self.shard_id,
-            "health": self.health.value,
-            "state": self.phase.value,
-            "readPosition": self.position,
-            "checkpoint": self.checkpoint,
-            "waitsFor": list(self.waits_for),
-            "lagMs": self.lag_ms,
-            "lagMeasured": self.lag_measured,
-            "expiresInMs": self.expires_in_ms,
-            "unresolved": self.unresolved,
-            "oldestMs": self.oldest_ms,
-            "attempts": self.attempts,
-            "speed": None if self.speed is None else round(self.speed, 3),
+    @property
+    def badness(self) -> tuple[int, bool, int, int, int, str]:
+        """Smaller is worse."""
+        return (
+            -SEVERITY[self.health],
+            self.phase in OVER,
+            _NEVER_MS if self.expires_in_ms is None else self.expires_in_ms,
+            -(self.lag_ms or 0),
+            -self.unresolved,
+            self.shard_id,
+        )
+
+
+def shards_json(shards: Sequence[ShardStatus]) -> list[dict[str, Any]]:
+    return [msgspec.to_builtins(one) | {"shardId": one.shard_id or None} for one in shards]
+
+
+def shard_status(look: Look, shard_id: str) -> ShardStatus:
+    """A shard of an application, as a look shows it."""
+    state, progress = look.now.states.get(shard_id), look.now.progress(shard_id)
+    speed = look.speed(shard_id)
+    return ShardStatus(
+        **(_stored(state, look.now.now_ms) if state is not None else {})
+        | _listed(look.now.lineage, shard_id)
+        | {
+            "phase": look.phase(shard_id),
+            "health": look.health(shard_id),
+            "waits_for": look.now.lineage.waits_for(shard_id),
+            "position": None if progress is None else str(progress.position),
+            "lag_ms": look.lag_ms(shard_id),
+            "lag_measured": look.is_measured(shard_id),
+            "expires_in_ms": look.expires_in_ms(shard_id),
+            "speed": None if speed is None else round(speed, 3),
         }
+    )
 
 
-@dataclass(frozen=True, slots=True)
+def stored_shard(state: ShardState, now_ms: int) -> ShardStatus:
+    """A shard as ZooKeeper alone shows it."""
+    return ShardStatus(**_stored(state, now_ms))
+
+
+def shards_of_stream(seen: Snapshot) -> list[ShardStatus]:
+    """The listed shards and their parents, oldest first, without an application."""
+    phases = {
+        one.shard_id: StreamState.CLOSED if one.is_closed else StreamState.OPEN
+        for one in seen.lineage.listed.values()
+    }
+    return [
+        ShardStatus(**_listed(seen.lineage, one), phase=phases.get(one, ShardPhase.PAST))
+        for one in seen.shard_ids
+    ]
+
+
+def holes_of(seen: Snapshot) -> list[ShardStatus]:
+    """The holes of an active stream. During a reshard they mean nothing."""
+    holes = open_range_holes(seen.listing) if seen.stream.status == "ACTIVE" else []
+    return [ShardStatus(shard_id="", phase=StreamState.HOLE, **_keys(one)) for one in holes]
+
+
+def _listed(lineage: ShardLineage, shard_id: str) -> dict[str, Any]:
+    shard = lineage.listed.get(shard_id)
+    keys = {} if shard is None else _keys(shard.hash_key_range)
+    return {"shard_id": shard_id, "parents": lineage.parents(shard_id), **keys}
+
+
+def _keys(keys: tuple[int, int]) -> dict[str, Any]:
+    """As texts, because most JSON readers cannot hold such numbers."""
+    first, last = keys
+    percent = round((last - first + 1) * 100 / HASH_KEYS, 4)
+    return {"hash_keys": (str(first), str(last)), "hash_percent": percent}
+
+
+def _stored(state: ShardState, now_ms: int) -> dict[str, Any]:
+    failed_ms = [one.first_failure_ms for one in state.unresolved if one.first_failure_ms]
+    verified_ms = state.verified_until_ms
+    return {
+        "shard_id": state.shard_id,
+        "phase": state.lifecycle,
+        "parents": state.parents,
+        "position": str(state.read_position),
+        "checkpoint": state.checkpoint_text,
+        "verified_until": None if verified_ms is None else str(Position.at_timestamp(verified_ms)),
+        "unresolved": state.unresolved_count,
+        "oldest_ms": max(0, now_ms - min(failed_ms)) if failed_ms else None,
+        "attempts": max((one.attempts for one in state.unresolved), default=0),
+    }
+
+
+# the application ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
 class ApplicationStatus:
     """A look, and its shards, worst first."""
 
     look: Look
     shards: tuple[ShardStatus, ...]
 
-    @property
-    def not_asked(self) -> int:
-        """How many shards nothing could be said about without asking the service."""
-        if not self.look.now.is_known:
-            return 0
-        return sum(one.health is Health.UNKNOWN for one in self.shards)
-
-    @property
-    def not_told(self) -> int:
-        """How many of them were asked, and did not tell because their reads are used up."""
-        return self._unknown_among(self.look.throttled)
-
-    @property
-    def not_answered(self) -> int:
-        """How many of them were asked, and did not tell for another reason."""
-        return self._unknown_among(self.look.unanswered)
-
-    def _unknown_among(self, shard_ids: Collection[str]) -> int:
-        if not self.look.now.is_known:
-            return 0
-        unknown = (one for one in self.shards if one.health is Health.UNKNOWN)
-        return sum(one.shard_id in shard_ids for one in unknown)
-
-    @property
+    @cached_property
     def live(self) -> tuple[ShardStatus, ...]:
         """The shards that are not over."""
         return tuple(one for one in self.shards if one.phase not in OVER)
 
+    @cached_property
+    def unknown(self) -> dict[str, int]:
+        """Numbers of shards of which nothing is known: all of them, and those that were asked, but
+        are throttled, or did not answer for another reason. 0 where the application has no state.
+        """
+        look, known = self.look, self.look.now.is_known
+        unknown = {one.shard_id for one in self.shards if known and one.health is Health.UNKNOWN}
+        return {
+            "notAsked": len(unknown),
+            "throttled": len(unknown.intersection(look.throttled)),
+            "notAnswered": len(unknown.intersection(look.unanswered)),
+        }
+
     @property
+    def not_asked(self) -> int:
+        return self.unknown["notAsked"]
+
+    @property
+    def silent(self) -> int:
+        """How many shards were asked and did not answer."""
+        return self.unknown["throttled"] + self.unknown["notAnswered"]
+
+    @cached_property
     def verdict(self) -> Health:
         """That of the shards, unless it is fine and the application is paused or does not run."""
         verdict, stored = self._of_the_shards, self.look.now.stored
@@ -148,63 +219,72 @@ class ApplicationStatus:
             return Health.PAUSED
         return verdict if stored.owners else Health.NOT_RUNNING
 
-    @property
+    @cached_property
     def _of_the_shards(self) -> Health:
-        """`unknown` of single shards that nobody asked is no more than that: the others are judged.
-        Where a shard was asked and did not answer, nothing is known of any, or the state is that of
-        another stream, so is the verdict.
+        """Single shards that nobody asked do not make the verdict `unknown`: the others are judged.
+        It is unknown where a shard was asked and did not answer, where nothing is known of any
+        shard, and where the state belongs to another stream.
         """
         verdict, now = self.look.verdict, self.look.now
         if now.is_of_another_stream:
             return Health.UNKNOWN
-        is_certain = verdict is not Health.UNKNOWN or not now.is_known
-        if is_certain or self.not_told or self.not_answered:
+        if verdict is not Health.UNKNOWN or not now.is_known or self.silent:
             return verdict
         return Health.UNKNOWN if self.not_asked == len(self.live) else Health.OK
 
-    @property
+    @cached_property
     def worst(self) -> tuple[ShardStatus, ...]:
         """The shards that are as ill as the verdict says, without those that only wait for others
-        of them.
+        of them. First of all those that did not answer.
         """
-        health, asked = self._of_the_shards, {*self.look.throttled, *self.look.unanswered}
-        alike = tuple(one for one in self.live if one.health is health)
+        health, look = self._of_the_shards, self.look
+        alike = [one for one in self.live if one.health is health]
         if health is Health.UNKNOWN:
+            asked = {*look.throttled, *look.unanswered}
             return tuple(sorted(alike, key=lambda one: one.shard_id not in asked))
-        return tuple(one for one in alike if self.look.own_health(one.shard_id) is health) or alike
+        own = [one for one in alike if look.own_health(one.shard_id) is health]
+        return tuple(own or alike)
 
     @property
     def cause(self) -> Cause | None:
         """Why the verdict is what it is; None where all is well."""
         return next(iter(self.causes), None)
 
-    @property
+    @cached_property
     def causes(self) -> tuple[Cause, ...]:
         """The cause of each of the worst shards, of at most so many; first one that is known."""
+        if self.verdict is Health.OK:
+            return ()
         kinds = {Health.PAUSED: Kind.PAUSED, Health.NOT_RUNNING: Kind.NOT_RUNNING}
         kind = kinds.get(self.verdict)  # also of an application whose shards are all read
         shards = [one.shard_id for one in self.worst or self.shards[:1]]
         shards = shards[:_MAX_EXPLAINED] or [self.look.now.application]
-        if self.verdict is Health.OK:
-            return ()
         if kind is not None and (alone := cause_of(self.look, kind, shards[0])) is not None:
             return (alone,)
         found = (explain(self.look, shard_id).causes[0] for shard_id in shards)
         return tuple(sorted(found, key=lambda one: one.kind is Kind.NOT_VISIBLE))
 
+    @property
+    def lag_ms(self) -> int | None:
+        """The largest lag of a shard."""
+        return max((one.lag_ms for one in self.live if one.lag_ms is not None), default=None)
+
     def as_json(self) -> dict[str, Any]:
-        now = self.look.now
+        now, pause = self.look.now, self.look.now.stored.pause
         return {
             "application": now.application,
             "stream": now.stream.name,
             "streamStatus": now.stream.status,
             "retentionMs": now.stream.retention_ms,
-            "paused": now.stored.paused,
-            "pause": _pause_json(now.stored.pause),
             "timeMs": now.now_ms,
             "windowMs": self.look.window_ms,
             "verdict": self.verdict.value,
+            "why": verdict_sentence(self),
             "cause": None if (cause := self.cause) is None else cause.as_json(),
+            "lagMs": self.lag_ms,
+            "unresolved": sum(one.unresolved for one in self.shards),
+            "paused": now.stored.paused,
+            "pause": pause and {"by": pause.by, "sinceMs": pause.since_ms, "reason": pause.reason},
             "owners": [
                 {
                     "process": one.info.pid,
@@ -214,171 +294,176 @@ class ApplicationStatus:
                 }
                 for one in now.stored.owners
             ],
-            "plan": _plan_json(self.look),
+            "plan": _plan_json(now),
             "health": dict(Counter(one.health.value for one in self.shards)),
             "states": dict(Counter(one.phase.value for one in self.shards)),
-            "notAsked": self.not_asked,
-            "throttled": self.not_told,
-            "notAnswered": self.not_answered,
-            "shards": [one.as_json() for one in self.shards],
+            **self.unknown,
+            "shards": shards_json(self.shards),
         }
 
 
 def status_of(look: Look) -> ApplicationStatus:
     """The status, its shards worst first."""
-    shards = [_shard_status(look, shard_id) for shard_id in look.now.shard_ids]
-    return ApplicationStatus(look, tuple(sorted(shards, key=_badness)))
+    shards = [shard_status(look, shard_id) for shard_id in look.now.shard_ids]
+    return ApplicationStatus(look, tuple(sorted(shards, key=lambda one: one.badness)))
 
 
+def _plan_json(now: Snapshot) -> dict[str, Any] | None:
+    """The plan, and what its batch has done. The report of a tracked batch counts outcomes."""
+    plan = now.stored.plan
+    if plan is None:
+        return None
+    logs = [task.log for task in plan.tasks if task.log is not None]
+    counts = plan.outcomes if plan.report is ReportStatus.DONE else None
+    rows = sum(log.rows for log in logs)
+    done_ms = None if counts is None else counts.done_ms or None
+    done = (
+        {}
+        if counts is None
+        else {
+            "acked": max(0, rows - counts.failed),
+            "failed": counts.failed,
+            "deadLettered": counts.dead_lettered,
+        }
+    )
+    took_s = None if done_ms is None else max(1, done_ms - plan.created_ms) / 1000
+    return {
+        "planId": plan.plan_id,
+        "status": plan.status.value,
+        "createdMs": plan.created_ms,
+        "previousMs": plan.previous_ms,
+        "tasks": len(plan.tasks),
+        "tasksBegun": len(logs),
+        "tasksSealed": sum(log.sealed for log in logs),
+        "records": rows,
+        "bytes": sum(log.payload_bytes for log in logs),
+        "report": None if plan.report is None else plan.report.value,
+        "openings": plan.openings,
+        "doneMs": done_ms,
+        "outcomes": done or None,
+        "perSecond": took_s and {name: round(count / took_s, 3) for name, count in done.items()},
+    }
+
+
+# sentences ----------------------------------------------------------------------------------------
 def verdict_sentence(status: ApplicationStatus) -> str:
-    """Why the verdict is what it is, in one clause."""
-    look, verdict = status.look, status.verdict
-    total = len(status.live)
-    shards = f"{total:,} shard{'' if total == 1 else 's'}"
-    if verdict is Health.UNKNOWN:
-        return _unknown(status, shards)
+    """Why the verdict is what it is, then what else is to be known."""
+    return "; ".join(_clauses(status))
+
+
+def _clauses(status: ApplicationStatus) -> Iterator[str]:
+    look, verdict, live = status.look, status.verdict, status.live
+    shards, causes = counted(len(live), "shard"), status.causes
+    alike = [one for one in live if one.health is verdict]
     if verdict is Health.OK:
-        return _all_well(status, shards)
-    if verdict in {Health.PAUSED, Health.NOT_RUNNING} and status.cause is not None:
-        told = status.cause.sentences
-        told = (told[1:] or told) if verdict is Health.PAUSED else told[:2]
-        return f"{'; '.join(told)}{_left(status, shards)}"
-    alike = [one for one in status.live if one.health is verdict]
-    if verdict is Health.LAGGING:
-        own, others = status.worst, len(alike) - len(status.worst)
-        why, soon = _waits_for_trigger(look, own), _soon(look, alike)
-        more = (
-            f"; {others:,} other{' waits' if others == 1 else 's wait'} for them" if others else ""
-        )
-        return f"{why}{len(own):,} of {shards} {_behind(look, own)}{more}{soon}"
-    if verdict is Health.STALLED:
-        return f"{_cause(status, len(alike))}{_soon(look, alike)}"
-    return f"records of {len(alike):,} of {shards} have expired unread, or may have"
+        window = duration(look.window_ms)
+        yield f"new records are read within {window}" if live else "all records are read and acked"
+        if status.not_asked:
+            was = are(status.not_asked, "was", "were")
+            yield f"{status.not_asked:,} of {shards} {was} not asked"
+    elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
+        yield f"nothing is known of {shards}"
+        yield "Kinesis refused the read" if look.refused else "no shard was asked for its tip"
+    elif verdict is Health.UNKNOWN:
+        yield causes[0].sentences[0]
+        if status.silent:
+            yield f"{status.silent:,} of {shards} did not answer"
+    elif verdict is Health.LOSING:
+        yield f"records of {len(alike):,} of {shards} have expired unread, or may have"
+    elif verdict is Health.STALLED:
+        others = len({one.kind for one in causes}) - 1
+        yield causes[0].sentences[0]
+        yield f"{counted(len(alike), 'shard')} {are(len(alike), 'waits', 'wait')}"
+        if others:
+            yield counted(others, "other cause")
+        yield from _soon(look, alike)
+    elif verdict is Health.LAGGING:
+        yield from _lagging(look, status.worst, shards)
+        if others := len(alike) - len(status.worst):
+            yield f"{counted(others, 'other')} {are(others, 'waits', 'wait')} for them"
+        yield from _soon(look, alike)
+    else:
+        said = causes[0].sentences
+        yield from said[1:] or said if verdict is Health.PAUSED else said[:2]
+        yield from _unread(status, shards)
 
 
-def _at(look: Look, time_ms: int) -> str:
-    return moment(time_ms, look.now.now_ms)
-
-
-def _left(status: ApplicationStatus, shards: str) -> str:
-    """What is unread of an application that is fine, and does not read."""
-    lagging = [one for one in status.worst if one.health is Health.LAGGING]
-    if not lagging:
-        return "" if status.not_asked else "; all records are read"
-    if status.look.waits_for_next_run and not status.look.now.stored.paused:
-        waits = "waits" if len(lagging) == 1 else "wait"
-        return f"; {len(lagging):,} of {shards} {waits} for the next run"
-    soon = _soon(status.look, lagging)
-    return f"; {len(lagging):,} of {shards} {_behind(status.look, lagging)}{soon}"
-
-
-def _cause(status: ApplicationStatus, waiting: int) -> str:
-    """The cause, how many shards wait, and how many other kinds of cause there are."""
-    causes = status.causes
-    others = len({one.kind for one in causes}) - 1
-    wait = f"{waiting:,} shard{' waits' if waiting == 1 else 's wait'}"
-    more = f"; {others} other cause{'' if others == 1 else 's'}" if others else ""
-    return f"{causes[0].sentences[0]}; {wait}{more}"
-
-
-def _waits_for_trigger(look: Look, lagging: Sequence[ShardStatus]) -> str:
-    """That they stand still until the next batch; empty where that is not known of all."""
-    due_ms, trigger_ms = look.now.next_trigger_ms, look.now.trigger_ms
-    is_long = trigger_ms is not None and trigger_ms > look.window_ms
-    waits = all(look.waits_for_trigger(one.shard_id) for one in lagging)
-    is_outage = any(look.outage_until_ms(one) is not None for one in look.now.shard_ids)
-    if due_ms is None or not is_long or not waits or is_outage:
-        return ""
-    return f"the next batch is due at about {_at(look, due_ms)}, by its trigger: "
-
-
-def _soon(look: Look, alike: Sequence[ShardStatus]) -> str:
-    """A clause about unread records that expire soon."""
-    known_ms = [look.expires_soon_ms(one.shard_id) for one in alike]
-    soonest_ms = min((one for one in known_ms if one is not None), default=None)
-    return "" if soonest_ms is None else f"; unread records expire in {duration(soonest_ms)}"
-
-
-def _behind(look: Look, lagging: Sequence[ShardStatus]) -> str:
-    """How far, as far as it is known. Others keep up, and have retries that nobody makes."""
-    is_one = len(lagging) == 1
-    are = "is" if is_one else "are"
-    if all(look.keeps_up(one.shard_id) for one in lagging):
-        return f"{'has' if is_one else 'have'} records whose retries are overdue"
-    if all(look.lacks_end(one.shard_id) and one.lag_ms == 0 for one in lagging):
-        return f"{are} closed and not read to the end"
-    if all(one.phase is ShardPhase.NEW for one in lagging):
-        return f"{are} not known to the application yet"
+def _lagging(look: Look, lagging: Sequence[ShardStatus], shards: str) -> Iterator[str]:
+    """How far they are behind, and until when they stand still."""
+    count = len(lagging)
+    ids = [one.shard_id for one in lagging]
     known_ms = [one.lag_ms or 0 for one in lagging if one.lag_measured]
     lag_ms = max(known_ms, default=0)
-    if lag_ms <= look.window_ms:
-        return f"{are} more than {duration(look.window_ms)} behind"
-    return f"{are} {'' if is_one else 'up to '}{duration(lag_ms)} behind"
+    if all(map(look.keeps_up, ids)):
+        said = f"{are(count, 'has', 'have')} records whose retries are overdue"
+    elif all(look.lacks_end(one.shard_id) and one.lag_ms == 0 for one in lagging):
+        said = f"{are(count)} closed and not read to the end"
+    elif all(one.phase is ShardPhase.NEW for one in lagging):
+        said = f"{are(count)} not known to the application yet"
+    elif lag_ms <= look.window_ms:
+        said = f"{are(count)} more than {duration(look.window_ms)} behind"
+    else:
+        said = f"{are(count, 'is', 'are up to')} {duration(lag_ms)} behind"
+    yield f"{count:,} of {shards} {said}"
+    due_ms, trigger_ms = look.now.next_trigger_ms, look.now.trigger_ms or 0
+    is_outage = any(look.outage_until_ms(one) is not None for one in look.now.shard_ids)
+    waits = trigger_ms > look.window_ms and all(map(look.waits_for_trigger, ids))
+    if due_ms is not None and waits and not is_outage:
+        at = moment(due_ms, look.now.now_ms)
+        yield f"the next batch is due at about {at}, by its trigger"
 
 
-def _unknown(status: ApplicationStatus, shards: str) -> str:
-    cause, silent = status.cause, status.not_told + status.not_answered
-    if cause is None or (status.look.now.is_readable and not silent):
-        why = "none told its tip"
-        if status.look.refused:
-            why = "the service refused to tell their tips"
-        return f"nothing is known of {shards}: {why}"
-    more = f"; {silent:,} of {shards} did not tell {'its tip' if silent == 1 else 'their tips'}"
-    return f"{cause.sentences[0]}{more if silent else ''}"
+def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
+    """What is unread of an application that is fine, and does not read."""
+    look, lagging = status.look, [one for one in status.worst if one.health is Health.LAGGING]
+    if lagging and look.waits_for_next_run and not look.now.stored.paused:
+        yield f"{len(lagging):,} of {shards} {are(len(lagging), 'waits', 'wait')} for the next run"
+    elif lagging:
+        yield from _lagging(look, lagging, shards)
+        yield from _soon(look, lagging)
+    elif not status.not_asked:
+        yield "all records are read"
 
 
-def _all_well(status: ApplicationStatus, shards: str) -> str:
-    if not status.live:
-        return "every shard was read to its end, and every record is acked"
-    said = f"all that came was read within {duration(status.look.window_ms)}"
-    if status.not_asked:
-        verb = "was" if status.not_asked == 1 else "were"
-        said += f"; {status.not_asked:,} of {shards} {verb} not asked"
-    return said
+def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
+    """That unread records expire soon."""
+    known_ms = [look.expires_soon_ms(one.shard_id) for one in alike]
+    if soon_ms := [one for one in known_ms if one is not None]:
+        yield f"unread records expire in {duration(min(soon_ms))}"
 
 
 def owners_sentence(look: Look) -> str:
     """Who owns the application, since when."""
-    stored = look.now.stored
-    now_ms = look.now.now_ms
+    stored, now_ms = look.now.stored, look.now.now_ms
     if not stored.owners:
         return f"none: no process is running{_last_run(look)}"
-    first = stored.owners[0]
-    if stored.total_tasks in {None, 1}:
+    oldest_ms = min(one.info.since_ms for one in stored.owners)
+    since = f"since {moment(oldest_ms, now_ms)} ({duration(max(0, now_ms - oldest_ms))})"
+    first, total = stored.owners[0], stored.total_tasks or 1
+    if total == 1:
         run = look.now.log_of(first).newest
-        kind = "" if run is None else f" ({kind_told(run)})"
-        since = _since(first.info.since_ms, now_ms)
+        kind = "" if run is None else f" ({kind_of_consumer(run)})"
         return f"process {first.info.pid} on {first.info.host}{kind}, {since}"
-    total = stored.total_tasks or 1
     there = {one.task.index for one in stored.owners if one.task is not None}
     missing = [str(index) for index in range(total) if index not in there]
-    oldest_ms = min(one.info.since_ms for one in stored.owners)
     hosts = sorted({one.info.host for one in stored.owners})
-    lacks = f"; task{'' if len(missing) == 1 else 's'} {', '.join(missing)} missing"
+    lacks = f"; {are(len(missing), 'task', 'tasks')} {', '.join(missing)} missing"
     return (
         f"{len(there)} of {total} spout tasks, on {', '.join(hosts[:3])}"
-        f"{' ...' if len(hosts) > 3 else ''}, the oldest {_since(oldest_ms, now_ms)}"
-        f"{lacks if missing else ''}"
+        f"{' ...' if len(hosts) > 3 else ''}, the oldest {since}{lacks if missing else ''}"
     )
 
 
 def _last_run(look: Look) -> str:
-    """How the last run ended, as it told; empty where none has told of itself."""
+    """How the last run ended; empty where none has reported anything."""
     run = look.now.last_log.newest
     if run is None:
         return ""
     if run.end is None:
         return "; the last run ended without a message"
-    how = {
-        DONE: "ended in order",
-        STOPPED: "was stopped cleanly",
-        FAILED_RUN: "failed",
-    }.get(run.end.kind, "ended")
-    return f"; the last run {how} at {moment(run.end.time_ms, look.now.now_ms)}"
-
-
-def _since(since_ms: int, now_ms: int) -> str:
-    return f"since {moment(since_ms, now_ms)} ({duration(max(0, now_ms - since_ms))})"
+    how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
+    at = moment(run.end.time_ms, look.now.now_ms)
+    return f"; the last run {how.get(run.end.kind, 'ended')} at {at}"
 
 
 def plan_sentence(look: Look) -> str | None:
@@ -386,166 +471,91 @@ def plan_sentence(look: Look) -> str | None:
     plan = look.now.stored.plan
     if plan is None or look.now.is_spout:
         return None
-    age = duration(max(0, look.now.now_ms - plan.created_ms))
+    made = f"made {duration(max(0, look.now.now_ms - plan.created_ms))} ago"
     if plan.status is PlanStatus.SETTLED:
-        return f"{plan.plan_id} settled, made {age} ago"
+        return f"{plan.plan_id} settled, {made}"
     sealed = sum(task.log is not None and task.log.sealed for task in plan.tasks)
-    stage = cause_of(look, Kind.BATCH, "")
-    told = "it was not settled before its process ended"
-    if look.now.is_running and stage is not None:
-        told = stage.sentences[0]
+    batch = cause_of(look, Kind.BATCH, "") if look.now.is_running else None
+    stage = "its process ended before it was settled" if batch is None else batch.sentences[0]
     read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all"
-    return f"{plan.plan_id} {plan.status.value}, made {age} ago: {read}; {told}"
+    return f"{plan.plan_id} {plan.status.value}, {made}: {read}; {stage}"
 
 
 def unresolved_sentence(status: ApplicationStatus) -> str:
     """How many records are not acked, and for how long."""
     now = status.look.now
     if not now.is_readable:
-        return "nothing is known of them: the application has no state of this stream"
+        return "not known: the application has no state of this stream"
     if not now.states:
-        return "none was read yet"
-    count = sum(one.unresolved for one in status.shards)
-    oldest = max(
-        (one.oldest_ms for one in status.shards if one.oldest_ms is not None), default=None
-    )
-    since = "" if oldest is None else f", the oldest failed first {duration(oldest)} ago"
-    in_batch = _unsettled(status.look)
-    batch = f"; {records(in_batch)} of the batch under way are not settled" if in_batch else ""
-    out = _out(status.look)
-    if count:
-        also = f"; {out}" if out else ""
-        return f"{records(count)} not acked{_parted(status, count)}{since}{batch}{also}"
+        return "no record is read yet"
+    return "; ".join(_unresolved(status)) or "every record that was read is acked"
+
+
+def _unresolved(status: ApplicationStatus) -> Iterator[str]:
+    now = status.look.now
+    plan_logs = () if now.open_plan is None else [task.log for task in now.open_plan.tasks]
+    in_batch = sum(log.rows for log in plan_logs if log is not None)
+    out = _may_be_out(status.look)
+    if count := sum(one.unresolved for one in status.shards):
+        held = (one for state in now.states.values() for one in state.unresolved)
+        waiting = sum(one.count for one in held if one.blocked)
+        parted = f" ({count - waiting:,} failed, {waiting:,} wait behind them)"
+        yield f"{records(count)} not acked{parted if 0 < waiting < count else ''}"
+        oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
+        if oldest_ms:
+            yield f"the oldest failed first {duration(max(oldest_ms))} ago"
+    elif in_batch or out:
+        yield "none failed"
     if in_batch:
-        verb = "is" if in_batch == 1 else "are"
-        return f"no failed one; {records(in_batch)} of the batch under way {verb} not acked yet"
-    if out:
-        return f"no failed one; {out}"
-    return "every record that was read is acked"
+        yield f"{records(in_batch)} of the batch under way {are(in_batch)} not settled"
+    elif out:
+        yield "ZooKeeper does not have the records that the program is working on"
 
 
-def _out(look: Look) -> str:
-    """What a spout's program has, as far as is known: a spout stores nothing of records that are in
-    their first delivery, behind all that is acked. Empty where there are none.
+def _may_be_out(look: Look) -> bool:
+    """Whether a spout's program may have records: a spout stores nothing of those that are in their
+    first delivery, behind all that is acked.
     """
     holds = (look.now.log_of(owner).hold for owner in look.now.stored.owners)
-    is_full = any(hold is not None and hold.kind == FULL for hold in holds)
-    may_be = look.now.is_spout and any(_may_be_out(look, one) for one in look.now.shard_ids)
-    if not is_full and not may_be:
-        return ""
-    return "those that the program has now are not stored"
-
-
-def _may_be_out(look: Look, shard_id: str) -> bool:
-    """Whether a spout reads the shard, and was not seen to have no record of it left."""
-    if look.phase(shard_id) not in READ_PHASES or look.now.owner_of(shard_id) is None:
-        return False
-    tip = look.tips.get(shard_id)
-    return tip.next_ms is not None if tip is not None else not look.keeps_up(shard_id)
-
-
-def _parted(status: ApplicationStatus, count: int) -> str:
-    """How many of them failed, where the others only wait behind those."""
-    held = [one for state in status.look.now.states.values() for one in state.unresolved]
-    waiting = sum(one.count for one in held if one.blocked)
-    if not waiting or waiting == count:
-        return ""
-    return f" ({count - waiting:,} failed, {waiting:,} wait behind them)"
-
-
-def _unsettled(look: Look) -> int:
-    """How many records the open plan has read."""
-    plan = look.now.open_plan
-    logs = () if plan is None else (task.log for task in plan.tasks)
-    return sum(0 if log is None else log.rows for log in logs)
+    if any(hold is not None and hold.kind == FULL for hold in holds):
+        return True
+    for shard_id in look.now.shard_ids if look.now.is_spout else ():
+        if look.phase(shard_id) in READ_PHASES and look.now.owner_of(shard_id) is not None:
+            tip = look.tips.get(shard_id)
+            if not look.keeps_up(shard_id) if tip is None else tip.next_ms is not None:
+                return True
+    return False
 
 
 def waits_sentence(look: Look, most: int = 3) -> str | None:
     """Which shards wait for which; None where none does."""
     said = []
     for holder, waiting in look.now.held_up.items():
-        verb = "waits" if len(waiting) == 1 else "wait"
-        why = "to be read to its end"
-        if look.now.held_by.get(waiting[0]) == holder:
-            why = "to have no failed record left"
-        said.append(f"{shards_named(waiting, 3)} {verb} for shard {short_shard(holder)} {why}")
-    more = f"; {len(said) - most:,} more are waited for" if len(said) > most else ""
-    return f"{'; '.join(said[:most])}{more}" if said else None
+        is_order = look.now.held_by.get(waiting[0]) == holder
+        until = "has no failed record left" if is_order else "is read to its end"
+        waits = f"{shards_named(waiting, 3)} {are(len(waiting), 'waits', 'wait')}"
+        said.append(f"{waits} until shard {short_shard(holder)} {until}")
+    more = [f"{len(said) - most:,} more are waited for"] if len(said) > most else []
+    return "; ".join([*said[:most], *more]) or None
 
 
 def move_sentence(look: Look) -> str | None:
-    """What an operator has set back and has not caught up since, and what was skipped within the
-    retention; None where nothing is.
+    """The shards that an operator has set back and that have not caught up, and those of which
+    records were skipped within the retention; None where there are none.
     """
-    move, now_ms = look.now.stored.move, look.now.now_ms
+    move, shard_ids = look.now.stored.move, look.now.shard_ids
     if move is None:
         return None
+    at = f"at {moment(move.time_ms, look.now.now_ms)} by `kinesis-spout checkpoint {move.cause}`"
     said = []
-    if behind := [one for one in look.now.shard_ids if look.set_back(one) is not None]:
-        verb, have = ("was", "has") if len(behind) == 1 else ("were", "have")
-        told = move_told(move, now_ms)
-        said.append(f"{shards_named(behind)} {verb} {told}, and {have} not caught up since")
-    skipped = [one for one in look.now.shard_ids if one in move.forward]
+    if behind := [one for one in shard_ids if look.set_back(one) is not None]:
+        was, have = are(len(behind), "was", "were"), are(len(behind), "has", "have")
+        said.append(f"{shards_named(behind)} {was} set back {at} and {have} not caught up since")
+    skipped = [one for one in shard_ids if one in move.forward]
     if skipped and move.time_ms >= look.horizon_ms:
-        verb = "was" if len(skipped) == 1 else "were"
-        told = move_told(move, now_ms, "forward")
+        was = are(len(skipped), "was", "were")
         said.append(
-            f"{shards_named(skipped)} {verb} {told}: what lay between was skipped (checkpoint "
-            "rewind --to a time before that reads it, while it is kept)"
+            f"{shards_named(skipped)} {was} set forward {at}: the records between are skipped "
+            "(checkpoint rewind --to a time before that reads them while the stream keeps them)"
         )
     return "; ".join(said) or None
-
-
-def _pause_json(pause: Pause | None) -> dict[str, Any] | None:
-    if pause is None:
-        return None
-    return {"by": pause.by, "sinceMs": pause.since_ms, "reason": pause.reason}
-
-
-def _plan_json(look: Look) -> dict[str, Any] | None:
-    plan = look.now.stored.plan
-    if plan is None:
-        return None
-    logs = [task.log for task in plan.tasks if task.log is not None]
-    return {
-        "planId": plan.plan_id,
-        "status": plan.status.value,
-        "createdMs": plan.created_ms,
-        "tasks": len(plan.tasks),
-        "tasksBegun": len(logs),
-        "tasksSealed": sum(log.sealed for log in logs),
-        "report": None if plan.report is None else plan.report.value,
-        "openings": plan.openings,
-    }
-
-
-def _shard_status(look: Look, shard_id: str) -> ShardStatus:
-    state, progress = look.now.states.get(shard_id), look.now.progress(shard_id)
-    oldest_ms = look.now.oldest_failure_ms(shard_id)
-    return ShardStatus(
-        shard_id=shard_id,
-        health=look.health(shard_id),
-        phase=look.phase(shard_id),
-        position=None if progress is None else str(progress.position),
-        checkpoint=None if state is None else state.checkpoint_text,
-        waits_for=look.now.lineage.waits_for(shard_id),
-        lag_ms=look.lag_ms(shard_id),
-        lag_measured=look.is_measured(shard_id),
-        expires_in_ms=look.expires_in_ms(shard_id),
-        unresolved=0 if state is None else state.unresolved_count,
-        oldest_ms=None if oldest_ms is None else max(0, look.now.now_ms - oldest_ms),
-        attempts=0 if state is None else max((one.attempts for one in state.unresolved), default=0),
-        speed=look.speed(shard_id),
-    )
-
-
-def _badness(one: ShardStatus) -> tuple[int, bool, int, int, int, str]:
-    """Smaller is worse."""
-    return (
-        -SEVERITY[one.health],
-        one.phase in OVER,
-        _NEVER_MS if one.expires_in_ms is None else one.expires_in_ms,
-        -(one.lag_ms or 0),
-        -one.unresolved,
-        one.shard_id,
-    )

@@ -1,30 +1,40 @@
-"""How the table of causes is written, and how a cause is made of a row and facts. Pure.
+"""How the table of causes is written, and how a row and facts become a cause. Pure.
 
 A rule looks at a shard and answers with facts, or with None. Its row says them:
 
     # Why the row stands where it stands.
-    == <kind>: <head>, <role>, <where the chain goes on>
+    == <kind>: <head>, <role>, <where the chain continues>
         [<conditions>] <a sentence>
-        [<conditions>] fix <what kind>: <an imperative> @<until> #<resolves> $ <command>
-        [<conditions>] <words before> <<section>>
+        [<conditions>] fix <what kind>: <an imperative> #<resolves> $ <command>
+        [<conditions>] or <<section>>
 
-A line that goes on is indented more. A sentence, or an action, is there where the facts that it
-names in braces are there, and its conditions hold: `[stage=due|waits, fault, !is_first]`: a fact
+An indented line continues the one above it. A sentence or an action is there where the facts that
+it names in braces are there, and its conditions hold. `[stage=due|waits, fault, !is_first]`: a fact
 with one of these values, one that is there, one that is not. The first sentence names the cause.
-`first` before the kind of an action: it is urgent; `or`: an alternative. `:: <section>` begins
-lines that several rows have.
+`first` instead of `fix`: the action is urgent; `or`: an alternative. `:: <section>` begins lines
+that several rows have.
+
+How a fact is written follows from its name: `..._at_ms` is a time of day in UTC, `..._ms` a
+duration, `shard` a short id; another number has separators. Behind a colon stands another way:
+
+    shard, shards   short ids      id       digits without separators
+    names           a list         quoted   a text of others, on one line, cut
+    position        the last digits of a sequence number
+    one|more        the word that fits the number, or the length of the list
+    records         a number of records
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from kinesis_spout.config import duration
+from kinesis_spout.inspection import wording
 from kinesis_spout.inspection.cause import Action, ActionKind, Cause, Kind, Noun, Role, Subject
-from kinesis_spout.inspection.rendering import likeness, names_of, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,16 +42,17 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.cause import Fact
     from kinesis_spout.inspection.health import Look
 
-_INCLUDE = re.compile(r"(.*?)<([a-z ]+)>")
 _ACTION = re.compile(
-    r"(?P<words>(?:(?:first|or|fix) )+)(?P<kind>[a-z]+): (?P<text>.*?)"
-    r"(?: @(?P<until>\w+))?(?: #(?P<resolves>[\w{}]+))?(?: \$ (?P<command>.*))?"
+    r"(?P<word>first|first or|or|fix) (?P<kind>[a-z]+): (?P<text>.*?)"
+    r"(?: #(?P<resolves>[\w{}]+))?(?: \$ (?P<command>.*))?"
 )
-_NONE: Mapping[str, Fact | None] = MappingProxyType({})
+_SECTION = re.compile(r"(?:(or) )?<([a-z ]+)>")
+_NAME = re.compile(r"\{(\w+)")
+_TEXTS = {"quoted": wording.quoted, "position": wording.shortened, "shard": wording.short_shard}
 
 
 class Next(StrEnum):
-    """Where the chain goes on behind a cause: nowhere, in the rows below, or in those about the
+    """Where the chain continues behind a cause: nowhere, in the rows below, or in those about the
     job.
     """
 
@@ -64,7 +75,7 @@ class Found:
 
 
 def found(
-    given: Mapping[str, Fact | None] = _NONE,
+    given: Mapping[str, Fact | None] = MappingProxyType({}),
     *,
     subject: Subject | None = None,
     then: Next | None = None,
@@ -79,11 +90,9 @@ def found(
 
 
 Rule: TypeAlias = "Callable[[Look, str], Found | None]"
-Condition: TypeAlias = "Mapping[str, frozenset[str] | None]"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A sentence, or with a `kind` an action.
 
     - `when`: by fact, the values of which it must have one; None: it must be there; an empty set:
@@ -92,31 +101,43 @@ class Line:
     """
 
     template: str
-    when: Condition
+    when: Mapping[str, frozenset[str] | None]
     kind: ActionKind | None = None
-    until: str = ""
+    word: str = ""
     resolves: str = ""
     command: tuple[str, ...] = ()
-    is_urgent: bool = False
-    is_alternative: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The facts that the template names."""
+        return _NAME.findall(self.template)
 
     def fits(self, facts: Mapping[str, Fact]) -> bool:
-        return all(name in facts for name in names_of(self.template)) and all(
+        return all(name in facts for name in self.names) and all(
             (name in facts) == (wanted is None) if not wanted else facts.get(name) in wanted
             for name, wanted in self.when.items()
         )
 
+    def written(self, facts: Mapping[str, Fact], now_ms: int, *, is_likeness: bool = False) -> str:
+        """The sentence. Times of another day than `now_ms` get their date. `is_likeness`: without
+        numbers, times and ids: the same for two shards that need the same.
+        """
+        return self.template.format_map(
+            {name: _Written(name, one, now_ms, is_likeness) for name, one in facts.items()}
+        )
+
     def action(self, kind: ActionKind, facts: Mapping[str, Fact], now_ms: int) -> Action:
-        until_ms = facts.get(self.until)
+        times = (facts[name] for name in self.names if name.endswith("_at_ms"))
+        until_ms = next(times, None) if kind is ActionKind.WAIT else None
         return Action(
             kind=kind,
-            text=render(self.template, facts, now_ms),
+            text=self.written(facts, now_ms),
             command=tuple(self._words(facts)),
             until_ms=until_ms if isinstance(until_ms, int) else None,
             resolves=self.resolves.format_map(facts),
-            is_urgent=self.is_urgent,
-            is_alternative=self.is_alternative,
-            likeness=likeness(self.template, facts),
+            is_urgent="first" in self.word,
+            is_alternative="or" in self.word,
+            likeness=self.written(facts, now_ms, is_likeness=True),
         )
 
     def _words(self, facts: Mapping[str, Fact]) -> Iterator[str]:
@@ -127,21 +148,40 @@ class Line:
             else:
                 yield word.format_map(facts)
 
-    def included(self, when: Condition, before: str) -> Line:
-        """As a line of a section, with the conditions and words that stand before its name."""
-        words = before.removeprefix("or ")
-        return replace(
-            self,
-            template=words + self.template,
-            when={**self.when, **when},
-            is_alternative=self.is_alternative or words != before,
-        )
+
+class _Written(NamedTuple):
+    """A fact in a template."""
+
+    name: str
+    fact: Any
+    now_ms: int
+    is_likeness: bool
+
+    def __format__(self, how: str) -> str:
+        name, fact, now_ms, is_likeness = self
+        if "|" in how:
+            return wording.are(len(fact) if isinstance(fact, tuple) else fact, *how.split("|"))
+        how = "shard" if name == "shard" else how
+        if is_likeness and (not isinstance(fact, str) or how in {"shard", "position"}):
+            return "#"
+        if isinstance(fact, tuple):
+            said = wording.shards_named if how == "shards" else wording.joined
+            return wording.printable(said(fact))
+        if isinstance(fact, str):
+            return _TEXTS.get(how, wording.printable)(fact)
+        if how:
+            return str(fact) if how == "id" else wording.records(fact)
+        if name.endswith("_at_ms"):
+            return wording.moment(fact, now_ms)
+        if name.endswith("_ms"):
+            return duration(fact)
+        return f"{fact:,}" if isinstance(fact, int) else f"{fact:g}"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """A kind of cause: its rule, the word that introduces it, what it is in a chain, where the
-    chain goes on, its sentences and actions.
+    chain continues, its sentences and actions.
     """
 
     kind: Kind
@@ -151,7 +191,7 @@ class Row:
     then: Next
     lines: tuple[Line, ...]
 
-    def written(self, answer: Found, shard_id: str, now_ms: int, leads_to: Subject | None) -> Cause:
+    def cause(self, answer: Found, shard_id: str, now_ms: int, leads_to: Subject | None) -> Cause:
         """The cause, with its text."""
         known = {**answer.facts, "shard": shard_id}
         lines = [one for one in self.lines if one.fits(known)]
@@ -162,7 +202,7 @@ class Row:
             facts=answer.facts,
             role=answer.role or self.role,
             head=self.head,
-            sentences=tuple(render(one.template, known, now_ms) for one in lines if not one.kind),
+            sentences=tuple(one.written(known, now_ms) for one in lines if not one.kind),
             actions=tuple(one.action(one.kind, known, now_ms) for one in lines if one.kind),
             leads_to=leads_to,
         )
@@ -195,19 +235,13 @@ def _row(header: str, lines: tuple[Line, ...], rules: Mapping[Kind, Rule]) -> Ro
 def _read(line: str, sections: Mapping[str, list[Line]]) -> Iterator[Line]:
     conditions, _, text = line[1:].partition("] ") if line.startswith("[") else ("", "", line)
     when = dict(map(_condition, conditions.split(", "))) if conditions else {}
-    if (include := _INCLUDE.fullmatch(text)) is not None:
-        yield from (one.included(when, include[1]) for one in sections[include[2]])
+    if (section := _SECTION.fullmatch(text)) is not None:
+        for one in sections[section[2]]:
+            yield one._replace(when={**one.when, **when}, word=section[1] or one.word)
     elif (action := _ACTION.fullmatch(text)) is not None:
-        yield Line(
-            action["text"],
-            when,
-            ActionKind(action["kind"]),
-            until=action["until"] or "",
-            resolves=action["resolves"] or "",
-            command=tuple((action["command"] or "").split()),
-            is_urgent="first" in action["words"],
-            is_alternative="or " in action["words"],
-        )
+        kind, command = ActionKind(action["kind"]), (action["command"] or "").split()
+        resolves = action["resolves"] or ""
+        yield Line(action["text"], when, kind, action["word"], resolves, tuple(command))
     else:
         yield Line(text, when)
 

@@ -12,7 +12,6 @@ from state.store.runs import SPARK
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from state.store.history import OperatorMove
     from state.store.runs import Run
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
@@ -53,12 +52,22 @@ def short_shard(shard_id: str) -> str:
     return str(int(number)) if number != shard_id and number.isdigit() else shard_id
 
 
-def kind_told(run: Run) -> str:
+def kind_of_consumer(run: Run) -> str:
     return "a Spark job" if run.kind == SPARK else "a spout"
 
 
+def are(count: int, one: str = "is", more: str = "are") -> str:
+    """The word that fits the number."""
+    return one if count == 1 else more
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 shard`, `1,234 shards`."""
+    return f"{count:,} {noun}{are(count, '', 's')}"
+
+
 def records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count:,} records"
+    return counted(count, "record")
 
 
 def joined(numbers: Iterable[object]) -> str:
@@ -86,19 +95,13 @@ def shards_named(shard_ids: Sequence[str], most: int = 5) -> str:
 
 def cut_expiry(lost_ms: int | None, retention_ms: int) -> str:
     """In what time records expire, in a table: `-`, `now`, `3 h`, `>24 h`. No record is kept for
-    longer than the retention, so a slow loss of pace, which reaches further, is told as that.
+    longer than the retention, so a slow loss of pace, which reaches further, is `>` that.
     """
     if lost_ms is None:
         return "-"
     if lost_ms > retention_ms:
         return f">{duration(retention_ms)}"
     return duration(lost_ms) if lost_ms else "now"
-
-
-def move_told(move: OperatorMove, now_ms: int, where: str = "back") -> str:
-    """When the move set shards back, or forward, and by which command."""
-    at = moment(move.time_ms, now_ms)
-    return f"set {where} at {at} by `kinesis-spout checkpoint {move.cause}`"
 
 
 def printable(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.cli.inspection.ui.page_server import Answer, PageServer
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.html.live_script import LIVE_SCRIPT
 from kinesis_spout.inspection.page.application_page import application_page
 from kinesis_spout.inspection.page.view import View, Wish
@@ -82,7 +83,7 @@ class CountedPages:
             if self.count > self.fails_after:
                 return Answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"away")
             view = View(
-                look=replace(self.seen, refused=f"answer {self.count}"),
+                look=replace(self.seen, refusal=KinesisError(f"answer {self.count}")),
                 wish=Wish(text="what was typed"),
             )
             page = application_page(view).replace("</body>", f"{self.extra}</body>")

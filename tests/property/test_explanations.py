@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -22,13 +22,14 @@ from tests.support.simulated.played_outcomes import end_of
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from kinesis_spout.inspection.cause import Action, Explanation
     from tests.simulation.past import Past
     from tests.simulation.spout_history import SpoutHistory
     from tests.simulation.streams_history import History
 
+H = TypeVar("H", "History", "SpoutHistory")
 STEPS = 12
 MOST_ROUNDS = 2_000
 TRIES = 40  # batches after a due time; in order, each may bring one record
@@ -43,27 +44,46 @@ def quiet() -> Iterator[None]:
     LOGGER.propagate = True
 
 
-def reached(seed: int) -> History | None:
-    """A history somewhere in its middle, from which on no fault strikes. None where days pass, so
-    that records may have expired, or where a false answer may have ended the job.
-    """
-    history = drawn_of_one(seed)
-    weights = history.weights
-    weights.pop("false_answer", None)
-    if history.days_pass:
-        return None
+def walk(history: History | SpoutHistory, weights: Mapping[str, float]) -> None:
+    """Some steps, and no fault after them."""
     for _ in range(STEPS):
         name = history.random.choices(list(weights), weights=list(weights.values()))[0]
         history.log.append(name)
         history.obeying(name, getattr(history, f"do_{name}"))
     history.log.append("calm")
     history.world.fake.faults.clear()
+
+
+def reached(seed: int) -> History | None:
+    """A history somewhere in its middle, from which on no fault strikes. None where days pass, so
+    that records may have expired, or where a false answer may have ended the job.
+    """
+    history = drawn_of_one(seed)
+    history.weights.pop("false_answer", None)
+    if history.days_pass:
+        return None
+    walk(history, history.weights)
     history.world.change(**WIDE)
     if history.failing is not None:
         history.failing.outage_until_s = 0.0
     history.world.clock.advance(SETTLES_S)
     history.world.note_shards()
     return history
+
+
+def rounds(history: H, follow: Callable[[H, Explanation], None]) -> Iterator[list[Explanation]]:
+    """The shards that are not well, explained, until all are. Between two rounds, the first one's
+    first action is done.
+    """
+    for _ in range(MOST_ROUNDS):
+        look = look_of(history.world)
+        check_look(look)
+        wrong = troubled(look)
+        if not wrong:
+            return
+        yield wrong
+        follow(history, wrong[0])
+    raise AssertionError([cause.text for cause in wrong[0].causes])
 
 
 def first_action(explained: Explanation) -> Action:
@@ -111,15 +131,8 @@ def test_who_does_what_it_says_ends_with_nothing_to_explain(seed: int) -> None:
     if history is None:
         return
     history.job.stop()
-    for _ in range(MOST_ROUNDS):
-        look = look_of(history.world)
-        check_look(look)
-        wrong = troubled(look)
-        if not wrong:
-            break
-        follow(history, wrong[0])
-    else:
-        raise AssertionError([cause.text for cause in wrong[0].causes])
+    for _ in rounds(history, follow):
+        pass
     assert left(history) == []
     history.job.stop()
 
@@ -130,17 +143,12 @@ def test_a_retry_that_is_said_to_be_due_is_tried_then(seed: int) -> None:
     history = reached(seed)
     if history is None or history.outcomes is None:
         return
-    waits = None
-    for _ in range(MOST_ROUNDS):
-        look = look_of(history.world)
-        found = [one for one in troubled(look) if is_retry_wait(one)]
-        if found:
-            waits = found[0]
+    for wrong in rounds(history, follow):
+        waits = next(filter(is_retry_wait, wrong), None)
+        if waits is not None:
             break
-        if not troubled(look):
-            return
-        follow(history, troubled(look)[0])
-    assert waits is not None
+    else:
+        return
     about = waits.root.shard_id
     before = history.world.states()[about].unresolved
     until_ms = first_action(waits).until_ms
@@ -165,14 +173,11 @@ def test_a_record_is_given_up_as_it_says(seed: int) -> None:
     history = reached(seed)
     if history is None:
         return
-    found = None
-    for _ in range(MOST_ROUNDS):
-        wrong = troubled(look_of(history.world))
-        found = next((words for one in wrong if (words := _skip_of(one))), None)
-        if found or not wrong:
+    for wrong in rounds(history, follow):
+        found = next(filter(None, map(_skip_of, wrong)), None)
+        if found is not None:
             break
-        follow(history, wrong[0])
-    if found is None:
+    else:
         return
     history.job.stop()
     shard_id, number = found[0], SequenceNumber.parse(found[1])
@@ -190,11 +195,8 @@ def test_a_record_is_given_up_as_it_says(seed: int) -> None:
     still = filter(None, map(_skip_of, troubled(look_of(history.world))))
     assert found not in set(still)
     history.check()
-    for _ in range(MOST_ROUNDS):
-        wrong = troubled(look_of(history.world))
-        if not wrong:
-            break
-        follow(history, wrong[0])
+    for _ in rounds(history, follow):
+        pass
     assert left(history) == []
     history.job.stop()
 
@@ -210,12 +212,7 @@ def reached_by_spouts(seed: int) -> SpoutHistory | None:
     history, weights = drawn_spouts(seed)
     if history.days_pass:
         return None
-    for _ in range(STEPS):
-        name = history.random.choices(list(weights), weights=list(weights.values()))[0]
-        history.log.append(name)
-        history.obeying(name, getattr(history, f"do_{name}"))
-    history.log.append("calm")
-    history.world.fake.faults.clear()
+    walk(history, weights)
     history.world.outage.left = 0
     history.refusals = 0.0
     history.spouts.stop()
@@ -249,14 +246,7 @@ def test_who_does_what_it_says_of_spouts_ends_with_nothing_to_explain(seed: int)
     history = reached_by_spouts(seed)
     if history is None:
         return
-    for _ in range(MOST_ROUNDS):
-        look = look_of(history.world)
-        check_look(look)
-        wrong = troubled(look)
-        if not wrong:
-            break
-        follow_with_spouts(history, wrong[0])
-    else:
-        raise AssertionError([cause.text for cause in wrong[0].causes])
+    for _ in rounds(history, follow_with_spouts):
+        pass
     history.spouts.stop()
     assert history.missing() == []

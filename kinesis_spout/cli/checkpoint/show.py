@@ -12,6 +12,7 @@ from kinesis_spout.cli.checkpoint.operation import TIME_HELP, Operation, Shards,
 from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import with_zone
 from kinesis_spout.html.text import plural
+from kinesis_spout.inspection.status import shards_json, stored_shard
 from state.moves.history import changes
 from state.position import Position
 from state.shard_state import ShardState
@@ -33,7 +34,7 @@ def show(op: Operation) -> None:
     console = Console()
     max_columns = console.width if console.is_terminal else None
     op.show(
-        [_state_json(state) for state in states],
+        shards_json([stored_shard(state, op.clock.now_ms()) for state in states]),
         (line for state in states for line in _state_lines(state, max_columns)),
     )
 
@@ -49,18 +50,6 @@ def _state_lines(state: ShardState, max_columns: int | None) -> list[str]:
     if max_columns is None or len(line) <= max_columns:
         return [line]
     return [f"{about}  {unresolved}", f"  read        {read}", f"  checkpoint  {checkpoint}"]
-
-
-def _state_json(state: ShardState) -> dict[str, Any]:
-    verified_ms = state.verified_until_ms
-    return {
-        "shardId": state.shard_id,
-        "lifecycle": state.lifecycle.value,
-        "readPosition": str(state.read_position),
-        "checkpoint": state.checkpoint_text,
-        "unresolved": state.unresolved_count,
-        "verifiedUntil": None if verified_ms is None else str(Position.at_timestamp(verified_ms)),
-    }
 
 
 def _since(text: str) -> RequestedPosition:

@@ -1,14 +1,4 @@
-"""`kinesis-spout status` without an application: a line for each one in ZooKeeper. Read-only.
-
-`--json` prints a list with an object for each application on each of its streams, worst first:
-
-    application, stream
-    verdict      as in `kinesis-spout status`; unknown where it could not be judged
-    why          one sentence on the verdict, or on what went wrong
-    lagMs        the largest lag of a shard; null where none is known
-    unresolved   number of records that are not acked
-    owners       process, host, sinceMs, and task where several share the application
-"""
+"""`kinesis-spout status` without an application: a line for each one in ZooKeeper. Read-only."""
 
 from __future__ import annotations
 
@@ -24,14 +14,13 @@ from rich.text import Text
 
 from kinesis_spout.cli.exit_codes import CliError, sentence_of
 from kinesis_spout.cli.inspection.looking import Looking, look_once, say_watching, show
-from kinesis_spout.cli.inspection.status_screen import COLOURS
+from kinesis_spout.cli.inspection.status_screen import COLOURS, lag_cell
 from kinesis_spout.cli.places import note
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import StreamRef, duration
+from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import SEVERITY, Health
 from kinesis_spout.inspection.reader import TipReader
-from kinesis_spout.inspection.status import verdict_sentence
 from state.errors import StoredDataError
 
 if TYPE_CHECKING:
@@ -61,15 +50,6 @@ class ApplicationLine:
         return Health.UNKNOWN if self.status is None else self.status.verdict
 
     @property
-    def why(self) -> str:
-        return self.error if self.status is None else verdict_sentence(self.status)
-
-    @property
-    def lag_ms(self) -> int | None:
-        live = () if self.status is None else self.status.live
-        return max((one.lag_ms for one in live if one.lag_ms is not None), default=None)
-
-    @property
     def owner(self) -> str:
         stored = None if self.status is None else self.status.look.now.stored
         if stored is None or not stored.owners:
@@ -80,16 +60,18 @@ class ApplicationLine:
         return f"{len(stored.owners)} of {stored.total_tasks} tasks"
 
     def as_json(self) -> dict[str, Any]:
-        whole = {} if self.status is None else self.status.as_json()
-        return {
+        """The members of `status --json` that fit a list."""
+        found: dict[str, Any] = {
             "application": self.application,
             "stream": self.stream,
             "verdict": self.verdict.value,
-            "why": self.why,
-            "lagMs": self.lag_ms,
-            "unresolved": sum(one["unresolved"] for one in whole.get("shards", ())),
-            "owners": whole.get("owners", []),
+            "why": self.error,
+            "lagMs": None,
+            "unresolved": 0,
+            "owners": [],
         }
+        whole = {} if self.status is None else self.status.as_json()
+        return {name: whole.get(name, value) for name, value in found.items()}
 
 
 def look_at_all(
@@ -112,7 +94,7 @@ def look_at_all(
             line = ApplicationLine(application, stream)
             try:
                 topics = stored.topics(application, stream)
-                known = topics.identity.read()  # its ARN tells the region, where streams differ
+                known = topics.identity.read()  # its ARN has the region
                 client = replace(place, stream=known.arn if known else stream).client(stack)
                 tips = TipReader(client, clock)
                 looks = Looking(client, topics, tips, clock, application, max_asked)
@@ -138,13 +120,16 @@ def print_applications(
         note(f"no application has state{on} under {place.zookeeper_root} in {place.zookeeper}")
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("application", "stream"):
-        table.add_column(name, overflow="fold")
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("lag", justify="right", no_wrap=True)
-    table.add_column("owner", overflow="fold")
+    for name in ("application", "stream", "verdict", "lag", "owner"):
+        is_figure = name == "lag"
+        table.add_column(
+            name,
+            justify="right" if is_figure else "left",
+            no_wrap=is_figure or name == "verdict",
+            overflow="fold",
+        )
     for one in lines:
-        lag = "-" if one.lag_ms is None else duration(one.lag_ms) if one.lag_ms else "tip"
+        lag = lag_cell(None if one.status is None else one.status.lag_ms)
         verdict = Text(one.verdict.value, COLOURS[one.verdict])
         table.add_row(Text(one.application), Text(one.stream), verdict, lag, Text(one.owner))
     show(console, table)

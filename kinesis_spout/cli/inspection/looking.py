@@ -1,11 +1,11 @@
-"""What `status` and `explain` share: their options, and looks at an application over a window."""
+"""What `status`, `explain` and `ui` share: looks at an application over a window."""
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -35,6 +35,23 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = "10s"
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
 DEFAULT_ASKED = 100
+Window = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="How long to watch before judging, e.g. 30s or 5m; 0s judges from one look, which "
+        "does not show whether a position moves.",
+    ),
+]
+Ask = Annotated[
+    int,
+    typer.Option(
+        metavar="SHARDS",
+        min=0,
+        help="How many shards to ask for their tips, the ones that stand still first. Takes one of "
+        "a shard's 5 reads a second.",
+    ),
+]
 
 
 @dataclass(slots=True)
@@ -82,7 +99,7 @@ class Looking:
             tips_before=began[1] if began is not None and began[0] is before else {},
             throttled=self.tips.throttled,
             unanswered=self.tips.unanswered,
-            refused=self.tips.refused,
+            refusal=self.tips.refused,
         )
 
     def _tips_of(self, seen: Snapshot, shards: Iterable[str]) -> dict[str, TipAnswer]:
@@ -127,7 +144,7 @@ def refuse_another_stream(seen: Snapshot) -> None:
     known = seen.stored.identity
     if known is not None and seen.is_of_another_stream:
         raise CliError(
-            f"the application's state belongs to another stream than {seen.stream.arn} of today: "
+            f"the application's state belongs to another stream than {seen.stream.arn}: "
             f"to {known.arn}, created at {Position.at_timestamp(known.created_ms)}",
             "use another application name, or remove that state with kinesis-spout reset",
         )

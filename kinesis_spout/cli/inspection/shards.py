@@ -1,42 +1,50 @@
-"""`kinesis-spout shards`: the shards of a stream, and an application's progress on each. Read-
-only.
+"""`kinesis-spout shards`: the shards of a stream as a tree, and an application's progress on each.
+Read-only. `--json` prints the shards of `status --json`, oldest first, then the holes.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.measure import Measurement
+from rich.text import Text
+from rich.tree import Tree
 
 from kinesis_spout.cli.exit_codes import one_sentence
-from kinesis_spout.cli.inspection.looking import refuse_another_stream
-from kinesis_spout.cli.inspection.shard_report import ShardLine, shard_lines, shard_tree
-from kinesis_spout.cli.places import Place, note, takes_place
+from kinesis_spout.cli.inspection.looking import Looking, refuse_another_stream
+from kinesis_spout.cli.inspection.status_screen import lag_cell
+from kinesis_spout.cli.places import AsJson, Place, note, takes_place
 from kinesis_spout.cli.shared_options import errors, root_options
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
+from kinesis_spout.inspection.status import (
+    ShardStatus,
+    StreamState,
+    holes_of,
+    shard_status,
+    shards_json,
+    shards_of_stream,
+)
+from kinesis_spout.inspection.wording import brief, short_shard, shortened
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.shard_info import StreamSummary
+from kinesis_spout.shards.lineage import ShardPhase
 from state.znodes.topics import StoreTopics
 
 FILE_WIDTH = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class ShardsOfStream:
-    """The stream's summary and its shards, a line each.
-
-    `has_state`: whether the application has any state on the stream; None without an application.
-    """
-
-    summary: StreamSummary
-    lines: list[ShardLine]
-    has_state: bool | None
+_COLOURS: dict[str, str] = {
+    StreamState.OPEN: "green",
+    ShardPhase.READABLE: "green",
+    ShardPhase.DRAINING: "yellow",
+    ShardPhase.WAITING: "cyan",
+    ShardPhase.NEW: "cyan",
+    ShardPhase.DRAINED: "yellow",
+    ShardPhase.VANISHED: "bold red",
+    StreamState.HOLE: "bold red",
+}
 
 
 @takes_place(application="optional", stream_is_argument=True)
@@ -51,30 +59,31 @@ def shards(
             help="Measure the lag of each shard. Takes one of the shard's 5 reads a second.",
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON list on stdout, and nothing else.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show a stream's shards as a tree of splits and merges, with an application's progress.
 
     It only reads, so it may run beside the job. Without --application it shows
     which shards are open and which are closed.
     """
-    application = place.application or None
-    if lag and application is None:
+    application = place.application
+    if lag and not application:
         raise typer.BadParameter(
             "the lag is that of an application; give --application too", param_hint="--lag"
         )
     with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug), ExitStack() as stack:
         client = place.client(stack)
-        store = None if application is None else place.store(stack)
+        store = place.store(stack) if application else None
         with place.patience(client):
-            found = inspect_shards(
-                client, store, application=place.application, clock=SystemClock(), lag=lag
+            seen, found = inspect_shards(
+                client, store, application=application, clock=SystemClock(), lag=lag
             )
-        if found.has_state is False:
-            note(f"application {place.application} has no state on stream {client.stream.name}")
-        print_shards(stdout_console(), found, application, as_json=as_json)
+        if store is not None and not seen.states:
+            note(f"application {application} has no state on stream {client.stream.name}")
+        if as_json:
+            typer.echo(json.dumps(shards_json(found), indent=2))
+        else:
+            _print(stdout_console(), seen, found)
 
 
 def inspect_shards(
@@ -84,56 +93,77 @@ def inspect_shards(
     application: str,
     clock: Clock,
     lag: bool,
-) -> ShardsOfStream:
-    """Query the service and ZooKeeper. `clock` is used if the service does not give its time.
+) -> tuple[Snapshot, list[ShardStatus]]:
+    """The shards, oldest first, then the holes. Blocks. `clock` is used if the service does not
+    give its time.
 
     Raises `CliError` when the state belongs to an earlier stream of that name, whose shards have
     the same ids.
     """
     seen = read_snapshot(client, store, application=application, clock=clock)
     refuse_another_stream(seen)
-    lines = shard_lines(
-        seen.lineage,
-        has_application=store is not None,
-        is_active=seen.stream.status == "ACTIVE",
-        now_ms=seen.now_ms,
-        measured_ms=_measured_ms(seen, TipReader(client, clock, patient=True)) if lag else {},
-    )
-    return ShardsOfStream(seen.stream, lines, None if store is None else bool(seen.states))
+    if store is None:
+        return seen, [*shards_of_stream(seen), *holes_of(seen)]
+    tips = TipReader(client, clock, patient=True)
+    most = len(seen.shard_ids) if lag else 0
+    look = Looking(client, store, tips, clock, application, most).look(seen, seen)
+    return seen, [*(shard_status(look, one) for one in seen.shard_ids), *holes_of(seen)]
 
 
-def print_shards(
-    console: Console, found: ShardsOfStream, application: str | None, *, as_json: bool
-) -> None:
-    """Print the tree, or the JSON list of `kinesis_spout.cli.inspection.shard_report`."""
-    if as_json:
-        text = json.dumps([line.as_json() for line in found.lines], indent=2)
-        console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
-        return
-    of = "" if application is None else f"  application {application}"
-    title = f"{found.summary.name}  {found.summary.status}{of}"
-    tree = shard_tree(title, found.lines)
+def _print(console: Console, seen: Snapshot, found: Sequence[ShardStatus]) -> None:
+    of = f"  application {seen.application}" if seen.application else ""
+    title = f"{seen.stream.name}  {seen.stream.status}{of}"
+    tree = shard_tree(title, found)
     if Measurement.get(console, console.options, tree).maximum > console.width:
-        tree = shard_tree(title, found.lines, is_narrow=True)
+        tree = shard_tree(title, found, is_narrow=True)
     console.print(tree, highlight=False, emoji=False)
 
 
 def stdout_console() -> Console:
-    """The console on stdout.
-
-    On a terminal, a shard takes two lines of the tree where one is too long. In a file it is one.
-    """
+    """The console on stdout. A shard may take two lines on a terminal, and takes one in a file."""
     console = Console()
     return console if console.is_terminal else Console(width=FILE_WIDTH)
 
 
-def _measured_ms(seen: Snapshot, reader: TipReader) -> Mapping[str, int]:
-    """The measured lag in ms of each shard that is read now, from the application's read
-    position.
+def shard_tree(title: str, found: Sequence[ShardStatus], *, is_narrow: bool = False) -> Tree:
+    """A tree: a child below its parent, or below the first of its two parents, which stand before
+    it. `is_narrow`: the progress stands on a line of its own, in fewer digits.
     """
-    positions = ((shard, seen.states[shard].read_position) for shard in seen.lineage.readable())
-    tips = reader.ask(positions)
-    return {
-        shard: 0 if tip.next_ms is None else max(0, seen.now_ms - tip.next_ms)
-        for shard, tip in tips.items()
-    }
+    tree = Tree(Text(title, "bold"))
+    branches: dict[str, Tree] = {}
+    for one in found:
+        above = next((parent for parent in one.parents if parent in branches), None)
+        label = Text("  ").join(_about(one, above, is_narrow=is_narrow))
+        if one.position is not None:
+            label.append("\n" if is_narrow else "  ")
+            label.append(_progress(one, is_narrow=is_narrow))
+        branches[one.shard_id] = (tree if above is None else branches[above]).add(label)
+    return tree
+
+
+def _about(one: ShardStatus, above: str | None, *, is_narrow: bool) -> Iterator[Text]:
+    colour, percent = _COLOURS.get(one.phase, "dim"), f"{one.hash_percent or 0:.4g} %"
+    if one.phase is StreamState.HOLE:
+        first, last = one.hash_keys or ("0", "0")
+        said = f"hole: no open shard covers the hash keys {first} to {last}, {percent}"
+        yield Text(said, colour)
+        return
+    yield Text(one.shard_id)
+    yield Text(one.phase.value, colour)
+    if one.hash_percent is not None:
+        yield Text(percent)
+    others = [parent for parent in one.parents if parent != above]
+    for said, names in (("also of", others), ("for", one.waits_for)):
+        if names:
+            named = " and ".join(map(short_shard, names) if is_narrow else names)
+            yield Text(f"{said} {named}", colour if said == "for" else "")
+    if is_narrow and one.unresolved:
+        yield Text(f"{one.unresolved} unresolved")
+
+
+def _progress(one: ShardStatus, *, is_narrow: bool) -> str:
+    write, at_most = (brief, "<") if is_narrow else (shortened, "at most ")
+    bound = at_most if one.lag_ms and not one.lag_measured else ""
+    parts = [f"read {write(one.position or '-')}", f"checkpoint {write(one.checkpoint or 'none')}"]
+    parts += [] if is_narrow else [f"{one.unresolved} unresolved"]
+    return "  ".join([*parts, f"lag {bound}{lag_cell(one.lag_ms)}"])

@@ -13,15 +13,17 @@ from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
     REFRESH_S,
+    Ask,
     Looking,
     MovingWindow,
+    Window,
     look_once,
     looking,
     show,
 )
 from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.inspection.status_screen import SHOWN, status_screen
-from kinesis_spout.cli.places import Place, operators_command, takes_place
+from kinesis_spout.cli.places import AsJson, Place, operators_command, takes_place
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.health import EXIT_CODES
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
@@ -32,39 +34,23 @@ def status(
     ctx: typer.Context,
     *,
     place: Place,
-    window: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME",
-            help="How long to watch before judging, e.g. 30s or 5m; 0s judges from one look, which "
-            "cannot tell a position that stands still.",
-        ),
-    ] = DEFAULT_WINDOW,
-    ask: Annotated[
-        int,
-        typer.Option(
-            metavar="SHARDS",
-            min=0,
-            help="How many shards to ask for their tips, the ones that stand still first. Takes "
-            "one of a shard's 5 reads a second.",
-        ),
-    ] = DEFAULT_ASKED,
+    window: Window = DEFAULT_WINDOW,
+    ask: Ask = DEFAULT_ASKED,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on until Ctrl-C, over a window that moves along.")
+        bool, typer.Option("--watch", help="Continue until Ctrl-C, over a window that moves along.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
-    ] = False,
+    as_json: AsJson = False,
     show_all: Annotated[
         bool, typer.Option("--all", help=f"Show all shards, not the worst {SHOWN} only.")
     ] = False,
 ) -> None:
     """Show how an application is: one verdict, and a line for each shard, the worst first.
 
-    Without --application it shows a line for each application in ZooKeeper, of each of
-    its streams. It only reads, so it may run beside the jobs. The exit code is 0 for ok,
-    lagging, paused and not running, 1 for stalled, losing and unknown, as where the
-    application does not exist; 3 where Kinesis or ZooKeeper cannot be reached.
+    Without --application it shows a line for each application and stream in
+    ZooKeeper. It only reads, so it may run beside the jobs. The exit code is 0
+    for ok, lagging, paused and not running; 1 for stalled, losing and unknown,
+    also where the application does not exist; 3 where Kinesis or ZooKeeper
+    cannot be reached.
     """
     if watch and as_json:
         raise typer.BadParameter("give one of them", param_hint="--watch, --json")

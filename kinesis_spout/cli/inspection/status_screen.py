@@ -11,12 +11,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.config import duration
-from kinesis_spout.inspection.health import OVER, Health
+from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.status import (
     move_sentence,
     owners_sentence,
@@ -25,7 +24,7 @@ from kinesis_spout.inspection.status import (
     verdict_sentence,
     waits_sentence,
 )
-from kinesis_spout.inspection.wording import brief, cut_expiry, short_shard, shortened
+from kinesis_spout.inspection.wording import are, brief, cut_expiry, short_shard, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +37,7 @@ SHOWN = 20
 WIDE = 110
 MANY = 1_000
 _MORE = f">{MANY - 1}"
+_LEFT = frozenset({"shard", "health", "state", "read to", "checkpoint"})
 _ENDLESS = Console(width=10_000)
 COLOURS = {
     Health.OK: "green",
@@ -57,34 +57,36 @@ def status_screen(status: ApplicationStatus, *, width: int, most: int | None) ->
     if shown:
         retention_ms = status.look.now.stream.retention_ms
         parts += ["", shard_table(shown, width=width, retention_ms=retention_ms)]
-    if more := _rest(status, shown):
-        parts.append(Text(more, "dim"))
+    if len(shown) < len(status.shards):
+        parts.append(Text(_rest(status, shown), "dim"))
     return Group(*parts)
 
 
 def _head(status: ApplicationStatus) -> Table:
-    now, verdict = status.look.now, status.verdict
+    look, now, verdict = status.look, status.look.now, status.verdict
+    stream = f"{now.stream.name} ({now.stream.status}, keeps {duration(now.stream.retention_ms)})"
+    counts = Counter(one.phase.value for one in status.shards)
+    paused = Text.assemble(("yes", "magenta"), "; end it with kinesis-spout resume")
+    rows: dict[str, Text | str | None] = {
+        "application": f"{now.application} on stream {stream}",
+        "verdict": Text.assemble(
+            (verdict.value, COLOURS[verdict]), f": {verdict_sentence(status)}"
+        ),
+        "owner": owners_sentence(look),
+        "paused": paused if now.stored.paused else None,
+        "plan": plan_sentence(look),
+        "moved": move_sentence(look),
+        "records": unresolved_sentence(status),
+        "shards": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
+        "waiting": waits_sentence(look),
+        "not asked": None if look.refused is None else Text(look.refused, "yellow"),
+    }
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True, style="dim")
     lines.add_column(overflow="fold")
-    stream = f"{now.stream.name} ({now.stream.status}, keeps {duration(now.stream.retention_ms)})"
-    lines.add_row("application", escape(f"{now.application} on stream {stream}"))
-    said = f"[{COLOURS[verdict]}]{verdict.value}[/]: {escape(verdict_sentence(status))}"
-    lines.add_row("verdict", said)
-    lines.add_row("owner", escape(owners_sentence(status.look)))
-    if now.stored.paused:
-        lines.add_row("paused", "[magenta]yes[/]; end it with kinesis-spout resume")
-    if (plan := plan_sentence(status.look)) is not None:
-        lines.add_row("plan", escape(plan))
-    if (moved := move_sentence(status.look)) is not None:
-        lines.add_row("moved", escape(moved))
-    lines.add_row("records", escape(unresolved_sentence(status)))
-    counts = Counter(one.phase.value for one in status.shards)
-    lines.add_row("shards", ", ".join(f"{count:,} {name}" for name, count in counts.items()))
-    if (waits := waits_sentence(status.look)) is not None:
-        lines.add_row("waiting", escape(waits))
-    if (refused := status.look.refused) is not None:
-        lines.add_row("not asked", f"[yellow]{escape(refused)}[/]")
+    for name, said in rows.items():
+        if said is not None:
+            lines.add_row(name, Text(said) if isinstance(said, str) else said)
     return lines
 
 
@@ -96,41 +98,42 @@ def shard_table(shown: Sequence[ShardStatus], *, width: int, retention_ms: int) 
 
 
 def _table(shown: Sequence[ShardStatus], *, is_wide: bool, retention_ms: int) -> Table:
+    rows = [_cells(one, is_wide=is_wide, retention_ms=retention_ms) for one in shown]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("shard", "health", "state", "read to"):
-        table.add_column(name, no_wrap=True)
-    if is_wide:
-        table.add_column("checkpoint", no_wrap=True)
-    for name in ("lag", "expires in", "speed", "unack.", "oldest", "tries"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in shown:
-        table.add_row(*_cells(one, is_wide=is_wide, retention_ms=retention_ms))
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row.values())
     return table
 
 
-def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> list[Text]:
-    lag = "-" if one.lag_ms is None else duration(one.lag_ms) if one.lag_ms else "tip"
-    speed = "-" if one.speed is None or not one.lag_ms else _speed(one.speed)
-    lost = cut_expiry(one.expires_in_ms, retention_ms)
-    colour = COLOURS[one.health]
-    position = one.position or "-"
-    cells = [
-        Text(one.shard_id if is_wide else short_shard(one.shard_id)),
-        Text(one.health.value, colour),
-        Text(one.phase.value),
-        Text(shortened(position) if is_wide else brief(position)),
-    ]
-    if is_wide:
-        cells.append(Text(shortened(one.checkpoint or "none")))
-    return [
-        *cells,
-        Text(lag if one.lag_measured or not one.lag_ms else f"<{lag}"),
-        Text(lost, "" if one.expires_in_ms is None else colour),
-        Text(speed),
-        Text(_count(one.unresolved) if one.unresolved else "-"),
-        Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),
-        Text("-" if not one.attempts else str(one.attempts) if one.attempts < MANY else _MORE),
-    ]
+def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> dict[str, Text]:
+    colour, position = COLOURS[one.health], one.position or "-"
+    bound = "" if one.lag_measured or not one.lag_ms else "<"
+    speed, attempts = one.speed if one.lag_ms else None, one.attempts
+    cells = {
+        "shard": Text(one.shard_id if is_wide else short_shard(one.shard_id)),
+        "health": Text(one.health.value, colour),
+        "state": Text(one.phase.value),
+        "read to": Text(shortened(position) if is_wide else brief(position)),
+        "checkpoint": Text(shortened(one.checkpoint or "none")),
+        "lag": Text(f"{bound}{lag_cell(one.lag_ms)}"),
+        "expires in": Text(
+            cut_expiry(one.expires_in_ms, retention_ms),
+            "" if one.expires_in_ms is None else colour,
+        ),
+        "speed": Text("-" if speed is None else _speed(speed)),
+        "unack.": Text(_count(one.unresolved)),
+        "oldest": Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),
+        "tries": Text(str(attempts or "-") if attempts < MANY else _MORE),
+    }
+    if not is_wide:
+        del cells["checkpoint"]
+    return cells
+
+
+def lag_cell(lag_ms: int | None) -> str:
+    return "-" if lag_ms is None else duration(lag_ms) if lag_ms else "tip"
 
 
 def _speed(speed: float) -> str:
@@ -143,21 +146,16 @@ def _speed(speed: float) -> str:
 def _count(count: int) -> str:
     """In five columns up to a hundred million; rounded down from ten thousand on."""
     if count < 10_000:
-        return f"{count:,}"
+        return f"{count:,}" if count else "-"
     if count < 1_000_000:
         return f"{count // 1_000}k"
     return f"{count // 100_000 / 10}M"
 
 
-def _rest(status: ApplicationStatus, shown: Sequence[ShardStatus]) -> str | None:
+def _rest(status: ApplicationStatus, shown: Sequence[ShardStatus]) -> str:
     """What is not shown: so many more shards, and those that are over."""
-    if len(shown) == len(status.shards):
-        return None
-    over = sum(one.phase in OVER for one in status.shards)
     more = Counter(one.health.value for one in status.live[len(shown) :])
-    told = [
-        f"{count:,} more {'is' if count == 1 else 'are'} {name}" for name, count in more.items()
-    ]
-    if over:
-        told.append(f"{over:,} {'is' if over == 1 else 'are'} over")
-    return f"{'; '.join(told)} (--all shows them)"
+    said = [f"{count:,} more {are(count)} {name}" for name, count in more.items()]
+    if over := len(status.shards) - len(status.live):
+        said.append(f"{over:,} {are(over)} over")
+    return f"{'; '.join(said)} (--all shows them)"

@@ -13,7 +13,7 @@ from rich.console import Console
 from kinesis_spout.cli.consume_screen import stats_table
 from kinesis_spout.cli.inspection.explain import explained_screen
 from kinesis_spout.cli.inspection.looking import show
-from kinesis_spout.cli.inspection.shard_report import shard_tree
+from kinesis_spout.cli.inspection.shards import shard_tree
 from kinesis_spout.cli.inspection.status_screen import COLOURS, shard_table, status_screen
 from kinesis_spout.cli.places import Place
 from kinesis_spout.inspection.explanation import grouped
@@ -70,7 +70,7 @@ def lines_of(shown: Any, width: int) -> list[str]:
 
 def explained(width: int, seen: Look = RETRY) -> Any:
     commands = ("peek", "redrive", "checkpoint")
-    return explained_screen(seen, grouped(seen), commands, PLACE, width=width, whole=True)
+    return explained_screen(seen, grouped(seen), commands, PLACE, width, whole=True)
 
 
 def shards_of(width: int) -> Any:

@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.record_rules import MAX_UNRESOLVED
-from kinesis_spout.inspection.status import status_of, unresolved_sentence, verdict_sentence
+from kinesis_spout.inspection.status import (
+    holes_of,
+    shards_json,
+    shards_of_stream,
+    status_of,
+    stored_shard,
+    unresolved_sentence,
+    verdict_sentence,
+)
+from kinesis_spout.shards.lineage import HASH_KEYS
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
 from state.position import SHARD_END, TRIM_HORIZON
-from state.report import OnFailure, OutcomePolicy
+from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.store.ownership import TaskShare
 from state.store.runs import DONE, FAILED, NoAnswers, RefusedLetters, RunEnd
 from state.task_log import TaskLog
@@ -34,10 +44,12 @@ from tests.support.inspection.looks import (
     run_log,
     shard,
     slice_of,
+    snapshot,
     spout_task,
     state,
     task,
 )
+from tests.support.shell.pages import ROOT
 
 if TYPE_CHECKING:
     from kinesis_spout.inspection.health import Look
@@ -114,7 +126,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # nothing is ok of which nothing is known
     # not asked, beside others
     (look(*PARTS, tips={1: AT_TIP}), "ok: "),
-    (one(tips={}), "unknown: nothing is known of 1 shard: none told its tip"),
+    (one(tips={}), "unknown: nothing is known of 1 shard; no shard was asked for its tip"),
     (
         one(identity=RECREATED),
         "unknown: the application's state belongs to an earlier stream of this name",
@@ -125,11 +137,11 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         three(throttled={shard(2)}),
-        "unknown: Kinesis throttles shard 2 now: its five reads or 2 MB a second are used up",
+        "unknown: Kinesis throttles shard 2 now; 1 of 3 shards did not answer",
     ),
     (
-        three(unanswered={shard(2): "GetRecords failed (InternalFailure)"}),
-        "unknown: Kinesis does not answer explain for shard 2: GetRecords failed (InternalFailure)",
+        three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
+        "unknown: Kinesis does not answer for shard 2: GetRecords failed (InternalFailure)",
     ),
     # who holds up whom
     (
@@ -227,7 +239,11 @@ def test_the_json_has_every_shard_and_names_the_cause() -> None:
         "state": "drained",
         "readPosition": None,
         "checkpoint": None,
+        "parents": [],
         "waitsFor": [],
+        "hashKeys": ["0", str(HASH_KEYS - 1)],
+        "hashPercent": 100.0,
+        "verifiedUntil": "2027-01-15T07:59:00.000Z",
         "lagMs": None,
         "lagMeasured": False,
         "expiresInMs": None,
@@ -240,7 +256,36 @@ def test_the_json_has_every_shard_and_names_the_cause() -> None:
     paused = status_of(look(*PARTS, paused=True)).as_json()["pause"]
     assert paused == {"by": "ann on host-a", "sinceMs": PAUSE.since_ms, "reason": "deploy"}
     assert status_of(three(throttled={shard(2)})).as_json()["throttled"] == 1
-    assert status_of(three(unanswered={shard(2): "-"})).as_json()["notAnswered"] == 1
+    assert status_of(three(unanswered={shard(2): KinesisError("-")})).as_json()["notAnswered"] == 1
+
+
+def test_the_reference_page_defines_every_member() -> None:
+    """Of the application, its plan, its outcomes and its shards."""
+    done = PlanReport(failed=2, dead_lettered=1, done_ms=NOW_MS - 4_000)
+    found = status_of(one(plan=plan(READ, report=ReportStatus.DONE, outcomes=done))).as_json()
+    page = (ROOT / "docs/reference/status-json.md").read_text()
+    parts = (found, found["plan"], found["plan"]["outcomes"], found["shards"][0], *found["owners"])
+    assert [name for part in parts for name in part if f"`{name}`" not in page] == []
+    assert found["plan"]["outcomes"] == {"acked": 7, "failed": 2, "deadLettered": 1}
+    assert found["plan"]["perSecond"] == {"acked": 7.0, "failed": 2.0, "deadLettered": 1.0}
+
+
+def test_holes_and_shards_without_an_application_have_the_same_members() -> None:
+    """A hole of an active stream is what no open shard covers. A parent may be listed no more."""
+    seen = snapshot(listed(1, 0), listed(2, closed=True))
+    half = replace(
+        seen, listing=[replace(seen.listing[0], hash_key_range=(1, HASH_KEYS - 1)), seen.listing[1]]
+    )
+    found = shards_json([*shards_of_stream(half), *holes_of(half)])
+    assert [one["state"] for one in found] == ["past", "open", "closed", "hole"]
+    assert (found[-1]["shardId"], found[-1]["hashKeys"]) == (None, ("0", "0"))
+    (child,) = (one for one in status_of(look(listed(1, 0), HERE)).shards if one.position)
+    assert child.parents == (shard(0),), "the listing names them, though the state does not"
+    (stored,) = shards_json([stored_shard(state(1, after(5)), NOW_MS)])
+    assert (stored["state"], stored["readPosition"]) == ("active", "AFTER:5")
+    assert {tuple(one) for one in (*found, stored)} == {
+        tuple(status_of(SEEN).as_json()["shards"][0])
+    }
 
 
 def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> None:
@@ -252,12 +297,15 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
     ("seen", "says"),
     [
         (one(**SPOUT), "every record that was read is acked"),
-        (one(HOUR_MS, **SPOUT), "no failed one; those that the program has now are not stored"),
+        (
+            one(HOUR_MS, **SPOUT),
+            "none failed; ZooKeeper does not have the records that the program",
+        ),
         (
             look(ONE, HERE, plan=plan(READ)),
-            "no failed one; 9 records of the batch under way are not acked yet",
+            "none failed; 9 records of the batch under way are not settled",
         ),
-        (look(ONE, owners=(), pin=None), "nothing is known of them"),
+        (look(ONE, owners=(), pin=None), "not known: the application has no state"),
     ],
 )
 def test_it_is_not_said_that_all_is_acked_while_records_are_out(seen: Look, says: str) -> None:

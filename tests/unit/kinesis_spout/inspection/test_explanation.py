@@ -1,4 +1,7 @@
-"""Each cause has a look in which it is the root of the chain, or a link of it, and a first deed."""
+"""Each cause has a look in which it is the root of the chain, or a link of it, and a first action.
+An explanation asks for no action twice, and in the order in which a person does it. Shards that
+need the same are one group.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection import process_rules, record_rules, shard_rules
-from kinesis_spout.inspection.cause import Kind, Noun
+from kinesis_spout.inspection.cause import ActionKind, Kind, Noun
 from kinesis_spout.inspection.causes import TABLE as ROWS
-from kinesis_spout.inspection.explanation import explain
+from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Look, TipAnswer
-from kinesis_spout.inspection.rendering import names_of
 from state.plan import PlannedRetry, PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
@@ -166,7 +169,7 @@ def with_access(seen: Look, access: Mapping[str, NodeAccess]) -> Look:
 
 
 NEVER_ASKED = look(ONE, state(1, after(5), at_tip=True))
-MEND, START, WAIT = "correct what fails with 'no rates'", "start the job", "wait for its end"
+MEND, START, WAIT = "correct the cause of 'no rates'", "start the job", "wait for it to finish"
 # A look, the chain of causes that explain it, facts of its root, the kind of the first action and
 # how it begins.
 TABLE: list[tuple[Look, str]] = [
@@ -184,7 +187,7 @@ TABLE: list[tuple[Look, str]] = [
     (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait for its first list"),
     (
         look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "not begun > not running [end=failed] -> change: correct what that error names",
+        "not begun > not running [end=failed] -> change: resolve that error",
     ),
     (look(listed(2), state(2)), "not tracked -> look: see the shards"),
     (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past] -> nothing: nothing to"),
@@ -193,11 +196,11 @@ TABLE: list[tuple[Look, str]] = [
     (look(ONE), "not tracked -> wait: wait for the next list"),
     (
         look(ONE, LAPSED, owners=()),
-        "records expired > unread > not running [end=not told] -> change: raise the stream's",
+        "records expired > unread > not running [end=unknown] -> change: raise the stream's",
     ),
     (
         look(listed(0, closed=True), listed(1, 0), state(0), state(1, after(0), 0), owners=()),
-        "waits for parents > unread > not running [end=not told] -> start: start the job",
+        "waits for parents > unread > not running [end=unknown] -> start: start the job",
     ),
     (stood(tips=TIP), "caught up [progress=idle] -> nothing: nothing to do"),
     (
@@ -206,11 +209,11 @@ TABLE: list[tuple[Look, str]] = [
             tips=TIP,
             owners=(),
         ),
-        "caught up > not running [end=not told] -> start: start the job",
+        "caught up > not running [end=unknown] -> start: start the job",
     ),
     (
         in_plan(TaskLog(entries=(read_of(1, 9, at_shard_end=True, tip_ms=NOW_MS),), sealed=True)),
-        "unread > batch under way [stage=sink] -> wait: wait for its end",
+        "unread > batch under way [stage=sink] -> wait: wait for it to finish",
     ),
     (stood(tips={1: behind(1_000)}), "caught up [progress=reading] -> nothing: nothing to do"),
     (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait: at this pace it"),
@@ -222,11 +225,11 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct what",
+        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct the",
     ),
     (
         family(failed(3), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct what",
+        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct the",
     ),
     (
         family(
@@ -236,7 +239,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         drained(failed(3), policy=CONTINUE),
-        "unresolved record [stage=waits, fault=reason] -> change: correct what fails with 'no",
+        "unresolved record [stage=waits, fault=reason] -> change: correct the cause of 'no",
     ),
     (
         look(
@@ -252,11 +255,11 @@ TABLE: list[tuple[Look, str]] = [
                 )
             ),
         ),
-        "unresolved record > batch under way [stage=not begun] -> change: correct what fails with",
+        "unresolved record > batch under way [stage=not begun] -> change: correct the cause of",
     ),
     (
         drained(failed(3, due_ms=NOW_MS - 9_000)),
-        "unresolved record > not visible -> change: correct what fails with 'no",
+        "unresolved record > not visible -> change: correct the cause of 'no",
     ),
     (
         drained(failed(3, attempts=4), policy=CONTINUE),
@@ -264,17 +267,17 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), tips=BEHIND, policy=CONTINUE),
-        "unread > unresolved limit [fault=reason] -> change: correct what fails with 'no",
+        "unread > unresolved limit [fault=reason] -> change: correct the cause of 'no",
     ),
     (
         look(ONE, HERE, state(2, SHARD_END, unresolved=(failed(3),)), tips=BEHIND, **OUTAGE),
-        "unread > outage -> change: repair what the records are",
+        "unread > outage -> change: repair the sink that the",
     ),
     # the runs of the job
-    (stood(owners=()), "unread > not running [end=not told] -> start: start the job"),
+    (stood(owners=()), "unread > not running [end=unknown] -> start: start the job"),
     (
         stood(owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "unread > not running [end=failed] -> change: correct what that error names",
+        "unread > not running [end=failed] -> change: resolve that error",
     ),
     (
         stood(owners=(), log=run_log(60_000, 40_000, 20_000)),
@@ -310,7 +313,7 @@ TABLE: list[tuple[Look, str]] = [
             plan=plan(task(OPEN), created_ms=NOW_MS - 65_000),
             log=run_log(2 * HOUR_MS, HOUR_MS, ends=(FAILURE, None)),
         ),
-        "unread > crash loop > batch under way [stage=not begun] -> look: check whether a Spark",
+        "unread > crash loop > batch under way [stage=not begun] -> look: check in Spark's UI",
     ),
     (stood(log=run_log(HOUR_MS, shards=(shard(0),))), "unread > not assigned -> change: start it"),
     (stood(paused=True), "unread > paused -> resume: end the pause when its"),
@@ -333,7 +336,7 @@ TABLE: list[tuple[Look, str]] = [
     (held_back(NOT_TAKEN, 10_000), "unread > program waits [hold=not taken] -> look: find out"),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
-        "caught up > unresolved record > letters refused -> change: correct dead_letter, or what",
+        "caught up > unresolved record > letters refused -> change: correct dead_letter or its",
     ),
     # letters refused, of a spout that has not told its limit
     (
@@ -342,7 +345,7 @@ TABLE: list[tuple[Look, str]] = [
             refused_letters=REFUSED,
             tip=behind(60_000),
         ),
-        "unread > letters refused -> change: correct dead_letter, or",
+        "unread > letters refused -> change: correct dead_letter or",
     ),
     # letters refused, and no room left
     (
@@ -352,7 +355,7 @@ TABLE: list[tuple[Look, str]] = [
             tip=behind(60_000),
             max_unresolved_per_shard=1,
         ),
-        "unread > letters refused -> change: correct dead_letter, or what it",
+        "unread > letters refused -> change: correct dead_letter or its",
     ),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
@@ -373,7 +376,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         spout_look(tip=behind(60_000), failing_reads=FailingReads(since_ms=NOW_MS - 50_000)),
-        "unread > reads fail -> look: find out why Kinesis (it",
+        "unread > reads fail -> look: find out why Kinesis, which",
     ),
     # the service refuses its reads
     (
@@ -388,11 +391,11 @@ TABLE: list[tuple[Look, str]] = [
     (in_plan(None, delivery_limit=5), "unread > batch under way [stage=search] -> wait: wait"),
     (
         in_plan(SEALED, status=PlanStatus.CLOSED),
-        "unread > batch under way [stage=settling] -> wait: wait for its end",
+        "unread > batch under way [stage=settling] -> wait: wait for it to finish",
     ),
-    (in_plan(None), "unread > batch under way [stage=not begun] -> wait: wait for its end"),
-    (in_plan(UNSEALED), "unread > batch under way [stage=reading] -> wait: wait for its end"),
-    (in_plan(SEALED), "unread > batch under way [stage=sink] -> wait: wait for its end"),
+    (in_plan(None), "unread > batch under way [stage=not begun] -> wait: wait for it to finish"),
+    (in_plan(UNSEALED), "unread > batch under way [stage=reading] -> wait: wait for it to finish"),
+    (in_plan(SEALED), "unread > batch under way [stage=sink] -> wait: wait for it to finish"),
     # sink writes, for longer than the batch before took
     (
         in_plan(SEALED, created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - HOUR_MS - 8_000),
@@ -401,20 +404,22 @@ TABLE: list[tuple[Look, str]] = [
     (in_plan(SEALED, CONTINUE), "unread > batch under way [stage=not reported] -> wait: wait for"),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=1),
-        "unread > batch under way [stage=function] -> wait: wait for its end",
+        "unread > batch under way [stage=function] -> wait: wait for it to finish",
     ),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=3),
-        "unread > batch under way [stage=unanswered] -> wait: wait for its end",
+        "unread > batch under way [stage=unanswered] -> wait: wait for it to finish",
     ),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.DONE),
-        "unread > batch under way [stage=reported] -> wait: wait for its end",
+        "unread > batch under way [stage=reported] -> wait: wait for it to finish",
     ),
     # a batch whose reads the service fails
     (
         replace(
-            in_plan(UNSEALED), unanswered={shard(1): "KMS limits it; raise the quota"}, tips={}
+            in_plan(UNSEALED),
+            unanswered={shard(1): KinesisError("KMS limits it", "raise the quota")},
+            tips={},
         ),
         "unread > batch under way [stage=no answer] -> change: raise the quota",
     ),
@@ -426,21 +431,24 @@ TABLE: list[tuple[Look, str]] = [
     ),
     # the service fails
     (
-        replace(NEVER_ASKED, unanswered={shard(1): "it failed"}),
-        "unread > kinesis silent -> wait: wait until Kinesis answers; look",
+        replace(NEVER_ASKED, unanswered={shard(1): KinesisError("it failed")}),
+        "unread > kinesis silent -> wait: wait until Kinesis answers",
     ),
     # no shard may be asked
-    (replace(NEVER_ASKED, refused="no right to read"), "unread > not asked -> change: give"),
     (
-        replace(look(ONE, HERE, owners=()), refused="no right; give it"),
-        "unread > kinesis refuses > not running [end=not told] -> change: give it",
+        replace(NEVER_ASKED, refusal=KinesisError("no right to read")),
+        "unread > not asked -> change: give",
+    ),
+    (
+        replace(look(ONE, HERE, owners=()), refusal=KinesisError("no right", "give it")),
+        "unread > kinesis refuses > not running [end=unknown] -> change: give it",
     ),
     (
         stood(
             owners=(),
             move=OperatorMove(cause="rewind", time_ms=NOW_MS - 9, back=frozenset({shard(1)})),
         ),
-        "set back > unread > not running [end=not told] -> start: start the job",
+        "set back > unread > not running [end=unknown] -> start: start the job",
     ),
     (
         with_access(stood(), {"/a/state": NodeAccess(NOBODY, NOBODY)}),
@@ -477,7 +485,7 @@ def kinds(explained: Explanation) -> list[str]:
     return [cause.kind.value for cause in explained.chain]
 
 
-def deeds(seen: Look, index: int = 1) -> list[str]:
+def actions_of(seen: Look, index: int = 1) -> list[str]:
     return [one.text for one in explain(seen, shard(index)).actions()]
 
 
@@ -528,7 +536,7 @@ def test_a_fact_that_a_row_names_is_one_that_a_rule_states() -> None:
     stated: set[object] = {node.arg for node in nodes if isinstance(node, ast.keyword)}
     stated |= {node.value for node in nodes if isinstance(node, ast.Constant)}
     lines = [line for row in ROWS for line in row.lines]
-    named = {name for line in lines for name in (*names_of(line.template), *line.when)}
+    named = {name for line in lines for name in (*line.names, *line.when)}
     assert named - stated == {"shard"}
 
 
@@ -547,7 +555,7 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
         "Blocked: consumer task 1 of 2 is not running. Last run: pid 42 on host-a, stopped cleanly "
         "at 07:59:40."
     )
-    assert deeds(seen)[0] == "start it with --task-index 1 --total-tasks 2"
+    assert actions_of(seen)[0] == "start it with --task-index 1 --total-tasks 2"
     assert cause.as_json()["facts"] == {
         "taskIndex": 1,
         "totalTasks": 2,
@@ -558,3 +566,126 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
         "endedMs": NOW_MS - 20_000,
         "end": "stopped",
     }
+
+
+# what it asks for --------------------------------------------------------------------------------
+SEE = "see the record"
+HELD = state(1, after(9), unresolved=(failed(3),))
+READ = plan(task(slice_of(HELD), log=TaskLog(sealed=True)), report=ReportStatus.DONE)
+
+
+def holding(**stored: Any) -> Look:
+    """A shard that is behind, and holds a failed record."""
+    given: dict[str, Any] = {"tips": BEHIND, "policy": CONTINUE}
+    return look(ONE, HELD, **(given | stored))
+
+
+@pytest.mark.parametrize(
+    ("seen", "order"),
+    [
+        (holding(**ended(STOPPED)), [MEND, SEE, START]),
+        (holding(**GONE), [MEND, START]),
+        (holding(plan=READ), [MEND, WAIT]),
+        (
+            look(HERE, **ended(STOPPED)),
+            ["look again in a minute", "set the shard to the oldest", START],
+        ),
+        (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
+        (look(ONE, LAPSED, tips=BEHIND, owners=()), ["raise the stream's retention", START]),
+        (stood(paused=True, **GONE), ["end the pause", START]),
+        (stood(tips=TIP, paused=True), ["end the pause"]),
+        (look(ONE, LAPSED, tips=BEHIND, paused=True), ["end the pause", "raise the stream's"]),
+        (
+            stood(paused=True, log=run_log(HOUR_MS), process=ProcessState.GONE),
+            ["end the pause", "start it"],
+        ),
+    ],
+)
+def test_what_comes_first_is_done_first(seen: Look, order: list[str]) -> None:
+    """What fails is corrected before its job is started, or it fails again; what may expire is
+    saved before that. While the application is paused, nothing else helps.
+    """
+    found = actions_of(seen)
+    assert found[0].startswith(order[0])
+    places = [next(at for at, one in enumerate(found) if one.startswith(it)) for it in order]
+    assert places == sorted(places)
+
+
+def test_in_an_outage_no_record_is_to_be_given_up_or_put_back() -> None:
+    """Nothing is wrong with the records."""
+    held = state(1, after(9), unresolved=(failed(3), failed(4, due_ms=NOW_MS - 1)))
+    for tips in (BEHIND, TIP):
+        actions = explain(look(ONE, held, tips=tips, **OUTAGE), shard(1)).actions()
+        assert [one.kind for one in actions] == [ActionKind.CHANGE, ActionKind.WAIT]
+        assert not any(one.command for one in actions)
+
+
+def test_a_record_whose_letters_are_refused_is_not_to_be_given_up() -> None:
+    for refused in (seen for seen, told in TABLE if "letters refused" in told):
+        assert not any("skip" in one.command for one in explain(refused, shard(1)).actions())
+
+
+@pytest.mark.parametrize(
+    ("says", "remedy"),
+    [
+        (
+            "(User: u is not authorized to perform: kinesis:GetRecords on resource: x); allow y",
+            "allow kinesis:GetRecords to the role or user of the job (IAM)",
+        ),
+        ("the disk is full; set path to another one", "set path to another one"),
+        ("no letter is written; repair the sink, and start the query again", "repair the sink"),
+        (
+            "no start; restore ZooKeeper, or name it; set option failOnDataLoss to false to go on",
+            "restore ZooKeeper, or name it; or, set option failOnDataLoss to false to go on",
+        ),
+    ],
+)
+def test_the_remedy_of_an_error_is_the_arrow(says: str, remedy: str) -> None:
+    """Of two, the one that loses nothing comes first. In a loop, a start alone does not help."""
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
+    once = stood(owners=(), log=run_log(60_000, ends=(end,)))
+    assert actions_of(once)[:2] == [remedy, "start it again after that"]
+    loop = stood(owners=(), log=run_log(60_000, 40_000, 20_000, ends=(end, end, end)))
+    assert actions_of(loop)[0] == remedy
+    assert not any(one.kind is ActionKind.START for one in explain(loop, shard(1)).actions())
+
+
+@pytest.mark.parametrize("seen", [seen for seen, _ in TABLE])
+def test_no_action_is_named_twice(seen: Look) -> None:
+    """Nor are two starts, or two raises of the retention. Nobody waits for two things."""
+    found = actions_of(seen)
+    kinds_of_action = [one.kind for one in explain(seen, shard(1)).actions()]
+    assert kinds_of_action.count(ActionKind.WAIT) <= 1
+    assert len(set(found)) == len(found)
+    for begins in ("start ", "raise the stream's retention", "correct the cause", MEND):
+        assert sum(one.startswith(begins) for one in found) <= 1, found
+
+
+def test_one_command_accepts_all_that_is_lost() -> None:
+    """A job names all of it in its error, and reads nothing until all of it is accepted."""
+    old = {"verified_until_ms": NOW_MS - 26 * HOUR_MS}
+    states = [state(index, after(9), **(old if index != 3 else {})) for index in (1, 2, 3, 4)]
+    seen = look(*map(listed, (1, 2, 3)), *states, owners=())  # the fourth has vanished
+    named = [word for index in (1, 2, 4) for word in ("--shard", shard(index))]
+    for index in (1, 4):
+        (command,) = (one.command for one in explain(seen, shard(index)).actions() if one.command)
+        assert list(command) == [
+            *("checkpoint", "set", *named, "--to", "TRIM_HORIZON", "--allow-skip")
+        ]
+
+
+# groups -----------------------------------------------------------------------------------------
+def test_shards_with_one_cause_are_one_group() -> None:
+    """The worst first. An application that nobody knows is one."""
+    seen = look(
+        *(listed(index) for index in (1, 2, 3)),
+        *(state(index, after(5)) for index in (1, 2, 3)),
+        tips={1: AT_TIP, 2: behind(60_000), 3: behind(90_000)},
+        owners=(),
+    )
+    assert [(one.shards, kinds(one.explanation)) for one in grouped(seen)] == [
+        ((shard(2), shard(3)), ["unread", "not running"]),
+        ((shard(1),), ["caught up"]),
+    ]
+    unknown = look(listed(1), listed(2), pin=None, owners=())
+    assert [kinds(one.explanation) for one in grouped(unknown)] == [["no application"]]
