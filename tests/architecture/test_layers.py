@@ -29,7 +29,7 @@ MAY_IMPORT = {
 # What an operator asks, what serves one consumer, and what proves: the rest works without them.
 TOOLS = (
     *("spout", "tuple_tree", "acker", "prometheus_exporter", "inspection", "checkpoints", "doctor"),
-    *("html", "drills", "testing", "cli"),
+    *("page", "drills", "testing", "cli"),
 )
 _TOOLS = tuple(f"kinesis_spout.{room}" for room in TOOLS)
 _SPARK_JOB = ("spark_job.driver", "spark_job.executor", "spark_job.tracking")

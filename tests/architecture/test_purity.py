@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 PURE = (
     "state/*.py",
     *(f"state/{room}/*" for room in ("tracker", "codec", "moves", "store")),
-    *("kinesis_spout/html/*", "kinesis_spout/inspection/*", "kinesis_spout/drills/history/*"),
+    *(
+        "kinesis_spout/inspection/*",
+        "kinesis_spout/drills/history/*",
+        "kinesis_spout/page/*_json.py",
+    ),
     *(
         f"kinesis_spout/spout/{name}.py"
         for name in (

@@ -6,8 +6,8 @@ from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import confirmed
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.places import OWNER_WAIT_S, Place, operators_command, takes_place
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.html.text import plural
 from state.process import this_process
 
 

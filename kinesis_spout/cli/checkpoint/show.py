@@ -12,9 +12,9 @@ from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import requested_time
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.places import Place, note, operators_command, takes_place
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.shared_options import shard_id_of, with_zone
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.html.text import plural
 from state.moves.history import changes
 from state.position import Position
 from state.shard_state import ShardState

@@ -22,8 +22,8 @@ from kinesis_spout.cli.checkpoint.moving import confirmed, own
 from kinesis_spout.cli.checkpoint.printing import say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Place, log_as_notes, note, operators_command, takes_place
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.html.text import plural
 from state.codec.exported import decode_export, encode_export
 from state.zookeeper.store import ZookeeperStateStore
 

@@ -87,7 +87,9 @@ def explain_command(
         else:
             found = [Group(explain(look, _named(look, shard)), (_named(look, shard),))]
         if as_json:
-            typer.echo(json.dumps([_json(look, one, commands, place) for one in found], indent=2))
+            typer.echo(
+                json.dumps([explained_json(look, one, commands, place) for one in found], indent=2)
+            )
             return
         console = stdout_console()
         screen = explained_screen(
@@ -212,7 +214,10 @@ def _held_together(look: Look, group: Group) -> str:
     return f"{records(total)} of these shards {verb} not acked in all: {', '.join(each)}{more}."
 
 
-def _json(look: Look, group: Group, commands: Collection[str], place: Place) -> dict[str, Any]:
+def explained_json(
+    look: Look, group: Group, commands: Collection[str], place: Place
+) -> dict[str, Any]:
+    """One object of `explain --json`."""
     explained = group.explanation
     return {
         "shards": list(group.shards),

@@ -18,7 +18,7 @@ from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.html.shell import LIVE_POLICY
+from kinesis_spout.page.document import policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 32
 TIMEOUT_S = 10.0
 HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": f"{LIVE_POLICY}; frame-ancestors 'none'",
+    "Content-Security-Policy": f"{policy(is_live=True)}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -39,11 +39,12 @@ HEADERS: Mapping[str, str] = {
 
 
 class Answer(NamedTuple):
-    """`kind`: a Content-Type."""
+    """`kind`: a Content-Type. `tag`: its ETag; who has it already gets no body again."""
 
     status: HTTPStatus
     kind: str
     body: bytes
+    tag: str = ""
 
 
 class Pages(Protocol):
@@ -228,11 +229,15 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def _send(self, answer: Answer) -> None:
+        if answer.tag and self.headers.get("If-None-Match") == answer.tag:
+            answer = answer._replace(status=HTTPStatus.NOT_MODIFIED, body=b"")
         self.send_response(answer.status)
         for name, said in HEADERS.items():
             self.send_header(name, said)
         self.send_header("Content-Type", answer.kind)
         self.send_header("Content-Length", str(len(answer.body)))
+        if answer.tag:
+            self.send_header("ETag", answer.tag)
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD")
         self.end_headers()
