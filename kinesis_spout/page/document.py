@@ -11,10 +11,12 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
+_STYLE, _SCRIPT = "page.css", ("elements.js", "picture.js", "page.js")
+
 
 @cache
-def _asset(name: str) -> str:
-    return (files(__package__) / name).read_text("utf-8")
+def _asset(*names: str) -> str:
+    return "".join((files(__package__) / name).read_text("utf-8") for name in names)
 
 
 @cache
@@ -23,12 +25,12 @@ def policy(*, is_live: bool) -> str:
     requests to that server.
     """
 
-    def digest(name: str) -> str:
-        return f"'sha256-{b64encode(sha256(_asset(name).encode()).digest()).decode()}'"
+    def digest(*names: str) -> str:
+        return f"'sha256-{b64encode(sha256(_asset(*names).encode()).digest()).decode()}'"
 
     connect = "; connect-src 'self'" if is_live else ""
     return (
-        f"default-src 'none'; style-src {digest('page.css')}; script-src {digest('page.js')}"
+        f"default-src 'none'; style-src {digest(_STYLE)}; script-src {digest(*_SCRIPT)}"
         f"{connect}; base-uri 'none'; form-action 'none'"
     )
 
@@ -37,8 +39,8 @@ def page(data: dict[str, Any] | None = None) -> bytes:
     """The file, as UTF-8. `data`: what it shows; None: it asks `/page.json` of its server."""
     parts = {
         "policy": policy(is_live=data is None),
-        "style": _asset("page.css"),
-        "script": _asset("page.js"),
+        "style": _asset(_STYLE),
+        "script": _asset(*_SCRIPT),
         # JSON in ASCII, so that half a character does no harm; without <, so that no tag ends it.
         "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
     }

@@ -34,7 +34,6 @@ def drill_json(
         "kind": "drill",
         "verdict": drawn.verdict,
         "spanMs": drawn.span_ns / _NS,
-        "columns": COLUMNS,
         "lanes": list(drawn.lanes()),
         "unexplained": [{**one} for one, _ in zip(unexplained, range(MAX_ROWS), strict=False)],
         "letters": drawn.letters(),
@@ -65,6 +64,7 @@ class _Drawn:
     def lanes(self) -> Iterator[dict[str, Any]]:
         """In the order of the shards' creation."""
         events, totals = self._events()
+        column_ms = self.span_ns / _NS / COLUMNS
         shards = {one[0]: one for one in self._history.get("shards", [])}
         shards |= {one: (one, (), self.began_ns, None, "0", "0") for one in events.keys() - shards}
         for shard_id, parents, created_ns, closed_ns, first, last in sorted(
@@ -78,7 +78,13 @@ class _Drawn:
                 "endedMs": None if closed_ns is None else (closed_ns - self.began_ns) / _NS,
                 "first": int(first) / 2**128,
                 "last": int(last) / 2**128,
-                "events": {one: sorted(many.items()) for one, many in events[shard_id].items()},
+                "events": {
+                    series: [
+                        (round((at + 0.5) * column_ms, 1), many)
+                        for at, many in sorted(counts.items())
+                    ]
+                    for series, counts in events[shard_id].items()
+                },
                 "totals": {one: total[one] for one in ("put", "read", "again", "failed", "letter")}
                 | {"left": total["put"] - total["done"]},
             }

@@ -22,7 +22,7 @@ from kinesis_spout.inspection.status import (
     verdict_sentence,
     waits_sentence,
 )
-from kinesis_spout.shards.lineage import ShardPhase
+from kinesis_spout.shards.lineage import HASH_KEYS, ShardPhase
 from state.plan import PlanStatus
 from state.report import ReportStatus
 
@@ -236,11 +236,13 @@ class _Lanes:
                 "shardId": shard_id,
                 "parents": list(lineage.parents(shard_id)),
                 "hashKeys": None if keys is None else [str(one) for one in keys],
+                "first": 0.0 if keys is None else keys[0] / HASH_KEYS,
+                "last": 0.0 if keys is None else keys[1] / HASH_KEYS,
                 "beganMs": began_ms,
                 "endedMs": ended_ms,
                 "readMs": read_ms if look.now.is_readable else None,
                 "ackedMs": self._acked_ms(shard_id, read_ms),
-                "failures": list(failures.items()),
+                "events": {"failed": list(failures.items())},
                 "guessed": shard_id in guessed,
                 "mattersMs": self._matters_ms(shard_id, began_ms),
             }

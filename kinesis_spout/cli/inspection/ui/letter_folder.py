@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.orc as pa_orc
-import pyarrow.parquet as pa_parquet
+import pyarrow.dataset as pa_dataset
 
 from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MAX_LETTERS, MAX_FILES, MAX_REASONS = 200_000, 20_000, 50
@@ -176,35 +175,24 @@ def _add(reasons: dict[str, dict[str, Any]], letter: _Letter, message_id: str) -
 
 def _letters(path: Path) -> Iterator[_Letter | None]:
     """None for a line that is not a letter. Payloads are not read, or not kept."""
-    if path.name.endswith(".orc"):
-        orc = pa_orc.ORCFile(path)
-        columns = sorted(_COLUMNS & {*orc.schema.names})
-        yield from _of_rows(orc.read_stripe(at, columns) for at in range(orc.nstripes))
-    elif path.name.endswith(".parquet"):
-        parquet = pa_parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
-        columns = sorted(_COLUMNS & {*parquet.schema_arrow.names})
-        yield from _of_rows(parquet.iter_batches(columns=columns))
-    else:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
-            while line := lines.readline(MAX_LINE_BYTES):
-                if line.strip():
-                    yield _decoded(line)
-
-
-def _decoded(line: bytes) -> _Letter | None:
-    try:
-        return _DECODER.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _of_rows(batches: Any) -> Iterator[_Letter | None]:
-    for batch in batches:
-        for row in batch.to_pylist():
-            failed = row.get("lastFailure")
-            if isinstance(failed, datetime):
+    if path.name.endswith((".orc", ".parquet")):
+        # Spark's INT96 has nanoseconds, which no datetime has.
+        parquet = pa_dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+        found = pa_dataset.dataset(path, format="orc" if path.name.endswith("c") else parquet)
+        batches = found.to_batches(columns=sorted(_COLUMNS & {*found.schema.names}))
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            if isinstance(failed := row.get("lastFailure"), datetime):
                 row["lastFailure"] = failed.isoformat()
-            try:
-                yield msgspec.convert(row, _Letter)
-            except msgspec.ValidationError:
-                yield None
+            yield _decoded(lambda row=row: msgspec.convert(row, _Letter))
+        return
+    with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
+        while line := lines.readline(MAX_LINE_BYTES):
+            if line.strip():
+                yield _decoded(lambda line=line: _DECODER.decode(line))
+
+
+def _decoded(decode: Callable[[], _Letter]) -> _Letter | None:
+    try:
+        return decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -52,6 +52,7 @@ class ObservedApplication:
     )
 
     def open(self) -> None:
+        self._stack.close()
         looks = self._stack.enter_context(looking(self.place, max_asked=self.settings.max_asked))
         self._window = MovingWindow(looks, self.settings.window_s)
         self._window.begin()

@@ -24,7 +24,7 @@ class Observed(Protocol):
     """What is observed. For one thread."""
 
     def open(self) -> None:
-        """Open the connections. May raise what `observe` raises."""
+        """Open the connections; again, after it has failed. May raise what `observe` raises."""
         ...
 
     def observe(self) -> dict[str, Any]:
@@ -99,17 +99,17 @@ class Watcher:
     # in the thread --------------------------------------------------------------------------------
     def _run(self) -> None:
         is_open = self._seen.data is not None
+        pace_s = self._pace_s() if is_open else 0.0
         try:
-            while not is_open or not self._stop.wait(self._pace_s()):
+            while not self._stop.wait(pace_s):
                 try:
                     if not is_open:
                         self._observed.open()
+                        is_open = True
                     self._observe()
                 except Exception as exc:  # noqa: BLE001  # whatever it is, the page reports it
-                    with self._lock:
-                        version = self._seen.version + 1
-                        self._seen = replace(self._seen, version=version, trouble=sentence_of(exc))
-                is_open = True
+                    self._keep(trouble=sentence_of(exc))
+                pace_s = self._pace_s()
         finally:
             self._observed.close()
 
@@ -119,7 +119,10 @@ class Watcher:
         return REFRESH_S if is_read else self._slow_s
 
     def _observe(self) -> None:
-        data = self._observed.observe()
+        self._keep(data=self._observed.observe(), trouble=None)
+
+    def _keep(self, **changes: Any) -> None:
         with self._lock:
-            self._seen_s = self._clock.monotonic_s()
-            self._seen = Seen(self._seen.version + 1, data)
+            self._seen = replace(self._seen, version=self._seen.version + 1, **changes)
+            if self._seen.trouble is None:
+                self._seen_s = self._clock.monotonic_s()

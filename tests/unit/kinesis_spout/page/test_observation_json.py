@@ -48,7 +48,7 @@ def test_lanes_and_records_stand_beside_the_status() -> None:
     first, second = found["lanes"]
     assert (first["beganMs"], first["endedMs"]) == (CREATED_MS, None)
     assert (first["readMs"], first["ackedMs"]) == (NOW_MS - HOUR_MS, NOW_MS - HOUR_MS)
-    assert second["failures"] == [(NOW_MS - 120_000, 2)]
+    assert second["events"]["failed"] == [(NOW_MS - 120_000, 2)]
     assert second["mattersMs"] == NOW_MS - 120_000
     assert [one["first"] for one in found["records"]["list"]] == ["3", "4"]
     assert found["records"]["reasons"][0] == {
