@@ -12,15 +12,18 @@ const away = (ms, now) => (ms === null || ms === undefined ? "-"
   : ms <= now ? `${duration(now - ms)} ago` : `in ${duration(ms - now)}`);
 const lagOf = (one) => (one.lagMs === null ? "-" : !one.lagMs ? "tip"
   : `${one.lagMeasured === false ? "<" : ""}${duration(one.lagMs)}`);
-const expiry = (ms) => (ms === null ? "-" : ms ? duration(ms) : "now");
+// No record is kept for longer than the retention.
+const expiry = (ms) => (ms === null ? "-" : !ms ? "now" : ms > data.status.retentionMs
+  ? `>${duration(data.status.retentionMs)}` : duration(ms));
 const perSecond = (one) => `${one >= 10 ? count(Math.round(one)) : rounded(one)}/s`;
 const or = (number, text = "-") => (number ? count(number) : text);
 const trouble = () => (data.trouble ? warning("No new observation for ",
   `${duration(data.trouble.sinceMs)}: `, value(data.trouble.says, 600),
   ". The page shows the last one.") : null);
+const toAll = () => (route().application
+  ? link({ application: "", stream: "", q: "", span: "" }, "All applications") : null);
 const observed = (ms, over = "") => el("p", { class: "over", id: "observed" },
-  `Observed at ${utc(ms)}${over}.`, route().application
-    ? [" ", link({ application: "", stream: "", q: "", span: "" }, "All applications")] : null);
+  `Observed at ${utc(ms)}${over}. `, toAll());
 const footer = (...lines) => el("footer", {}, lines.map((one) => el("p", {}, one)));
 
 // An application
@@ -68,7 +71,7 @@ function stateFacts({ status }) {
   return [el("h2", {}, "State"), facts([
     ...data.facts.map(([title, said]) => [title, el("bdi", {}, cut(said, 600))]),
     ["shards", states.join(", ") || "none"], ["health", healths.length ? healths : "none"],
-    ...(expires.length ? [["expires in", soonest ? duration(soonest)
+    ...(expires.length ? [["expires in", soonest ? expiry(soonest)
       : "now: records expire, or have expired"]] : [])])];
 }
 
@@ -235,7 +238,9 @@ function applicationsView() {
       "Stream", "Verdict"), ["Why"], ...numbers("Lag", "Unacked"), ...shorts("Owner")], rows)], []];
 }
 
-const waitingView = () => [[el("h1", {}, "Observing the application …"), trouble()], []];
+const missingView = () => [[toAll(), el("h1", {}, "There is no such application")], []];
+const waitingView = () => [[toAll(), el("h1", {}, "Observing the application …"),
+  data.trouble ? warning(value(data.trouble.says, 600)) : null], []];
 
 // The verdict on a drill
 const seconds = (s) => (s === null || s === undefined ? "not measured" : duration(s * 1000));
@@ -335,7 +340,7 @@ function drillView() {
 
 // Drawing and renewing
 const VIEWS = { application: applicationView, applications: applicationsView, drill: drillView,
-  waiting: waitingView };
+  waiting: waitingView, missing: missingView };
 
 // How an element is found again after the page was drawn anew.
 function selector(one) {

@@ -61,7 +61,8 @@ function layoutOf(lanes, from, to) {
   const rows = rowsOf(lanes), isShared = rows.length < lanes.length, top = 36;
   const pitch = within(isShared ? 14 : 8, 560 / Math.max(rows.length, 1), 128);
   const gap = Math.round(within(1, pitch / 8, 8)), height = Math.round(pitch) - gap;
-  const left = !isNarrow ? 160 : isShared ? 88 : 62, plot = width - left - 14, columns = Math.floor(plot / 3);
+  const left = !isNarrow ? 160 : isShared ? 88 : 62, plot = width - left - 14;
+  const columns = Math.floor(plot / 3);
   const span = Math.max(to - from, 1e-6), share = (ms) => within(0, (ms - from) / span, 1);
   return { width, isNarrow, rows, isShared, top, gap, height, left, plot, columns, span,
     isHigh: height >= 18, // a lower lane has no room for areas

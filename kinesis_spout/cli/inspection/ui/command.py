@@ -21,7 +21,7 @@ from kinesis_spout.cli.inspection.ui.observed import (
     ObservedApplications,
     Settings,
 )
-from kinesis_spout.cli.inspection.ui.page_answers import PageAnswers, Shown
+from kinesis_spout.cli.inspection.ui.page_answers import PageAnswers
 from kinesis_spout.cli.inspection.ui.page_server import LOOPBACK, PageServer, is_loopback
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
 from kinesis_spout.cli.places import Place, note, operators_command, takes_place
@@ -100,18 +100,17 @@ def ui(
             _write(page({**data, "shard": None, "trouble": None}), once)
             return
 
-        def opened(application: str, stream: str) -> Shown | None:
+        def opened(application: str, stream: str) -> Watcher | None:
             arn = every.streams.get((application, stream))
             if arn is None:
                 return None
             its_place = replace(place, application=application, stream=arn)
-            observed = ObservedApplication(its_place, settings)
-            watcher = Watcher(observed, slow_s=settings.window_s, clock=settings.clock)
+            watcher = settings.watcher(ObservedApplication(its_place, settings))
             watcher.open(first_look=False)
-            return Shown(watcher, observed)
+            return watcher
 
-        first = Watcher(one or every, slow_s=settings.window_s, clock=settings.clock)
-        _serve(PageAnswers(first, one, opened), signals, port, host)
+        first = settings.watcher(one or every)
+        _serve(PageAnswers(first, None if one else opened), signals, port, host)
 
 
 def _once(one: ObservedApplication, signals: StopSignals) -> dict[str, Any]:

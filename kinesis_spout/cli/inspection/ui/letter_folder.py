@@ -10,6 +10,7 @@ import gzip
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -183,12 +184,12 @@ def _letters(path: Path) -> Iterator[_Letter | None]:
         for row in (row for batch in batches for row in batch.to_pylist()):
             if isinstance(failed := row.get("lastFailure"), datetime):
                 row["lastFailure"] = failed.isoformat()
-            yield _decoded(lambda row=row: msgspec.convert(row, _Letter))
+            yield _decoded(partial(msgspec.convert, row, _Letter))
         return
     with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
         while line := lines.readline(MAX_LINE_BYTES):
             if line.strip():
-                yield _decoded(lambda line=line: _DECODER.decode(line))
+                yield _decoded(partial(_DECODER.decode, line))
 
 
 def _decoded(decode: Callable[[], _Letter]) -> _Letter | None:

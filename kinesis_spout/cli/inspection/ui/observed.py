@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.cli.inspection.applications import look_at_all
 from kinesis_spout.cli.inspection.explain import explained_json
 from kinesis_spout.cli.inspection.looking import MovingWindow, looking
+from kinesis_spout.cli.inspection.ui.watcher import Watcher
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.status import status_of
 from kinesis_spout.page.observation_json import needy, observation_json, sample_json, shard_json
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.cli.exit_codes import StopSignals
     from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
+    from kinesis_spout.cli.inspection.ui.watcher import Observed
     from kinesis_spout.cli.places import Place
     from kinesis_spout.clock import Clock
     from kinesis_spout.inspection.health import Look
@@ -35,6 +37,9 @@ class Settings:
     max_asked: int
     commands: Collection[str]
     clock: Clock
+
+    def watcher(self, observed: Observed) -> Watcher:
+        return Watcher(observed, slow_s=self.window_s, clock=self.clock)
 
 
 @dataclass(slots=True)
@@ -77,7 +82,6 @@ class ObservedApplication:
         }
 
     def shard(self, shard_id: str) -> dict[str, Any] | None:
-        """What the page shows of one shard; None for one that nobody knows. Any thread may ask."""
         look = self._look
         if look is None or shard_id not in look.now.known_shards:
             return None
@@ -126,6 +130,9 @@ class ObservedApplications:
             "timeMs": self.settings.clock.now_ms(),
             "applications": [one.as_json() for one in lines],
         }
+
+    def shard(self, shard_id: str) -> None:
+        """The list has no shards."""
 
     def close(self) -> None:
         """Nothing is open."""

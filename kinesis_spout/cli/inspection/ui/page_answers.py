@@ -17,31 +17,22 @@ from kinesis_spout.page.document import page
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.cli.inspection.ui.observed import ObservedApplication
     from kinesis_spout.cli.inspection.ui.watcher import Seen, Watcher
 
 MAX_OPEN = 8  # applications that are observed at a time
 _HTML, _JSON = "text/html; charset=utf-8", "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """An application that is observed."""
-
-    watcher: Watcher
-    observed: ObservedApplication
-
-
 @dataclass(slots=True)
 class PageAnswers:
     """- `first`: what is shown where the address names no application.
-    - `opened`: observes an application of a stream; None for one that does not exist.
+    - `opened`: observes an application of a stream from now on; None for one that does not exist.
+      Without it, `first` is all that is shown.
     """
 
     first: Watcher
-    application: ObservedApplication | None
-    opened: Callable[[str, str], Shown | None]
-    _open: OrderedDict[tuple[str, str], Shown] = field(default_factory=OrderedDict, init=False)
+    opened: Callable[[str, str], Watcher | None] | None = None
+    _open: OrderedDict[tuple[str, str], Watcher] = field(default_factory=OrderedDict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _kept: tuple[object, Answer] | None = field(default=None, init=False)
 
@@ -59,38 +50,36 @@ class PageAnswers:
             asked.get(name, [""])[-1] for name in ("application", "stream", "shard")
         )
         with self._lock:  # readers share the work
-            watcher, observed = self._shown(application, stream)
+            watcher = self._watcher(application, stream)
             if watcher is None:
-                return text(HTTPStatus.NOT_FOUND, "no such application has state there")
+                return Answer(HTTPStatus.NOT_FOUND, _JSON, b'{"kind": "missing"}\n')
             seen = watcher.newest()
             if address.path == "/status.json":
                 return _status(seen)
             # An age grows without an observation: it is reported in steps of 5 s.
             key = watcher, seen.version, seen.since_ms // 5_000, shard
             if self._kept is None or self._kept[0] != key:
-                detail = observed.shard(shard_id_of(shard)) if observed and shard else None
+                detail = watcher.observed.shard(shard_id_of(shard)) if shard else None
                 self._kept = key, _page_json(seen, detail, f'"{hash(key)}"')
             return self._kept[1]
 
     def close(self) -> None:
         for one in self._open.values():
-            one.watcher.close()
+            one.close()
 
-    def _shown(
-        self, application: str, stream: str
-    ) -> tuple[Watcher | None, ObservedApplication | None]:
-        if not application or self.application is not None:
-            return self.first, self.application
+    def _watcher(self, application: str, stream: str) -> Watcher | None:
+        if not application or self.opened is None:
+            return self.first
         name = application, stream
         if name not in self._open:
-            shown = self.opened(application, stream)
-            if shown is None:
-                return None, None
-            self._open[name] = shown
+            watcher = self.opened(application, stream)
+            if watcher is None:
+                return None
+            self._open[name] = watcher
             if len(self._open) > MAX_OPEN:
-                self._open.popitem(last=False)[1].watcher.close()
+                self._open.popitem(last=False)[1].close()
         self._open.move_to_end(name)
-        return self._open[name].watcher, self._open[name].observed
+        return self._open[name]
 
 
 def _page_json(seen: Seen, shard: dict[str, Any] | None, tag: str) -> Answer:

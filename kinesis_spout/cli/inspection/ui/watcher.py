@@ -31,6 +31,12 @@ class Observed(Protocol):
         """The page's JSON. Blocks. An error changes nothing."""
         ...
 
+    def shard(self, shard_id: str) -> dict[str, Any] | None:
+        """What the page shows of one shard of the last observation; None for one that it does not
+        have. Any thread may ask.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
@@ -54,7 +60,7 @@ class Watcher:
     """
 
     def __init__(self, observed: Observed, *, slow_s: float, clock: Clock) -> None:
-        self._observed = observed
+        self.observed = observed
         self._slow_s = max(slow_s, REFRESH_S)
         self._clock = clock
         self._lock = threading.Lock()
@@ -68,7 +74,7 @@ class Watcher:
         that raises.
         """
         if first_look:
-            self._observed.open()
+            self.observed.open()
             self._observe()
         self._thread.start()
 
@@ -104,14 +110,14 @@ class Watcher:
             while not self._stop.wait(pace_s):
                 try:
                     if not is_open:
-                        self._observed.open()
+                        self.observed.open()
                         is_open = True
                     self._observe()
                 except Exception as exc:  # noqa: BLE001  # whatever it is, the page reports it
                     self._keep(trouble=sentence_of(exc))
                 pace_s = self._pace_s()
         finally:
-            self._observed.close()
+            self.observed.close()
 
     def _pace_s(self) -> float:
         with self._lock:
@@ -119,7 +125,7 @@ class Watcher:
         return REFRESH_S if is_read else self._slow_s
 
     def _observe(self) -> None:
-        self._keep(data=self._observed.observe(), trouble=None)
+        self._keep(data=self.observed.observe(), trouble=None)
 
     def _keep(self, **changes: Any) -> None:
         with self._lock:

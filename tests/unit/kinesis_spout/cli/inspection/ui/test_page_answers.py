@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kinesis_spout.cli.inspection.ui.observed import ObservedApplication, Settings
-from kinesis_spout.cli.inspection.ui.page_answers import MAX_OPEN, PageAnswers, Shown
+from kinesis_spout.cli.inspection.ui.page_answers import MAX_OPEN, PageAnswers
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
-from kinesis_spout.cli.places import Place
 from kinesis_spout.testing import ManualClock
 
 
@@ -23,6 +21,8 @@ class MadeUp:
     def observe(self) -> dict[str, Any]:
         return self._data
 
+    def shard(self, shard_id: str) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -31,10 +31,8 @@ def observed(data: dict[str, Any]) -> Watcher:
 
 
 def test_each_address_has_an_answer_and_hostile_ones_cost_no_more() -> None:
-    place = Place("etl", "orders")
-    application = ObservedApplication(place, Settings(10.0, 1, (), ManualClock()))
     with observed({"kind": "application", "status": {"application": "etl"}}) as watcher:
-        answers = PageAnswers(watcher, application, lambda *_: None)
+        answers = PageAnswers(watcher)
         statuses = {
             target: int(answers.answer(target).status)
             for target in (
@@ -58,17 +56,16 @@ def test_each_address_has_an_answer_and_hostile_ones_cost_no_more() -> None:
 def test_an_application_of_the_list_is_opened_once_and_others_are_not_found() -> None:
     opened: list[str] = []
 
-    def open_(application: str, stream: str) -> Shown | None:
+    def open_(application: str, stream: str) -> Watcher | None:
         if stream != "orders":
             return None
         opened.append(application)
         watcher = observed({"kind": "application", "status": {"application": application}})
         watcher.open()
-        place = Place(application, stream)
-        return Shown(watcher, ObservedApplication(place, Settings(10.0, 1, (), ManualClock())))
+        return watcher
 
     with observed({"kind": "applications", "applications": []}) as watcher:
-        answers = PageAnswers(watcher, None, open_)
+        answers = PageAnswers(watcher, open_)
         names = [f"a{index}" for index in range(MAX_OPEN + 1)]
         for name in (*names, *names[1:]):
             answer = answers.answer(f"/page.json?application={name}&stream=orders")

@@ -37,6 +37,8 @@ class MadeUp:
                 self.count += 1
                 self.seen.notify_all()
 
+    def shard(self, shard_id: str) -> None: ...
+
     def close(self) -> None:
         self.is_open = False
 
