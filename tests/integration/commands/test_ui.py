@@ -101,9 +101,9 @@ def test_a_consumer_at_work_is_seen_while_it_continues(url: str) -> None:
 
 
 def test_without_an_application_the_page_begins_with_all_of_them(
-    consumer: None, words: list[str], orders: ServedFake
+    consumer: None, words: list[str], orders: ServedFake, tmp_path: Path
 ) -> None:
-    """Each opens with its own data."""
+    """Each opens with its own data. A file has the list alone."""
     place = words[words.index("--zookeeper") :]
     with running(orders, "ui", "--port", "0", "--window", "2s", *place) as process:
         assert process.stdout is not None
@@ -122,6 +122,12 @@ def test_without_an_application_the_page_begins_with_all_of_them(
         assert get(url, "/page.json?application=etl&stream=another")[0] == 404
         process.terminate()
         assert process.wait(LIMIT_S) == 143
+    ended = run(orders, "ui", "--once", str(tmp_path / "all.html"), "--window", "2s", *place)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (
+        ParsedPage((tmp_path / "all.html").read_text()).data["applications"][0]["stream"]
+        == "orders"
+    )
 
 
 def test_while_kinesis_does_not_answer_the_last_observation_is_shown(

@@ -86,7 +86,7 @@ def ui(
             commands=ctx.find_root().command.list_commands(ctx),  # type: ignore[attr-defined]  # a group
             clock=SystemClock(),
         )
-        every = ObservedApplications(place, settings, signals)
+        every = ObservedApplications(place, settings, signals, is_at_once=once is None)
         one = None
         if place.application:
             letters = None

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -101,19 +102,18 @@ class LetterFolder:
         return self._found
 
     def _files(self) -> Iterator[tuple[Path, int, int]]:
-        paths = [self.path] if self.path.is_file() else sorted(self._below())
-        for path in paths[:MAX_FILES]:
+        paths = [self.path] if self.path.is_file() else sorted(self.path.rglob("*"))
+        named = (one for one in paths if one == self.path or self._may_have_letters(one))
+        for path in islice(named, MAX_FILES):
             try:
                 found = path.stat()
             except OSError:
                 continue  # a plan's folder is overwritten when its batch runs again
             yield path, found.st_size, found.st_mtime_ns
 
-    def _below(self) -> Iterator[Path]:
-        for path in self.path.rglob("*"):
-            parts = path.relative_to(self.path).parts
-            if path.name.endswith(_SUFFIXES) and not any(one[0] in "_." for one in parts):
-                yield path
+    def _may_have_letters(self, path: Path) -> bool:
+        parts = path.relative_to(self.path).parts
+        return path.name.endswith(_SUFFIXES) and not any(one[0] in "_." for one in parts)
 
     def _counted(self, files: list[Path]) -> dict[str, Any]:
         reasons: dict[str, dict[str, Any]] = {}
@@ -157,17 +157,9 @@ class LetterFolder:
 
 
 def _add(reasons: dict[str, dict[str, Any]], letter: _Letter, message_id: str) -> None:
-    one = reasons.setdefault(
-        letter.reason or "",
-        {
-            "reason": letter.reason or "",
-            "records": 0,
-            "attempts": 0,
-            "lastFailure": "",
-            "shards": set(),
-            "example": message_id,
-        },
-    )
+    new = {"records": 0, "attempts": 0, "lastFailure": "", "shards": set(), "example": message_id}
+    reason = letter.reason or ""
+    one = reasons.setdefault(reason, {"reason": reason, **new})
     one["records"] += letter.count
     one["attempts"] = max(one["attempts"], letter.attempts or 0)
     one["lastFailure"] = max(one["lastFailure"], letter.last_failure or "")

@@ -97,28 +97,29 @@ class ObservedApplication:
 
 @dataclass(slots=True)
 class ObservedApplications:
-    """All applications under the root, as `status` lists them without `--application`."""
+    """All applications under the root, as `status` lists them without `--application`.
+    `is_at_once`: the next observation is of one look each, so that it does not take a window.
+    """
 
     place: Place
     settings: Settings
     signals: StopSignals
+    is_at_once: bool = True
     streams: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
     """By application and stream, the stream's ARN, which tells its region too."""
-    _window_s: float = field(default=0.0, init=False)
 
     def open(self) -> None:
         """Opens nothing: each application has connections of its own while it is observed."""
 
     def observe(self) -> dict[str, Any]:
-        """The first time from one look each, so that the page is there at once."""
         lines = look_at_all(
             self.place,
             self.signals,
-            self._window_s,
+            0.0 if self.is_at_once else self.settings.window_s,
             max_asked=self.settings.max_asked,
             is_silent=True,
         )
-        self._window_s = self.settings.window_s
+        self.is_at_once = False
         self.streams = {
             (one.application, one.stream): one.stream
             if one.status is None

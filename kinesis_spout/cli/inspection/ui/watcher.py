@@ -74,8 +74,12 @@ class Watcher:
         that raises.
         """
         if first_look:
-            self.observed.open()
-            self._observe()
+            try:
+                self.observed.open()
+                self._observe()
+            except BaseException:
+                self.observed.close()
+                raise
         self._thread.start()
 
     def close(self) -> bool:
