@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from msgspec.structs import replace
@@ -16,12 +16,13 @@ from rich.markup import escape
 from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals, one_sentence
 from kinesis_spout.cli.inspection.looking import show
+from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import errors, root_options, usage_errors
 from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.choice import Choice, Chosen, choose
+from kinesis_spout.drills.history.events import History
 from kinesis_spout.drills.history.history_json import encode_history
-from kinesis_spout.drills.history.page import verdict_page
-from kinesis_spout.drills.history.redeliveries import redeliveries
+from kinesis_spout.drills.history.redeliveries import Redelivery, redeliveries
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.history.verdict_table import verdict_table
 from kinesis_spout.drills.overview import listing, overview
@@ -29,7 +30,8 @@ from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, take
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.html.text import visible
+from kinesis_spout.page.document import page
+from kinesis_spout.page.drill_json import drill_json
 from kinesis_spout.programs.modules import load_function
 from state.errors import StateError
 
@@ -184,7 +186,7 @@ def drill(
         for one in choice.chosen:
             try:
                 with _directory(keep, one.name) as directory:
-                    verdict, page = _judged(one, directory, is_kept=keep is not None)
+                    verdict, html = _judged(one, directory, is_kept=keep is not None)
             except DrillError as exc:
                 _say_error(exc)
                 undone.append(one.name)
@@ -194,7 +196,7 @@ def drill(
                 _report(verdicts, [*undone, one.name], json_file)
                 raise typer.Exit(UNREACHABLE) from exc
             if html_file is not None:
-                _write(_page_file(html_file, one, choice.chosen), page.encode())
+                _write(_page_file(html_file, one, choice.chosen), html)
             if verdict.undone is not None:
                 undone.append(one.name)
             else:
@@ -248,7 +250,7 @@ def _warn_of_function(setting: Setting) -> None:
     )
 
 
-def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, str]:
+def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, bytes]:
     """Run a drill, and judge it. Returns the verdict and its page. Raises as `Chosen.run`."""
     _say(f"{one.name}: {one.sentence}")
     began_s = time.monotonic()
@@ -266,17 +268,36 @@ def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, st
     )
     verdict = replace(verdict, notes=[*drilled.notes, *verdict.notes])
     about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
-    page = verdict_page(verdict, drilled.history, [about], again)
-    _write(directory / "history.json", encode_history(drilled.history))
-    _write(directory / "verdict.json", verdict_json(verdict))
-    _write(directory / "verdict.html", page.encode())
+    stored, figures = encode_history(drilled.history), verdict_json(verdict)
+    html = page(drill_json(figures, stored, _unexplained(drilled.history, again), [about]))
+    _write(directory / "history.json", stored)
+    _write(directory / "verdict.json", figures)
+    _write(directory / "verdict.html", html)
     if drilled.undone is not None:
         _say_error(DrillError(drilled.undone))
     else:
         _say(f"{time.monotonic() - began_s:6.1f} s  {'ok' if verdict.ok else 'BROKEN'}")
     if drilled.log is not None and (drilled.undone is not None or drilled.troubles):
         _show_log(drilled.log, is_kept=is_kept)
-    return verdict, page
+    return verdict, html
+
+
+def _unexplained(history: History, again: Sequence[Redelivery]) -> Iterator[dict[str, Any]]:
+    """The repeats without a reason, as the page shows them. Times count from the first put."""
+    began_ns = min((put.at_ns for put in history.puts), default=0)
+    for now, since in ((one.told, one.since) for one in again if not one.explained):
+        yield {
+            "key": now.key,
+            "number": now.number,
+            "shardId": now.shard_id,
+            "sequence": f"{now.sequence}" if now.sub is None else f"{now.sequence}.{now.sub}",
+            "step": now.step,
+            "atMs": (now.at_ns - began_ns) / 1e6,
+            "run": now.run,
+            "earlierStep": since.step,
+            "earlierMs": (since.at_ns - began_ns) / 1e6,
+            "earlierRun": since.run,
+        }
 
 
 def _show_log(log: Path, *, is_kept: bool) -> None:

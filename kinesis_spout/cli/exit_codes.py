@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 from rich.text import Text
 
+from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.errors import (
     AccessDeniedError,
     ConfigError,
@@ -29,7 +30,6 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.html.text import visible
 from state.errors import (
     EmbeddedZookeeperError,
     InvalidStoreSettingError,

@@ -118,7 +118,8 @@ class DataLossDetector:
         if not self._reported.issuperset(lapsed.intersection(shards)):
             new = [shard for shard in sorted(lapsed) if shard not in self._reported]
             self._report_data_loss(
-                f"have not been read for longer than the retention of {retention_ms // 3_600_000} h",
+                "have not been read for longer than the retention "
+                f"of {retention_ms // 3_600_000} h",
                 _with_positions(new, states, horizon_ms),
             )
             self._reported.update(new)

@@ -31,7 +31,7 @@ MAY_IMPORT = {
 # What an operator asks, what serves one consumer, and what proves: the rest works without them.
 TOOLS = (
     *("spout", "tuple_tree", "acker", "prometheus_exporter", "inspection", "checkpoints", "doctor"),
-    *("html", "drills", "testing", "cli"),
+    *("page", "drills", "testing", "cli"),
 )
 _TOOLS = tuple(f"kinesis_spout.{room}" for room in TOOLS)
 _SPARK_JOB = ("spark_job.driver", "spark_job.executor", "spark_job.tracking")
@@ -232,7 +232,11 @@ def test_the_heart_imports_no_tool_and_the_rooms_of_a_job_not_each_other(tmp_pat
 PURE = (
     "state/*.py",
     *(f"state/{room}/*" for room in ("tracker", "codec", "moves", "store")),
-    *("kinesis_spout/html/*", "kinesis_spout/inspection/*", "kinesis_spout/drills/history/*"),
+    *(
+        "kinesis_spout/inspection/*",
+        "kinesis_spout/drills/history/*",
+        "kinesis_spout/page/*_json.py",
+    ),
     *(
         f"kinesis_spout/spout/{name}.py"
         for name in (

@@ -25,8 +25,8 @@ from kinesis_spout.cli.checkpoint.operation import (
 )
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import OWNER_WAIT_S
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.shared_options import usage_errors
-from kinesis_spout.html.text import plural
 from kinesis_spout.shards.data_loss import times_of
 from state.position import Position
 from state.process import this_process

@@ -10,8 +10,8 @@ from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.cli.checkpoint.operation import TIME_HELP, Operation, Shards, operates, past_time
 from kinesis_spout.cli.places import note
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.shared_options import with_zone
-from kinesis_spout.html.text import plural
 from kinesis_spout.inspection.status import shards_json, stored_shard
 from state.moves.history import changes
 from state.position import Position

@@ -19,7 +19,7 @@ from kinesis_spout.checkpoints.transfer import (
 from kinesis_spout.cli.checkpoint.operation import AllowSkip, Operation, operates, say
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import note
-from kinesis_spout.html.text import plural
+from kinesis_spout.cli.plain_text import plural
 from state.codec.exported import decode_export, encode_export
 from state.zookeeper.store import ZookeeperStateStore
 

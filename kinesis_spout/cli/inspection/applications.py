@@ -75,11 +75,16 @@ class ApplicationLine:
 
 
 def look_at_all(
-    place: Place, signals: StopSignals, window_s: float, *, max_asked: int
+    place: Place,
+    signals: StopSignals,
+    window_s: float,
+    *,
+    max_asked: int,
+    is_silent: bool = False,
 ) -> list[ApplicationLine]:
     """Judge all applications in ZooKeeper, or those on the stream that `place` names, as `status`
     judges one. The worst come first. Blocks for the window, and again for each further
-    `MAX_CONCURRENT_LOOKS` applications.
+    `MAX_CONCURRENT_LOOKS` applications. Reports that on a terminal, unless it `is_silent`.
 
     An application whose stream cannot be read is a line with the error. Raises `StateError` where
     ZooKeeper does not answer.
@@ -102,7 +107,7 @@ def look_at_all(
             except _ONE_FAILS as exc:
                 return replace(line, error=sentence_of(exc))
 
-        if window_s and named:
+        if window_s and named and not is_silent:
             say_watching(window_s)
         with ThreadPoolExecutor(MAX_CONCURRENT_LOOKS) as pool:
             lines = list(pool.map(judged, named))

@@ -92,7 +92,9 @@ def explain_command(
         if shard_id is not None:
             found = [Group(explain(look, shard_id), (shard_id,))]
         if as_json:
-            typer.echo(json.dumps([_json(look, one, commands, place) for one in found], indent=2))
+            typer.echo(
+                json.dumps([explained_json(look, one, commands, place) for one in found], indent=2)
+            )
             return
         console, whole = stdout_console(), shard is None
         show(console, explained_screen(look, found, commands, place, console.width, whole=whole))
@@ -185,7 +187,10 @@ def _todo(
     return todo
 
 
-def _json(look: Look, group: Group, commands: Collection[str], place: Place) -> dict[str, Any]:
+def explained_json(
+    look: Look, group: Group, commands: Collection[str], place: Place
+) -> dict[str, Any]:
+    """One object of `explain --json`."""
     explained = group.explanation
     return {
         "shards": list(group.shards),

@@ -1,9 +1,9 @@
 """`kinesis-spout ui`: an application as a page in a browser. Read-only."""
 
 import os
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,25 +11,29 @@ from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
-    MovingWindow,
     looking,
     refuse_another_stream,
     two_snapshots,
 )
-from kinesis_spout.cli.inspection.ui.application_pages import ApplicationPages
 from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
+from kinesis_spout.cli.inspection.ui.observed import (
+    ObservedApplication,
+    ObservedApplications,
+    Settings,
+)
+from kinesis_spout.cli.inspection.ui.page_answers import PageAnswers
 from kinesis_spout.cli.inspection.ui.page_server import LOOPBACK, PageServer, is_loopback
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
-from kinesis_spout.cli.places import Place, note, operators_command, takes_place, whole_command
+from kinesis_spout.cli.places import Place, note, operators_command, takes_place
+from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef, parse_duration_ms
-from kinesis_spout.inspection.page.application_page import application_page
-from kinesis_spout.inspection.page.view import View
+from kinesis_spout.page.document import page
 
 DEFAULT_PORT = 8_642
 _WAKE_S = 3_600.0
 
 
-@takes_place()
+@takes_place(application="any")
 def ui(
     ctx: typer.Context,
     *,
@@ -68,45 +72,59 @@ def ui(
 ) -> None:
     """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
 
-    It only reads, so it may run beside the job. It has no login, and listens on
+    Without --application the page begins with all applications in ZooKeeper, and opens each
+    of them. It only reads, so it may run beside the jobs. It has no login, and listens on
     this machine only. Ctrl-C ends it.
     """
+    if dead_letters is not None and not place.application:
+        raise typer.BadParameter("name the application of the letters", param_hint="--dead-letters")
     with operators_command(ctx) as stack:
         signals = stack.enter_context(StopSignals())
-        window_s = parse_duration_ms(window, option="window") / 1000
-        letters = None
-        if dead_letters is not None:
-            letters = LetterFolder(dead_letters, place.application, StreamRef.of(place.stream).name)
-            letters.check()
-        looks = stack.enter_context(looking(place, max_asked=ask))
-        if once is not None:
-            before, now = two_snapshots(looks, signals, window_s)
-            refuse_another_stream(now)
-            view = View(
-                look=looks.look(before, now),
-                letters=None if letters is None else letters.read(),
-                whole_command=partial(whole_command, place),
-                is_live=False,
-            )
-            _write(view, once)
-            return
-        watcher = Watcher(
-            MovingWindow(looks, window_s),
-            window_s=window_s,
-            clock=looks.clock,
-            letters=letters,
+        settings = Settings(
+            window_s=parse_duration_ms(window, option="window") / 1000,
+            max_asked=ask,
+            commands=ctx.find_root().command.list_commands(ctx),  # type: ignore[attr-defined]  # a group
+            clock=SystemClock(),
         )
-        commands = ctx.find_root().command.list_commands(ctx)  # type: ignore[attr-defined]  # a group
-        pages = ApplicationPages(watcher.newest, commands, partial(whole_command, place))
-        server = PageServer(pages, port, host)
-        _serve(watcher, server, signals, host)
+        every = ObservedApplications(place, settings, signals, is_at_once=once is None)
+        one = None
+        if place.application:
+            letters = None
+            if dead_letters is not None:
+                stream = StreamRef.of(place.stream).name
+                letters = LetterFolder(dead_letters, place.application, stream)
+                letters.check()
+            one = ObservedApplication(place, settings, letters)
+        if once is not None:
+            data = every.observe() if one is None else _once(one, signals)
+            _write(page({**data, "shard": None, "trouble": None}), once)
+            return
+
+        def opened(application: str, stream: str) -> Watcher | None:
+            arn = every.streams.get((application, stream))
+            if arn is None:
+                return None
+            its_place = replace(place, application=application, stream=arn)
+            watcher = settings.watcher(ObservedApplication(its_place, settings))
+            watcher.open(first_look=False)
+            return watcher
+
+        first = settings.watcher(one or every)
+        _serve(PageAnswers(first, None if one else opened), signals, port, host)
 
 
-def _serve(watcher: Watcher, server: PageServer, signals: StopSignals, host: str) -> None:
+def _once(one: ObservedApplication, signals: StopSignals) -> dict[str, Any]:
+    with looking(one.place, max_asked=one.settings.max_asked) as looks:
+        before, now = two_snapshots(looks, signals, one.settings.window_s)
+        refuse_another_stream(now)
+        return one.json_of(looks.look(before, now))
+
+
+def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> None:
     """Serve until a signal comes, which raises `Interrupted`."""
     try:
-        watcher.open()
-        with server:
+        answers.first.open()
+        with PageServer(answers, port, host) as server:
             if not is_loopback(host):
                 note(
                     f"the page has no login: whoever can reach {host}:{server.port} sees names, "
@@ -116,17 +134,18 @@ def _serve(watcher: Watcher, server: PageServer, signals: StopSignals, host: str
             while True:
                 signals.wait(_WAKE_S)
     except Interrupted as exc:
-        if not watcher.close():
+        if not answers.first.close():
             # A call to a service that does not answer would hold the end up. Nothing is written.
             os._exit(exc.exit_code)
         raise
     finally:
-        watcher.close()
+        answers.close()
+        answers.first.close()
 
 
-def _write(view: View, file: Path) -> None:
+def _write(data: bytes, file: Path) -> None:
     try:
-        file.write_text(application_page(view), encoding="utf-8")
+        file.write_bytes(data)
     except OSError as exc:
         raise CliError(
             f"--once {file} cannot be written: {exc.strerror}", "choose another file"

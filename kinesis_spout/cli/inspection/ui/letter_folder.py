@@ -10,41 +10,35 @@ import gzip
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.orc as pa_orc
-import pyarrow.parquet as pa_parquet
+import pyarrow.dataset as pa_dataset
 
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.html.text import count, plural
-from kinesis_spout.inspection.page.letter_reasons import Letter, Letters, ReasonCount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-MAX_LETTERS = 200_000
-MAX_FILES = 20_000
+MAX_LETTERS, MAX_FILES, MAX_REASONS = 200_000, 20_000, 50
 MAX_LINE_BYTES = 32 * 1024 * 1024
-READ_EVERY = 15  # looks
-_COLUMNS = frozenset(
-    {
-        "messageId",
-        "shardId",
-        "subSequenceNumber",
-        "reason",
-        "attempts",
-        "lastFailure",
-        "streamName",
-        "application",
-    }
-)
+READ_EVERY = 15  # observations
 _SUFFIXES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".parquet", ".orc")
+_NOTES = {
+    "no letter": ("line is not a dead letter.", "lines are not dead letters."),
+    "others'": (
+        "letter of another application or stream is left out.",
+        "letters of other applications or streams are left out.",
+    ),
+}
 
 
-class _Line(msgspec.Struct, rename="camel"):
+class _Letter(msgspec.Struct, rename="camel"):
     """A letter of either writer: `consume` names the first four, Spark's the next four."""
 
     id: str | None = None
@@ -61,10 +55,8 @@ class _Line(msgspec.Struct, rename="camel"):
     last_failure: str | None = None
 
 
-class _File(NamedTuple):
-    path: Path
-    size: int
-    changed_ns: int
+_COLUMNS = frozenset(_Letter.__struct_encode_fields__)
+_DECODER = msgspec.json.Decoder(_Letter)
 
 
 @dataclass(slots=True)
@@ -76,11 +68,8 @@ class LetterFolder:
     path: Path
     application: str
     stream: str
-    _decoder: msgspec.json.Decoder[_Line] = field(
-        default_factory=lambda: msgspec.json.Decoder(_Line), init=False
-    )
-    _known: tuple[_File, ...] | None = field(default=None, init=False)
-    _found: Letters | None = field(default=None, init=False)
+    _known: list[tuple[Path, int, int]] | None = field(default=None, init=False)
+    _found: dict[str, Any] = field(default_factory=dict, init=False)
     _asked: int = field(default=0, init=False)
 
     def check(self) -> None:
@@ -100,128 +89,103 @@ class LetterFolder:
                 remedy="query it there",
             )
 
-    def read(self) -> Letters:
-        """What the files hold. Most calls answer from memory. Blocks on the disk; never raises for
-        a file that cannot be read, which `Letters.notes` names.
+    def read(self) -> dict[str, Any]:
+        """The page's JSON of the letters: `place`, `records`, `reasons` (the most records first)
+        and `notes`, sentences on what was left out. Most calls answer from memory. Blocks on the
+        disk; never raises for a file that cannot be read, which a note names.
         """
-        self._asked += 1
-        if self._found is None or self._asked % READ_EVERY == 0:
-            files = tuple(self._files())
+        if self._asked % READ_EVERY == 0:
+            files = list(self._files())
             if files != self._known:
-                self._known, self._found = files, self._counted(files)
-        if self._found is None:
-            raise RuntimeError("the dead letters were not counted")
+                self._known, self._found = files, self._counted([path for path, *_ in files])
+        self._asked += 1
         return self._found
 
-    def _files(self) -> Iterator[_File]:
-        paths = [self.path] if self.path.is_file() else sorted(self._below())
-        for path in paths[:MAX_FILES]:
+    def _files(self) -> Iterator[tuple[Path, int, int]]:
+        paths = [self.path] if self.path.is_file() else sorted(self.path.rglob("*"))
+        named = (one for one in paths if one == self.path or self._may_have_letters(one))
+        for path in islice(named, MAX_FILES):
             try:
                 found = path.stat()
             except OSError:
                 continue  # a plan's folder is overwritten when its batch runs again
-            yield _File(path, found.st_size, found.st_mtime_ns)
+            yield path, found.st_size, found.st_mtime_ns
 
-    def _below(self) -> Iterator[Path]:
-        for path in self.path.rglob("*"):
-            parts = path.relative_to(self.path).parts
-            if path.name.endswith(_SUFFIXES) and not any(one[0] in "_." for one in parts):
-                yield path
+    def _may_have_letters(self, path: Path) -> bool:
+        parts = path.relative_to(self.path).parts
+        return path.name.endswith(_SUFFIXES) and not any(one[0] in "_." for one in parts)
 
-    def _counted(self, files: tuple[_File, ...]) -> Letters:
-        reasons: dict[str, ReasonCount] = {}
+    def _counted(self, files: list[Path]) -> dict[str, Any]:
+        reasons: dict[str, dict[str, Any]] = {}
         # A whole aggregate has the message id of its first user record, and no number in itself.
         ids: set[tuple[str, bool]] = set()
         left_out: Counter[str] = Counter()
         unreadable: list[str] = []
-        for one in files:
+        for path in files:
             try:
-                for line in self._lines(one.path):
+                for letter in _letters(path):
                     if len(ids) >= MAX_LETTERS:
                         break
-                    letter = self._letter(line, left_out)
-                    if line is None or letter is None:
-                        continue
-                    identity = letter.message_id, line.sub_sequence_number is None
-                    if identity in ids:
-                        continue
-                    ids.add(identity)
-                    reasons.setdefault(letter.reason, ReasonCount()).add(letter)
+                    message_id = None if letter is None else letter.message_id or letter.id
+                    if letter is None or message_id is None:
+                        left_out["no letter"] += 1
+                    elif not self._is_ours(letter):
+                        left_out["others'"] += 1
+                    elif (identity := (message_id, letter.sub_sequence_number is None)) not in ids:
+                        ids.add(identity)
+                        _add(reasons, letter, message_id)
             except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
-                unreadable.append(f"{one.path.name}: {exc}")
+                unreadable.append(f"{path.name}: {exc}")
         notes = [plural(many, *_NOTES[what]) for what, many in left_out.items()]
         if len(ids) >= MAX_LETTERS:
-            notes.append(f"Only the first {count(MAX_LETTERS)} letters are counted.")
+            notes.append(f"Only the first {MAX_LETTERS:,} letters are counted.")
         if len(files) >= MAX_FILES:
-            notes.append(f"Only the first {count(MAX_FILES)} files are read.")
+            notes.append(f"Only the first {MAX_FILES:,} files are read.")
         if unreadable:
             notes.append(f"{plural(len(unreadable), 'file')} cannot be read: {unreadable[0]}")
-        return Letters(place=str(self.path), reasons=reasons, letters=len(ids), notes=tuple(notes))
+        worst = sorted(reasons.values(), key=lambda one: (-one["records"], one["reason"]))
+        return {
+            "place": str(self.path),
+            "records": sum(one["records"] for one in worst),
+            "reasons": [{**one, "shards": sorted(one["shards"])} for one in worst[:MAX_REASONS]],
+            "notes": notes,
+        }
 
-    def _lines(self, path: Path) -> Iterator[_Line | None]:
-        """None for a line that is not a letter."""
-        if path.name.endswith((".parquet", ".orc")):
-            yield from self._rows(path)
-            return
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
-            while line := lines.readline(MAX_LINE_BYTES):
-                if line.strip():
-                    yield self._decoded(line)
-
-    def _decoded(self, line: bytes) -> _Line | None:
-        try:
-            return self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-
-    @staticmethod
-    def _rows(path: Path) -> Iterator[_Line | None]:
-        """A batch at a time, without the payloads."""
-        if path.name.endswith(".orc"):
-            orc = pa_orc.ORCFile(path)
-            columns = sorted(_COLUMNS & {*orc.schema.names})
-            batches = (orc.read_stripe(at, columns) for at in range(orc.nstripes))
-        else:
-            parquet = pa_parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
-            columns = sorted(_COLUMNS & {*parquet.schema_arrow.names})
-            batches = parquet.iter_batches(columns=columns)
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield _of_row(row)
-
-    def _letter(self, line: _Line | None, left_out: Counter[str]) -> Letter | None:
-        message_id = None if line is None else line.message_id or line.id
-        if line is None or message_id is None:
-            left_out["no letter"] += 1
-            return None
-        stream = line.stream_name or line.stream
-        if line.application not in {None, self.application} or stream not in {None, self.stream}:
-            left_out["others'"] += 1
-            return None
-        return Letter(
-            message_id=message_id,
-            shard_id=line.shard_id or line.shard or "",
-            reason=line.reason or "",
-            count=line.count,
-            attempts=line.attempts or 0,
-            last_failure=line.last_failure or "",
-        )
+    def _is_ours(self, letter: _Letter) -> bool:
+        stream = letter.stream_name or letter.stream
+        return letter.application in {None, self.application} and stream in {None, self.stream}
 
 
-_NOTES = {
-    "no letter": ("line is not a dead letter.", "lines are not dead letters."),
-    "others'": (
-        "letter of another application or stream is left out.",
-        "letters of other applications or streams are left out.",
-    ),
-}
+def _add(reasons: dict[str, dict[str, Any]], letter: _Letter, message_id: str) -> None:
+    new = {"records": 0, "attempts": 0, "lastFailure": "", "shards": set(), "example": message_id}
+    reason = letter.reason or ""
+    one = reasons.setdefault(reason, {"reason": reason, **new})
+    one["records"] += letter.count
+    one["attempts"] = max(one["attempts"], letter.attempts or 0)
+    one["lastFailure"] = max(one["lastFailure"], letter.last_failure or "")
+    one["shards"].add(letter.shard_id or letter.shard or "")
 
 
-def _of_row(row: dict[str, Any]) -> _Line | None:
-    failed = row.get("lastFailure")
-    if isinstance(failed, datetime):
-        row["lastFailure"] = failed.isoformat()
+def _letters(path: Path) -> Iterator[_Letter | None]:
+    """None for a line that is not a letter. Payloads are not read, or not kept."""
+    if path.name.endswith((".orc", ".parquet")):
+        # Spark's INT96 has nanoseconds, which no datetime has.
+        parquet = pa_dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+        found = pa_dataset.dataset(path, format="orc" if path.name.endswith("c") else parquet)
+        batches = found.to_batches(columns=sorted(_COLUMNS & {*found.schema.names}))
+        for row in (row for batch in batches for row in batch.to_pylist()):
+            if isinstance(failed := row.get("lastFailure"), datetime):
+                row["lastFailure"] = failed.isoformat()
+            yield _decoded(partial(msgspec.convert, row, _Letter))
+        return
+    with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
+        while line := lines.readline(MAX_LINE_BYTES):
+            if line.strip():
+                yield _decoded(partial(_DECODER.decode, line))
+
+
+def _decoded(decode: Callable[[], _Letter]) -> _Letter | None:
     try:
-        return msgspec.convert(row, _Line)
-    except msgspec.ValidationError:
+        return decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -16,19 +16,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.html.shell import LIVE_POLICY
+from kinesis_spout.page.document import policy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Self
 
 LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 32
 TIMEOUT_S = 10.0
-HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": f"{LIVE_POLICY}; frame-ancestors 'none'",
+HEADERS = {
+    "Content-Security-Policy": f"{policy(is_live=True)}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -39,14 +39,15 @@ HEADERS: Mapping[str, str] = {
 
 
 class Answer(NamedTuple):
-    """`kind`: a Content-Type."""
+    """`kind`: a Content-Type. `tag`: its ETag; who has it already gets no body again."""
 
     status: HTTPStatus
     kind: str
     body: bytes
+    tag: str = ""
 
 
-class Pages(Protocol):
+class Answers(Protocol):
     """The content. Several threads may call it."""
 
     def answer(self, target: str) -> Answer:
@@ -58,106 +59,57 @@ def text(status: HTTPStatus, sentence: str) -> Answer:
     return Answer(status, "text/plain; charset=utf-8", f"{sentence}\n".encode())
 
 
-class PageServer:
-    """Serves pages from threads of its own. Port 0 takes a free one. A context manager."""
-
-    def __init__(self, pages: Pages, port: int, host: str = LOOPBACK) -> None:
-        self._pages = pages
-        self._host = host
-        self.port = port
-        self._server: _Server | None = None
-
-    def start(self) -> None:
-        """Raises `ConfigError` when the address cannot be bound."""
-        try:
-            self._server = _Server(self._pages, self._host, self.port)
-        except (OSError, OverflowError) as exc:
-            raise ConfigError.of(
-                "--port", f"cannot be bound at {self._host}: {exc}", self.port, remedy="use another"
-            ) from exc
-        self.port = self._server.server_address[1]
-        threading.Thread(
-            target=self._server.serve_forever, args=(0.1,), name="pages", daemon=True
-        ).start()
-
-    def close(self) -> None:
-        """Idempotent. Ends open connections."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.shutdown()
-            server.server_close()
-            server.end_all()
-
-    @property
-    def url(self) -> str:
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}/"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the name or address is this machine's own."""
-    try:
-        return host.lower() == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def may_be_asked_as(host: str, bound_to: str) -> bool:
-    """Whether a request with this Host header is for us: it names this machine; or, where the
-    server listens elsewhere too, an address, or the name that it was told. A page of another site
-    has a name that is neither.
+class PageServer(ThreadingHTTPServer):
+    """Serves from threads of its own. Port 0 takes a free one. A context manager. Raises
+    `ConfigError` when the address cannot be bound.
     """
-    name = _without_port(host)
-    if is_loopback(name):
-        return True
-    if is_loopback(bound_to):
-        return False
-    if name.lower() == bound_to.lower():
-        return True
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
-
-
-class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, pages: Pages, host: str, port: int) -> None:
-        self.pages = pages
+    def __init__(self, answers: Answers, port: int, host: str = LOOPBACK) -> None:
+        self.answers = answers
         self.host = host
         self._open: dict[Any, None] = {}
         self._lock = threading.Lock()
         if ":" in host:
             self.address_family = socket.AF_INET6
-        super().__init__((host, port), _Handler)
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as exc:
+            raise ConfigError.of(
+                "--port", f"cannot be bound at {host}: {exc}", port, remedy="use another"
+            ) from exc
+        self.port = self.server_address[1]
 
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.1,), name="page", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends open connections."""
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            left = list(self._open)
+        for one in left:
+            _end(one)
+
+    # what the library calls -----------------------------------------------------------------------
     def server_bind(self) -> None:
         # Not that of HTTPServer, which asks a name server for this machine's name.
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.host, self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
             oldest = next(iter(self._open)) if len(self._open) >= MAX_CONNECTIONS else None
-            if oldest is not None:
-                del self._open[oldest]
+            self._open.pop(oldest, None)
             self._open[request] = None
         if oldest is not None:
             _end(oldest)
@@ -168,12 +120,6 @@ class _Server(ThreadingHTTPServer):
             self._open.pop(request, None)
         super().shutdown_request(request)
 
-    def end_all(self) -> None:
-        with self._lock:
-            left = list(self._open)
-        for one in left:
-            _end(one)
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A reader that went away is no error; nobody reads a trace of another one."""
 
@@ -183,8 +129,35 @@ def _end(connection: Any) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether the name or address is this machine's own."""
+    return host.lower() == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _may_be_asked_as(host: str, bound_to: str) -> bool:
+    """Whether a request with this Host header is for us: it names this machine; or, where the
+    server listens elsewhere too, an address, or the name that it was given. A page of another site
+    has a name that is neither.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if is_loopback(name) or is_loopback(bound_to):
+        return is_loopback(name)
+    return name == bound_to.lower() or _is_address(name)
+
+
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: PageServer
     timeout = TIMEOUT_S
     server_version, sys_version = "kinesis-spout", ""
 
@@ -212,29 +185,33 @@ class _Handler(BaseHTTPRequestHandler):
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1:
             return text(HTTPStatus.BAD_REQUEST, "a request must have one Host header")
-        if not may_be_asked_as(hosts[0], self.server.host):
+        if not _may_be_asked_as(hosts[0], self.server.host):
             return text(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                f"this page is not served under that name; open it as http://localhost:"
-                f"{self.server.server_port}/",
+                "this page is not served under that name; open it as "
+                f"http://localhost:{self.server.port}/",
             )
         try:
-            return self.server.pages.answer(self.path)
-        except Exception as exc:  # noqa: BLE001  # a fault of one page must not end the server
+            answer = self.server.answers.answer(self.path)
+        except Exception as exc:  # noqa: BLE001  # a fault of one answer must not end the server
             return text(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 f"the page could not be made ({type(exc).__name__}); kinesis-spout status shows "
                 "the same on a terminal",
             )
+        if answer.tag and self.headers.get("If-None-Match") == answer.tag:
+            return answer._replace(status=HTTPStatus.NOT_MODIFIED, body=b"")
+        return answer
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)
-        for name, said in HEADERS.items():
-            self.send_header(name, said)
-        self.send_header("Content-Type", answer.kind)
-        self.send_header("Content-Length", str(len(answer.body)))
+        headers = {**HEADERS, "Content-Type": answer.kind, "Content-Length": str(len(answer.body))}
+        if answer.tag:
+            headers["ETag"] = answer.tag
         if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
+            headers["Allow"] = "GET, HEAD"
+        for name, said in headers.items():
+            self.send_header(name, said)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)

@@ -1,74 +1,85 @@
-"""Looks at an application in a thread of its own, however many readers there are."""
+"""Observes in a thread of its own, however many readers there are."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kinesis_spout.cli.exit_codes import sentence_of
 from kinesis_spout.cli.inspection.looking import REFRESH_S
-from kinesis_spout.inspection.page.throughput import sample_of
-from kinesis_spout.inspection.page.view import Trouble
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from kinesis_spout.cli.inspection.looking import MovingWindow
-    from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
     from kinesis_spout.clock import Clock
-    from kinesis_spout.inspection.health import Look
-    from kinesis_spout.inspection.page.letter_reasons import Letters
-    from kinesis_spout.inspection.page.throughput import Sample
 
-MAX_SAMPLES = 900  # half an hour at the faster pace
 READER_STAYS_S = 30.0
-LATE_S = 15.0  # a look that takes longer is said to be missing, though it has not failed
+LATE_S = 15.0  # an observation that takes longer is reported, though it has not failed
 END_S = 0.5
+_SILENT = "ZooKeeper or Kinesis does not answer"
+
+
+class Observed(Protocol):
+    """What is observed. For one thread."""
+
+    def open(self) -> None:
+        """Open the connections; again, after it has failed. May raise what `observe` raises."""
+        ...
+
+    def observe(self) -> dict[str, Any]:
+        """The page's JSON. Blocks. An error changes nothing."""
+        ...
+
+    def shard(self, shard_id: str) -> dict[str, Any] | None:
+        """What the page shows of one shard of the last observation; None for one that it does not
+        have. Any thread may ask.
+        """
+        ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known now. `version` counts the looks, also those that failed."""
+    """`version` counts the observations, also those that failed. `data`: the last one that did not;
+    None before the first. `trouble`: why there is no newer one, and `since_ms`: for how long.
+    """
 
-    version: int
-    look: Look
-    samples: tuple[Sample, ...]
-    letters: Letters | None
-    trouble: Trouble | None
+    version: int = 0
+    data: dict[str, Any] | None = None
+    trouble: str | None = None
+    since_ms: int = 0
 
 
 class Watcher:
     """A context manager around the thread. `newest` may be called by several threads.
 
-    Looks follow each other at the pace of `status --watch` while somebody reads, and once in the
-    window otherwise; never two at a time. A look that fails changes nothing but `Seen.trouble`.
+    Observations follow each other at the pace of `status --watch` while somebody reads, and once in
+    `slow_s` otherwise; never two at a time. One that fails changes nothing but `Seen.trouble`.
     """
 
-    def __init__(
-        self,
-        window: MovingWindow,
-        *,
-        window_s: float,
-        clock: Clock,
-        letters: LetterFolder | None = None,
-    ) -> None:
-        self._window = window
-        self._slow_s = max(window_s, REFRESH_S)
+    def __init__(self, observed: Observed, *, slow_s: float, clock: Clock) -> None:
+        self.observed = observed
+        self._slow_s = max(slow_s, REFRESH_S)
         self._clock = clock
-        self._letters = letters
-        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="looks", daemon=True)
-        self._looked_s = self._asked_s = clock.monotonic_s()
-        self._seen: Seen | None = None
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._seen_s = self._asked_s = clock.monotonic_s()
+        self._seen = Seen()
 
-    def open(self) -> None:
-        """The first look, in this thread, and the start of the other one. Raises what it raises."""
-        self._window.begin()
-        self._look()
+    def open(self, *, first_look: bool = True) -> None:
+        """Start the thread. `first_look`: after the first observation, in this thread; raises what
+        that raises.
+        """
+        if first_look:
+            try:
+                self.observed.open()
+                self._observe()
+            except BaseException:
+                self.observed.close()
+                raise
         self._thread.start()
 
     def close(self) -> bool:
@@ -79,24 +90,14 @@ class Watcher:
         return not self._thread.is_alive()
 
     def newest(self) -> Seen:
-        """Does not block for a look."""
+        """Does not block for an observation."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._asked_s = now_s
-            seen = self._seen
-            if seen is None:
-                raise RuntimeError("the watcher has not looked yet; call open first")
-            late_s = now_s - self._looked_s
+            seen, late_s = self._seen, now_s - self._seen_s
         if seen.trouble is None and late_s < self._slow_s + LATE_S:
             return seen
-        says = "ZooKeeper or Kinesis does not answer" if seen.trouble is None else seen.trouble.says
-        return Seen(
-            seen.version,
-            seen.look,
-            seen.samples,
-            seen.letters,
-            Trouble(says, round(late_s * 1000)),
-        )
+        return replace(seen, trouble=seen.trouble or _SILENT, since_ms=round(late_s * 1000))
 
     def __enter__(self) -> Self:
         self.open()
@@ -107,35 +108,31 @@ class Watcher:
 
     # in the thread --------------------------------------------------------------------------------
     def _run(self) -> None:
-        while not self._stop.wait(self._pace_s()):
-            try:
-                self._look()
-            except Exception as exc:  # noqa: BLE001  # whatever it is, the page says it and goes on
-                self._fail(sentence_of(exc))
+        is_open = self._seen.data is not None
+        pace_s = self._pace_s() if is_open else 0.0
+        try:
+            while not self._stop.wait(pace_s):
+                try:
+                    if not is_open:
+                        self.observed.open()
+                        is_open = True
+                    self._observe()
+                except Exception as exc:  # noqa: BLE001  # whatever it is, the page reports it
+                    self._keep(trouble=sentence_of(exc))
+                pace_s = self._pace_s()
+        finally:
+            self.observed.close()
 
     def _pace_s(self) -> float:
         with self._lock:
             is_read = self._clock.monotonic_s() - self._asked_s < READER_STAYS_S
         return REFRESH_S if is_read else self._slow_s
 
-    def _look(self) -> None:
-        was = self._seen
-        look = self._window.look()
-        self._samples.append(sample_of(look, None if was is None else was.look.now))
-        letters = None if self._letters is None else self._letters.read()
-        with self._lock:
-            self._looked_s = self._clock.monotonic_s()
-            version = 1 if was is None else was.version + 1
-            self._seen = Seen(version, look, tuple(self._samples), letters, None)
+    def _observe(self) -> None:
+        self._keep(data=self.observed.observe(), trouble=None)
 
-    def _fail(self, says: str) -> None:
+    def _keep(self, **changes: Any) -> None:
         with self._lock:
-            if self._seen is not None:
-                one = self._seen
-                self._seen = Seen(
-                    one.version + 1,
-                    one.look,
-                    one.samples,
-                    one.letters,
-                    Trouble(says, 0),
-                )
+            self._seen = replace(self._seen, version=self._seen.version + 1, **changes)
+            if self._seen.trouble is None:
+                self._seen_s = self._clock.monotonic_s()

@@ -18,15 +18,13 @@ from kinesis_spout.spout.emission import DeadLetter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesis_spout.inspection.page.letter_reasons import Letters
-
 
 def folder(path: Path) -> LetterFolder:
     return LetterFolder(path, "etl", "orders")
 
 
-def counts(letters: Letters) -> dict[str, int]:
-    return {reason: one.records for reason, one in letters.reasons.items()}
+def counts(letters: dict[str, Any]) -> dict[str, int]:
+    return {one["reason"]: one["records"] for one in letters["reasons"]}
 
 
 def spark_letter(number: int, **fields: Any) -> dict[str, Any]:
@@ -72,8 +70,8 @@ def test_lines_of_consume_are_counted_by_reason(tmp_path: Path) -> None:
             )
     found = folder(path).read()
     assert counts(found) == {"late": 2, "odd": 1}
-    assert found.reasons["late"].shards == {"shardId-000000000001"}
-    assert found.worst()[0][0] == "late"
+    assert found["reasons"][0]["reason"] == "late"
+    assert found["reasons"][0]["shards"] == ["shardId-000000000001"]
 
 
 def test_folders_of_plans_in_all_formats_are_read_together(tmp_path: Path) -> None:
@@ -93,7 +91,7 @@ def test_folders_of_plans_in_all_formats_are_read_together(tmp_path: Path) -> No
     (tmp_path / "plan=1-a" / ".part-0.json.crc").write_bytes(b"crc")
     found = folder(tmp_path).read()
     assert counts(found) == {"no rates": 5, "orc": 1}
-    assert found.notes == ()
+    assert found["notes"] == []
 
 
 def test_what_is_there_twice_counts_once_and_others_letters_not_at_all(tmp_path: Path) -> None:
@@ -108,7 +106,7 @@ def test_what_is_there_twice_counts_once_and_others_letters_not_at_all(tmp_path:
     )
     found = folder(tmp_path).read()
     assert counts(found) == {"no rates": 1}
-    assert sorted(found.notes) == [
+    assert sorted(found["notes"]) == [
         "2 letters of other applications or streams are left out.",
         "3 lines are not dead letters.",
     ]

@@ -25,6 +25,8 @@ class Echo:
     """Answers with the address; fails where that is asked for."""
 
     def answer(self, target: str) -> Answer:
+        if target == "/tagged":
+            return Answer(HTTPStatus.OK, "text/plain", b"body", '"1"')
         if target == "/fail":
             raise RuntimeError("a secret")
         return text(HTTPStatus.OK, target)
@@ -75,6 +77,13 @@ def test_get_and_head_are_all_that_is_answered(server: PageServer) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "BREW"):
         refused, _ = asked(server, method)
         assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+
+
+def test_who_has_an_answer_gets_no_body_again(server: PageServer) -> None:
+    first, body = asked(server, target="/tagged")
+    assert (first.status, first.headers["ETag"], body) == (200, '"1"', b"body")
+    again, nothing = asked(server, target="/tagged", **{"If-None-Match": '"1"'})
+    assert (again.status, nothing) == (304, b"")
 
 
 def test_a_fault_of_a_page_is_named_by_its_class_only(server: PageServer) -> None:

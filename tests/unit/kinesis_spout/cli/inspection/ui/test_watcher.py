@@ -1,55 +1,50 @@
-"""Looks in the background: one at a time, gone on with after a fault, remembered in bounds."""
+"""Observations in the background: one at a time, continued after a fault."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
-from tests.support.inspection.looks import look, state
-from tests.support.inspection.streams import timed
-
-if TYPE_CHECKING:
-    from kinesis_spout.inspection.health import Look
-
-WINDOW_S = 10.0
 
 
-class MadeUpWindow:
-    """Looks at once, or fails with what it is told; counts, and lets nobody in twice."""
+class MadeUp:
+    """Observes at once, or fails with what it is given; counts, and lets nobody in twice."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.count = 0
-        self.looked = threading.Condition()
+        self.is_open = False
+        self.seen = threading.Condition()
         self._alone = threading.Lock()
 
-    def begin(self) -> None:
-        pass
+    def open(self) -> None:
+        self.is_open = True
 
-    def look(self) -> Look:
-        assert self._alone.acquire(blocking=False), "two looks at a time"
+    def observe(self) -> dict[str, Any]:
+        assert self._alone.acquire(blocking=False), "two observations at a time"
         try:
             if self.error is not None:
                 raise self.error
-            return look(timed(0), state(0))
+            return {"kind": "application"}
         finally:
             self._alone.release()
-            with self.looked:
+            with self.seen:
                 self.count += 1
-                self.looked.notify_all()
+                self.seen.notify_all()
+
+    def shard(self, shard_id: str) -> None: ...
+
+    def close(self) -> None:
+        self.is_open = False
 
     def wait_for(self, count: int) -> None:
-        with self.looked:
-            assert self.looked.wait_for(lambda: self.count >= count, timeout=60)
-
-
-def watcher_on(window: MadeUpWindow, clock: ManualClock) -> Watcher:
-    return Watcher(window, window_s=WINDOW_S, clock=clock)  # type: ignore[arg-type]  # made up
+        with self.seen:
+            assert self.seen.wait_for(lambda: self.count >= count, timeout=60)
 
 
 @pytest.fixture
@@ -57,18 +52,34 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinesis_spout.cli.inspection.ui.watcher.REFRESH_S", 0.01)
 
 
-def test_after_a_fault_the_last_good_look_stays_and_looks_go_on(quick: None) -> None:
-    """Whatever the fault was; the next look that succeeds ends the trouble."""
-    window, clock = MadeUpWindow(), ManualClock()
-    with watcher_on(window, clock) as watcher:
-        good = watcher.newest()
+def test_after_a_fault_the_last_good_observation_stays_and_others_follow(quick: None) -> None:
+    """Whatever the fault was; the next one that succeeds ends the trouble."""
+    made = MadeUp()
+    with Watcher(made, slow_s=10.0, clock=ManualClock()) as watcher:
         for error in (StoreUnavailableError("no ZooKeeper"), RuntimeError("a bug")):
-            window.error = error
-            window.wait_for(window.count + 2)
+            made.error = error
+            made.wait_for(made.count + 2)
             found = watcher.newest()
-            assert found.trouble is not None
-            assert str(error) in found.trouble.says
-            assert found.look.now.states == good.look.now.states
-            window.error = None
-            window.wait_for(window.count + 2)
+            assert str(error) in (found.trouble or "")
+            assert found.data == {"kind": "application"}
+            made.error = None
+            made.wait_for(made.count + 2)
             assert watcher.newest().trouble is None
+
+
+def test_a_first_observation_that_fails_is_reported_and_tried_again(quick: None) -> None:
+    """Of an application that a reader opens: the page is there before its data."""
+    made = MadeUp()
+    made.error = StoreUnavailableError("no ZooKeeper")
+    watcher = Watcher(made, slow_s=10.0, clock=ManualClock())
+    watcher.open(first_look=False)
+    try:
+        made.wait_for(2)
+        assert "no ZooKeeper" in (watcher.newest().trouble or "")
+        assert watcher.newest().data is None
+        made.error = None
+        made.wait_for(made.count + 2)
+        assert watcher.newest().data == {"kind": "application"}
+    finally:
+        assert watcher.close()
+    assert not made.is_open

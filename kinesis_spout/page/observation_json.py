@@ -1,0 +1,305 @@
+"""An application as the page's JSON: that of `status --json` and `explain --json`, and what the
+picture and the tables show beside them. Pure.
+
+The service does not say when a shard was created or closed, nor when a record of a checkpoint was
+put. Its sequence numbers suggest it: authors of emulators derived a layout of 56 digits from
+numbers that they observed (kinesalite's `db/index.js`, `parseSequence`). The picture goes by it,
+and nothing is decided by it. Without it a shard is drawn from halfway between the beginning of its
+parents and now, and its checkpoint is left out unless it is at the read position.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.inspection.health import OVER, READ_PHASES, Health
+from kinesis_spout.inspection.status import (
+    move_sentence,
+    owners_sentence,
+    plan_sentence,
+    unresolved_sentence,
+    verdict_sentence,
+    waits_sentence,
+)
+from kinesis_spout.shards.lineage import HASH_KEYS, ShardPhase
+from state.plan import PlanStatus
+from state.report import ReportStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kinesis_spout.inspection.health import Look
+    from kinesis_spout.inspection.snapshot import Snapshot
+    from kinesis_spout.inspection.status import ApplicationStatus
+    from state.sequence_number import SequenceNumber
+    from state.shard_state import UnresolvedRecord
+
+MAX_RECORDS, MAX_REASONS = 500, 50
+_LAYOUT, _SECOND, _SLACK_MS = 2, 0xF_FFFF_FFFF, 60_000
+_CREATED, _PUT = 148, 36  # the bits of a sequence number at which these seconds begin
+_NEVER_MS = 1 << 62
+
+
+def observation_json(status: ApplicationStatus, explained: Sequence[Any]) -> dict[str, Any]:
+    """`explained`: groups of shards, as `explain --json` prints them."""
+    look = status.look
+    facts = {
+        "owner": owners_sentence(look),
+        "paused": "yes: it keeps its place and reads nothing" if look.now.stored.paused else None,
+        "plan": plan_sentence(look),
+        "moved": move_sentence(look),
+        "records": unresolved_sentence(status),
+        "waiting": waits_sentence(look),
+        "not asked": look.refused,
+    }
+    return {
+        "kind": "application",
+        "status": status.as_json(),
+        "sentence": verdict_sentence(status),
+        "explain": explained,
+        "needy": len(needy(status)),
+        "facts": [[name, said] for name, said in facts.items() if said is not None],
+        "lanes": list(_Lanes(look)),
+        "records": records_json(look, look.now.states),
+    }
+
+
+def needy(status: ApplicationStatus) -> list[str]:
+    """The shards that need an explanation: those that are not well, or not known and not asked."""
+    if not status.look.now.is_known:
+        return [one.shard_id for one in status.shards]
+    well = {Health.OK, Health.UNKNOWN}
+    return [one.shard_id for one in status.shards if one.health not in well or one.unresolved]
+
+
+def sample_json(look: Look, before: Snapshot | None) -> dict[str, Any]:
+    """One point of the charts. What is not known is null.
+
+    - `lagMs`: the largest lag. `pace`: seconds of the stream's time that were read in a second, the
+      mean of the shards that are read.
+    - `rowsPerS`: rows that a Spark job's tasks have published since the observation before.
+    - `acked`, `failed`, `deadLettered`: a second, of a batch that no earlier observation has seen
+      answered, over the time from the batch before it.
+    - `stage`: of a Spark job's batch: planning, reading, function or writing.
+    """
+    now, plan = look.now, look.now.stored.plan
+    lags = [lag for one in now.shard_ids if (lag := look.lag_ms(one)) is not None]
+    sample: dict[str, Any] = {
+        "atMs": now.now_ms,
+        "lagMs": max(lags, default=None),
+        "pace": _pace(look),
+    }
+    if plan is None or now.is_spout or not now.stored.owners:
+        return sample
+    sample["stage"] = _stage(now)
+    was = None if before is None else before.stored.plan
+    rows, passed_ms = _rows(now), 0 if before is None else now.now_ms - before.now_ms
+    if before is not None and passed_ms > 0:
+        earlier = _rows(before) if was is not None and was.plan_id == plan.plan_id else 0
+        sample["rowsPerS"] = max(0, rows - earlier) * 1000 / passed_ms
+    outcomes, took_ms = plan.outcomes, plan.created_ms - (plan.previous_ms or plan.created_ms)
+    is_new = was is None or was.plan_id != plan.plan_id or was.outcomes is None
+    if outcomes is not None and is_new and took_ms > 0:
+        counts = {
+            "acked": max(0, rows - outcomes.failed),
+            "failed": outcomes.failed,
+            "deadLettered": outcomes.dead_lettered,
+        }
+        sample |= {name: many * 1000 / took_ms for name, many in counts.items()}
+    return sample
+
+
+def _stage(now: Snapshot) -> str:
+    plan = now.stored.plan
+    if plan is None or plan.status is PlanStatus.SETTLED:
+        return "planning"
+    if not all(task.log is not None and task.log.sealed for task in plan.tasks):
+        return "reading"
+    return "writing" if plan.report is ReportStatus.DONE else "function"
+
+
+def _rows(seen: Snapshot) -> int:
+    tasks = () if seen.stored.plan is None else seen.stored.plan.tasks
+    return sum(task.log.rows for task in tasks if task.log is not None)
+
+
+def _pace(look: Look) -> float | None:
+    moved_ms: list[int] = []
+    for shard_id in look.now.states:
+        was, now = look.before.progress(shard_id), look.now.progress(shard_id)
+        if was is None or now is None or was.verified_ms is None or now.verified_ms is None:
+            continue
+        if look.phase(shard_id) in READ_PHASES:
+            moved_ms.append(max(0, now.verified_ms - was.verified_ms))
+    return sum(moved_ms) / len(moved_ms) / look.window_ms if moved_ms and look.window_ms else None
+
+
+# unresolved records -------------------------------------------------------------------------------
+def shard_json(look: Look, shard_id: str, explained: Any) -> dict[str, Any]:
+    """What the page of a shard shows beside the application's JSON. `explained`: its group."""
+    planned = look.now.planned.get(shard_id)
+    return {
+        "shardId": shard_id,
+        "explain": [explained],
+        "records": records_json(look, [one for one in (shard_id,) if one in look.now.states]),
+        "unsettled": 0 if planned is None or planned.result is None else planned.result.count,
+    }
+
+
+def records_json(look: Look, shards: Any) -> dict[str, Any]:
+    """The unresolved records of the shards by reason, and those that failed first one by one."""
+    found = [(one, record) for one in shards for record in look.now.states[one].unresolved]
+    found.sort(key=lambda one: (one[1].first_failure_ms or _NEVER_MS, one[0]))
+    reasons: dict[str, dict[str, Any]] = {}
+    for shard_id, record in found:
+        new: dict[str, Any] = {"records": 0, "attempts": 0, "shards": {}}
+        one = reasons.setdefault(_reason(record), new)
+        one["records"] += record.count
+        one["attempts"] = max(one["attempts"], record.attempts)
+        one["shards"][shard_id] = None
+        for name, time_ms in (("firstMs", record.first_failure_ms), ("dueMs", record.due_ms)):
+            if time_ms:
+                one[name] = min(one.get(name, time_ms), time_ms)
+    worst = sorted(reasons.items(), key=lambda one: (-one[1]["records"], one[0]))[:MAX_REASONS]
+    return {
+        "entries": len(found),
+        "reasonsInAll": len(reasons),
+        "reasons": [{"reason": name, **one, "shards": [*one["shards"]]} for name, one in worst],
+        "list": [
+            {
+                "shard": shard_id,
+                "first": str(record.first),
+                "last": str(record.last),
+                "count": record.count,
+                "reason": _reason(record),
+                "attempts": record.attempts,
+                "firstMs": record.first_failure_ms,
+                "dueMs": record.due_ms or None,
+            }
+            for shard_id, record in found[:MAX_RECORDS]
+        ],
+    }
+
+
+def _reason(record: UnresolvedRecord) -> str:
+    """Why it is unresolved, where it has no reason of its own."""
+    if record.reason:
+        return record.reason
+    if record.rejected:
+        return "(rejected: waits for its dead letter)"
+    if record.blocked:
+        return "(did not fail: waits for an earlier record)"
+    if record.first_failure_ms is None:
+        return "(delivered, without an answer yet)"
+    return "(no reason given)"
+
+
+# the picture --------------------------------------------------------------------------------------
+class _Lanes:
+    """The shards that are not expired, parents before their children. Those that are not listed are
+    drawn while they matter.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._now_ms = look.now.now_ms
+        self._created_ms = look.now.stream.created_ms
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        look, lineage = self._look, self._look.now.lineage
+        began: dict[str, int] = {}
+        first_child: dict[str, int] = {}
+        guessed: set[str] = set()
+        for shard_id in look.now.shard_ids:
+            if shard_id not in lineage.listed and look.phase(shard_id) in OVER:
+                continue
+            parents = [began[one] for one in lineage.parents(shard_id) if one in began]
+            time_ms = self._began_ms(shard_id, parents)
+            if time_ms is None:
+                guessed.add(shard_id)
+                time_ms = (max([*parents, look.horizon_ms]) + self._now_ms) // 2
+            began[shard_id] = time_ms
+            for one in lineage.parents(shard_id):
+                first_child[one] = min(first_child.get(one, time_ms), time_ms)
+        for shard_id, began_ms in began.items():
+            ended_ms = self._ended_ms(shard_id, first_child.get(shard_id))
+            ended_ms = None if ended_ms is None else max(began_ms, ended_ms)
+            listed, state = lineage.listed.get(shard_id), look.now.states.get(shard_id)
+            failures: Counter[int] = Counter()
+            for record in () if state is None else state.unresolved:
+                if record.first_failure_ms is not None:
+                    failures[record.first_failure_ms] += record.count
+            read_ms = self._read_ms(shard_id, began_ms, ended_ms)
+            keys = None if listed is None else listed.hash_key_range
+            yield {
+                "shardId": shard_id,
+                "parents": list(lineage.parents(shard_id)),
+                "hashKeys": None if keys is None else [str(one) for one in keys],
+                "first": 0.0 if keys is None else keys[0] / HASH_KEYS,
+                "last": 0.0 if keys is None else keys[1] / HASH_KEYS,
+                "beganMs": began_ms,
+                "endedMs": ended_ms,
+                "readMs": read_ms if look.now.is_readable else None,
+                "ackedMs": self._acked_ms(shard_id, read_ms),
+                "events": {"failed": list(failures.items())},
+                "guessed": shard_id in guessed,
+                "mattersMs": self._matters_ms(shard_id, began_ms),
+            }
+
+    def _began_ms(self, shard_id: str, parents_ms: Sequence[int]) -> int | None:
+        listed = self._look.now.lineage.listed.get(shard_id)
+        number = None if listed is None else listed.starting_sequence
+        created_ms = self._time_ms(number, _CREATED)
+        if created_ms is not None:
+            return max([created_ms, *parents_ms])
+        return None if parents_ms else self._created_ms
+
+    def _ended_ms(self, shard_id: str, first_child_ms: int | None) -> int | None:
+        listed = self._look.now.lineage.listed.get(shard_id)
+        if listed is not None and not listed.is_closed:
+            return None
+        ended_ms = None if listed is None else self._time_ms(listed.ending_sequence, _PUT)
+        return ended_ms or first_child_ms or self._now_ms
+
+    def _read_ms(self, shard_id: str, began_ms: int, ended_ms: int | None) -> int:
+        look, progress = self._look, self._look.now.progress(shard_id)
+        if progress is None or look.phase(shard_id) is ShardPhase.WAITING:
+            return began_ms
+        last_ms = self._now_ms if ended_ms is None else ended_ms
+        frontier_ms = look.frontier_ms(shard_id)
+        if progress.position.is_end or (frontier_ms is None and shard_id in look.tips):
+            return last_ms
+        return min(max(frontier_ms or began_ms, began_ms), last_ms)
+
+    def _acked_ms(self, shard_id: str, read_ms: int) -> int | None:
+        now, state = self._look.now, self._look.now.states.get(shard_id)
+        progress = now.progress(shard_id)
+        if state is None or progress is None:
+            return None
+        # What was read is acked or unresolved, but for what the plan under way has read.
+        if not state.unresolved and progress.position == state.read_position:
+            return read_ms
+        checkpoint_ms = self._time_ms(state.checkpoint, _PUT)
+        return None if checkpoint_ms is None else min(checkpoint_ms, read_ms)
+
+    def _matters_ms(self, shard_id: str, began_ms: int) -> int | None:
+        """The oldest time at which something of the shard matters: a reshard, an unread record or a
+        failure.
+        """
+        look = self._look
+        times: list[int | None] = []
+        if look.now.lineage.parents(shard_id) and began_ms > look.horizon_ms:
+            times.append(began_ms)
+        if look.phase(shard_id) not in OVER:
+            times += [look.frontier_ms(shard_id), look.now.oldest_failure_ms(shard_id)]
+        return min((one for one in times if one is not None), default=None)
+
+    def _time_ms(self, number: SequenceNumber | None, bit: int) -> int | None:
+        """The second at that bit of the number; None where it cannot be right."""
+        if number is None or number.sequence >> 184 != _LAYOUT or number.sequence & 0xF != _LAYOUT:
+            return None
+        time_ms = (number.sequence >> bit & _SECOND) * 1000
+        if not self._created_ms - _SLACK_MS <= time_ms <= self._now_ms + _SLACK_MS:
+            return None
+        return min(max(time_ms, self._created_ms), self._now_ms)
