@@ -17,18 +17,18 @@ from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals, one_sentence
 from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.cli.shared_options import errors, root_options, usage_errors
-from kinesis_spout.drills.catalog import DRILLS
-from kinesis_spout.drills.choice import Choice, Chosen, choose
+from kinesis_spout.drills.choice import Chosen, choose
 from kinesis_spout.drills.history.history_json import encode_history
 from kinesis_spout.drills.history.page import verdict_page
 from kinesis_spout.drills.history.redeliveries import redeliveries
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.history.verdict_table import verdict_table
 from kinesis_spout.drills.overview import listing, overview
+from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, takes_scratch
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Setting
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.html.text import visible
 from kinesis_spout.programs.modules import load_function
 from state.errors import StateError
@@ -174,14 +174,14 @@ def drill(
         seed=seed,
     )
     _check(setting)
-    choice = _choice(names or [], setting, minutes)
+    chosen, left_out = _choice(names or [], setting, minutes)
     with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
-        for sentence in choice.left_out:
-            _say(f"left out: {sentence}")
+        for refusal in left_out:
+            _say(f"left out: {refusal}")
         _warn_of_function(setting)
         verdicts: list[Verdict] = []
         undone: list[str] = []
-        for one in choice.chosen:
+        for one in chosen:
             try:
                 with _directory(keep, one.name) as directory:
                     verdict, page = _judged(one, directory, is_kept=keep is not None)
@@ -194,7 +194,7 @@ def drill(
                 _report(verdicts, [*undone, one.name], json_file)
                 raise typer.Exit(UNREACHABLE) from exc
             if html_file is not None:
-                _write(_page_file(html_file, one, choice.chosen), page.encode())
+                _write(_page_file(html_file, one, chosen), page.encode())
             if verdict.undone is not None:
                 undone.append(one.name)
             else:
@@ -221,7 +221,9 @@ def _check(setting: Setting) -> None:
                 load_function(text)  # a wrong one is reported before anything is started
 
 
-def _choice(names: Sequence[str], setting: Setting, minutes: float) -> Choice:
+def _choice(
+    names: Sequence[str], setting: Setting, minutes: float
+) -> tuple[list[Chosen], list[ConfigError]]:
     if not names:
         raise typer.BadParameter("name a drill, all or soak; --list shows them", param_hint="NAME")
     with usage_errors("NAME"):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from kinesis_spout.drills.world.setting import ADDED
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -63,7 +65,7 @@ def listing(drills: Sequence[Drill]) -> Table:
     table.add_column("what it does")
     steps = [one.step for one in drills if one.step]
     for one in drills:
-        needs = ", ".join(sorted(one.needs))
+        needs = ", ".join(sorted(one.needs - ADDED))
         if not one.step:
             table.add_row(one.name, needs, one.sentence)
         elif one.step == steps[0]:

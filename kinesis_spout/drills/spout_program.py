@@ -53,7 +53,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     seed: int
     stream: str = STREAM
-    region: str = REGION
+    region: str | None = REGION
     is_local: bool = True
     commit_interval_s: float = 1.0
     session_timeout_s: float = 4.0

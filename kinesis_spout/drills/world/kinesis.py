@@ -31,46 +31,29 @@ class SeenShard(NamedTuple):
 class DrillStream(Protocol):
     """A stream that a drill makes and removes, as a context manager. Any thread may call it; its
     methods block on the service and raise `KinesisError`.
+
+    - `is_local`: it takes any credentials, so that no process needs real ones.
+    - `fake`: our own Kinesis, which makes faults on demand; None for any other.
+    - `put`: of records with their partition keys, no two of one key. Returns the shard and the
+      sequence number of each.
+    - `shards`: all that the service lists, closed ones included.
+    - What reshards returns when the stream is active again. `split` is in the middle.
     """
 
     @property
     def name(self) -> str: ...
-
     @property
     def aws(self) -> AwsConfig: ...
-
     @property
-    def is_local(self) -> bool:
-        """Whether it takes any credentials, so that no process needs real ones."""
-        ...
-
+    def is_local(self) -> bool: ...
     @property
-    def fake(self) -> FakeKinesis | None:
-        """Our own Kinesis, which makes faults on demand; None for any other."""
-        ...
-
+    def fake(self) -> FakeKinesis | None: ...
     def __enter__(self) -> Self: ...
-
     def __exit__(self, *_: object) -> None: ...
-
-    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
-        """Put records, each with its partition key; no two of one key. Returns the shard and the
-        sequence number of each.
-        """
-        ...
-
-    def shards(self) -> list[SeenShard]:
-        """All that the service lists, closed ones included."""
-        ...
-
-    def split(self, shard_id: str) -> None:
-        """Split a shard in the middle. Returns when the stream is active again, as all that
-        reshard do.
-        """
-        ...
-
+    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]: ...
+    def shards(self) -> list[SeenShard]: ...
+    def split(self, shard_id: str) -> None: ...
     def merge(self, shard_id: str, adjacent_id: str) -> None: ...
-
     def update_shard_count(self, shards: int) -> None: ...
 
 
@@ -104,7 +87,7 @@ class OwnStream:
         return aws_of(region=REGION, endpoint=self._server.endpoint_url, is_local=True)
 
     def __enter__(self) -> Self:
-        # An older stream is still there when its clock is set back.
+        # An older stream still exists when its clock is set back.
         self.clock.ahead_ms = -_AGE_MS
         self.fake.create(self.name, shards=FIRST_SHARDS)
         self.clock.ahead_ms = 0
@@ -119,7 +102,16 @@ class OwnStream:
         return [(shard_id, int(sequence)) for shard_id, _, sequence in placed]
 
     def shards(self) -> list[SeenShard]:
-        return shards_of(self.fake, self.name)
+        return [
+            SeenShard(
+                one.shard_id,
+                tuple(parent for parent in one.parents if parent),
+                one.is_open,
+                one.hash_keys.start,
+                one.hash_keys.end,
+            )
+            for one in self.fake.shards(self.name)
+        ]
 
     def split(self, shard_id: str) -> None:
         self.fake.split(self.name, shard_id)
@@ -128,25 +120,8 @@ class OwnStream:
         self.fake.merge(self.name, shard_id, adjacent_id)
 
     def update_shard_count(self, shards: int) -> None:
-        with self.fake.lock:
-            self.fake.update_shard_count(
-                UpdateShardCount(
-                    stream_name=self.name,
-                    target_shard_count=shards,
-                    scaling_type="UNIFORM_SCALING",
-                )
-            )
-
-
-def shards_of(fake: FakeKinesis, stream: str) -> list[SeenShard]:
-    """All that our own Kinesis lists."""
-    return [
-        SeenShard(
-            one.shard_id,
-            tuple(parent for parent in one.parents if parent),
-            one.is_open,
-            one.hash_keys.start,
-            one.hash_keys.end,
+        request = UpdateShardCount(
+            stream_name=self.name, target_shard_count=shards, scaling_type="UNIFORM_SCALING"
         )
-        for one in fake.shards(stream)
-    ]
+        with self.fake.lock:
+            self.fake.update_shard_count(request)

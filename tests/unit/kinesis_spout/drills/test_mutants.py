@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.drills.catalog import DRILLS
+from kinesis_spout.drills.scenarios import DRILLS
 from tests.simulation import mutants
 from tests.simulation.mutants import DRILL, Edit, Mutant
 from tests.simulation.run_mutants import misfits

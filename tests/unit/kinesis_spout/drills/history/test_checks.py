@@ -20,7 +20,7 @@ from kinesis_spout.drills.history.events import (
     Sample,
     Step,
 )
-from kinesis_spout.drills.world.use import MIB, ProcessUse, UseSample, levels
+from kinesis_spout.drills.world.samples import MIB, ProcessUse, UseSample, levels
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import UNANSWERED
@@ -247,7 +247,7 @@ def test_a_drill_is_not_done_while_acks_of_a_killed_process_are_not_stored() -> 
 
 def growing(rss_mib: Iterator[float], *, seconds: int) -> list[UseSample]:
     return [
-        UseSample(float(at_s), {FIRST: ProcessUse(round(next(rss_mib) * MIB), 10, 20)}, 50, 5, 9)
+        UseSample(float(at_s), {FIRST: ProcessUse(round(next(rss_mib) * MIB), 10, 20)}, 50, 9)
         for at_s in range(seconds)
     ]
 
@@ -257,5 +257,5 @@ def test_memory_that_grows_is_told_from_memory_that_warms_up() -> None:
     warm = (min(60.0 + at_s, 100.0) for at_s in count())
     assert [level.is_level for level in levels(growing(warm, seconds=600), FIRST)] == [True] * 4
     leak = levels(growing((60 + at_s / 10 for at_s in count()), seconds=600), FIRST)
-    assert [level.name for level in leak if not level.is_level] == ["memory"]
+    assert [level.name for level in leak if not level.is_level] == ["memory in MiB"]
     assert levels(growing(count(60.0), seconds=60), FIRST) == []
