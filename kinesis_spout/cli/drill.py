@@ -22,10 +22,9 @@ from kinesis_spout.drills.history.history_json import encode_history
 from kinesis_spout.drills.history.page import verdict_page
 from kinesis_spout.drills.history.redeliveries import redeliveries
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
-from kinesis_spout.drills.history.verdict_table import verdict_table
-from kinesis_spout.drills.overview import listing, overview
 from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, takes_scratch
+from kinesis_spout.drills.tables import listing, overview, verdict_text
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import ConfigError, KinesisError
@@ -318,7 +317,7 @@ def _report(verdicts: Sequence[Verdict], undone: Sequence[str], json_file: Path 
     """`undone`: the drills that could not do their work, and so have no verdict."""
     console = _stdout()
     for one in verdicts:
-        console.print(verdict_table(one), markup=False, highlight=False, soft_wrap=True)
+        console.print(verdict_text(one), markup=False, highlight=False, soft_wrap=True)
     if len(verdicts) > 1:
         show(console, overview(verdicts))
     for name in undone:

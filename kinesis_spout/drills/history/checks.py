@@ -17,7 +17,6 @@ from kinesis_spout.drills.history.states import (
     BEGIN,
     StateView,
     first_sample_after,
-    read_to,
     states_by_shard,
 )
 from state.tracker.inflight_record_tracker import UNANSWERED
@@ -245,7 +244,7 @@ def _moved_back(states: Mapping[str, ShardStates], faults: Sequence[Fault]) -> I
         for sample, view in zip(of_shard.samples, of_shard.views, strict=True):
             if view is None:
                 continue
-            if before is not None and _is_behind(view, before):
+            if before is not None and view.is_behind(before):
                 excuse = next((one for one in excuses if one.began_ns <= sample.ended_ns), None)
                 if excuse is None:
                     yield (f"{shard} from {_place(before)} to {_place(view)}")
@@ -253,10 +252,6 @@ def _moved_back(states: Mapping[str, ShardStates], faults: Sequence[Fault]) -> I
                     excuses.remove(excuse)
             excuses = [one for one in excuses if one.ended_ns > sample.began_ns]
             before = view
-
-
-def _is_behind(view: StateView, before: StateView) -> bool:
-    return view.acked_to < before.acked_to or view.read_to < before.read_to
 
 
 def _place(view: StateView) -> str:
@@ -338,7 +333,7 @@ def _left_in(
         is_needed = final is not None or shard in last or is_closed
         if is_needed and not (final is not None and final.finished):
             yield f"{shard} has no state"
-    elif read_to(state) < last.get(shard, BEGIN):
+    elif StateView(state).read_to < last.get(shard, BEGIN):
         yield f"{shard} is read to {state.read_position} only"
     elif is_closed and not state.finished:
         yield f"{shard} is closed and not finished, but {state.lifecycle}"
