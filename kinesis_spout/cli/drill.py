@@ -18,18 +18,17 @@ from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSign
 from kinesis_spout.cli.inspection.looking import show
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import errors, root_options, usage_errors
-from kinesis_spout.drills.catalog import DRILLS
-from kinesis_spout.drills.choice import Choice, Chosen, choose
+from kinesis_spout.drills.choice import Chosen, choose
 from kinesis_spout.drills.history.events import History
 from kinesis_spout.drills.history.history_json import encode_history
 from kinesis_spout.drills.history.redeliveries import Redelivery, redeliveries
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
-from kinesis_spout.drills.history.verdict_table import verdict_table
-from kinesis_spout.drills.overview import listing, overview
+from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, takes_scratch
+from kinesis_spout.drills.tables import listing, overview, verdict_text
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Setting
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.page.document import page
 from kinesis_spout.page.drill_json import drill_json
 from kinesis_spout.programs.modules import load_function
@@ -75,8 +74,8 @@ def drill(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="Your function of a TrackedBatch, in place of the drill's own. It is found from "
-            "the current directory. What it writes to its sinks stays there.",
+            help="Your function of a TrackedBatch, in place of the drill's own, imported from the "
+            "current directory. What it writes to its sinks stays there.",
             rich_help_panel=JOB,
         ),
     ] = None,
@@ -121,7 +120,7 @@ def drill(
         float, typer.Option(min=1, max=1_000, help="Records put a second.", rich_help_panel=WORLD)
     ] = 50.0,
     seed: Annotated[
-        int, typer.Option(help="Draws keys and random faults.", rich_help_panel=WORLD)
+        int, typer.Option(help="Seed of the keys and the random faults.", rich_help_panel=WORLD)
     ] = 1,
     minutes: Annotated[
         float, typer.Option(min=0.1, help="How long a soak disturbs.", rich_help_panel=WORLD)
@@ -137,7 +136,7 @@ def drill(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="Write the verdict as a page; of several drills, each to FILE-NAME.",
+            help="Write the verdict as a page. Each of several drills has a file of its own.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -176,14 +175,14 @@ def drill(
         seed=seed,
     )
     _check(setting)
-    choice = _choice(names or [], setting, minutes)
+    chosen, left_out = _choice(names or [], setting, minutes)
     with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
-        for sentence in choice.left_out:
-            _say(f"left out: {sentence}")
+        for refusal in left_out:
+            _say(f"left out: {refusal}")
         _warn_of_function(setting)
         verdicts: list[Verdict] = []
         undone: list[str] = []
-        for one in choice.chosen:
+        for one in chosen:
             try:
                 with _directory(keep, one.name) as directory:
                     verdict, html = _judged(one, directory, is_kept=keep is not None)
@@ -196,7 +195,7 @@ def drill(
                 _report(verdicts, [*undone, one.name], json_file)
                 raise typer.Exit(UNREACHABLE) from exc
             if html_file is not None:
-                _write(_page_file(html_file, one, choice.chosen), html)
+                _write(_page_file(html_file, one, chosen), html)
             if verdict.undone is not None:
                 undone.append(one.name)
             else:
@@ -214,7 +213,7 @@ def _check(setting: Setting) -> None:
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
         raise typer.BadParameter(
-            "the drill makes a stream there, and removes it; say how its name begins",
+            "the drill makes a stream there and removes it; give the begin of its name",
             param_hint="--stream-prefix",
         )
     for option, text in (("--process", setting.process), ("--payload", setting.payload)):
@@ -223,7 +222,9 @@ def _check(setting: Setting) -> None:
                 load_function(text)  # a wrong one is reported before anything is started
 
 
-def _choice(names: Sequence[str], setting: Setting, minutes: float) -> Choice:
+def _choice(
+    names: Sequence[str], setting: Setting, minutes: float
+) -> tuple[list[Chosen], list[ConfigError]]:
     if not names:
         raise typer.BadParameter("name a drill, all or soak; --list shows them", param_hint="NAME")
     with usage_errors("NAME"):
@@ -234,16 +235,16 @@ def _warn_of_function(setting: Setting) -> None:
     """Say what the drill cannot keep from being touched."""
     if setting.process is None:
         return
+    has_parameter = takes_scratch(load_function(setting.process))
     errors().print(
-        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code, and is called for "
-        "real: whatever it writes to outside of its scratch directory has records of the drill in "
-        "it afterwards, some of them several times. "
+        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code and is called for "
+        "real. Whatever it writes outside of its scratch directory stays, with records of the "
+        "drill, some of them several times. The environment variable "
+        f"{SCRATCH_VARIABLE} names that directory. "
         + (
-            f"Its parameter {SCRATCH} gets that directory; the environment variable "
-            f"{SCRATCH_VARIABLE} names it, too."
-            if takes_scratch(load_function(setting.process))
-            else f"It has no parameter {SCRATCH}, which would get that directory; the environment "
-            f"variable {SCRATCH_VARIABLE} names it, too."
+            f"Its parameter {SCRATCH} gets it, too."
+            if has_parameter
+            else f"It has no parameter {SCRATCH}, which would get it, too."
         ),
         highlight=False,
         soft_wrap=True,
@@ -337,7 +338,7 @@ def _report(verdicts: Sequence[Verdict], undone: Sequence[str], json_file: Path 
     """`undone`: the drills that could not do their work, and so have no verdict."""
     console = _stdout()
     for one in verdicts:
-        console.print(verdict_table(one), markup=False, highlight=False, soft_wrap=True)
+        console.print(verdict_text(one), markup=False, highlight=False, soft_wrap=True)
     if len(verdicts) > 1:
         show(console, overview(verdicts))
     for name in undone:

@@ -6,20 +6,18 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.config import nearest_name
-from kinesis_spout.drills import random_soak
-from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.drill import Drilled, run_drill
-from kinesis_spout.drills.soak import spout_soak
+from kinesis_spout.drills.scenarios import DRILLS
+from kinesis_spout.drills.soak import random_soak, spout_soak
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.drill import Drill
     from kinesis_spout.drills.world.setting import Setting
 
-ALL, SOAK = "all", random_soak.NAME
+ALL, SOAK = "all", "soak"
 
 
 class Chosen(NamedTuple):
@@ -32,15 +30,11 @@ class Chosen(NamedTuple):
     run: Callable[[Path, Callable[[str], object]], Drilled]
 
 
-class Choice(NamedTuple):
-    """`left_out`: why drills of `all` are not among the chosen."""
-
-    chosen: list[Chosen]
-    left_out: list[str]
-
-
-def choose(names: Sequence[str], setting: Setting, *, minutes: float) -> Choice:
-    """The drills of these names, each once. `minutes`: how long a soak disturbs.
+def choose(
+    names: Sequence[str], setting: Setting, *, minutes: float
+) -> tuple[list[Chosen], list[ConfigError]]:
+    """The drills of these names, each once; and why drills of `all` are left out. `minutes`: how
+    long a soak disturbs.
 
     Raises `ConfigError` for an unknown name, and for a drill that is not possible in this setting.
     """
@@ -48,39 +42,23 @@ def choose(names: Sequence[str], setting: Setting, *, minutes: float) -> Choice:
     left_out = []
     for name in names:
         if name == SOAK:
-            chosen[SOAK] = _soak(setting, minutes)
-        elif name == ALL:
-            for one in DRILLS.values():
-                if one.of_all and (refusal := one.refusal(setting)) is None:
-                    chosen[one.name] = _drill(one, setting)
-                elif one.of_all and refusal is not None:
-                    left_out.append(str(refusal))
-        else:
-            one = _named(name)
-            if refusal := one.refusal(setting):
+            # The spout has a soak of its own, with a process that is never killed, where our own
+            # Kinesis can forget old shards.
+            is_spouts = setting.spout and setting.is_fake and not setting.ensemble
+            soak = partial(spout_soak if is_spouts else random_soak, setting, minutes)
+            chosen[SOAK] = Chosen(SOAK, f"disturbs the job at random for {minutes:g} minutes", soak)
+            continue
+        if name not in DRILLS and name != ALL:
+            nearest = nearest_name(name, [*DRILLS, ALL, SOAK])
+            hint = f"did you mean {nearest}?" if nearest else "see all with --list"
+            raise ConfigError(f"there is no drill {name!r}", hint)
+        wanted = [one for one in DRILLS.values() if one.of_all] if name == ALL else [DRILLS[name]]
+        for one in wanted:
+            refusal = one.refusal(setting)
+            if refusal is None:
+                chosen[one.name] = Chosen(one.name, one.sentence, partial(run_drill, one, setting))
+            elif name == ALL:
+                left_out.append(refusal)
+            else:
                 raise refusal
-            chosen[name] = _drill(one, setting)
-    return Choice(list(chosen.values()), left_out)
-
-
-def _named(name: str) -> Drill:
-    if name not in DRILLS:
-        nearest = nearest_name(name, [*DRILLS, ALL, SOAK])
-        hint = f"did you mean {nearest}?" if nearest else "see all with --list"
-        raise ConfigError(f"there is no drill {name!r}", hint)
-    return DRILLS[name]
-
-
-def _drill(one: Drill, setting: Setting) -> Chosen:
-    return Chosen(one.name, one.sentence, partial(run_drill, one, setting))
-
-
-def _soak(setting: Setting, minutes: float) -> Chosen:
-    """The standalone spout has a soak of its own, with a process that is never killed, where our
-    own Kinesis can forget old shards.
-    """
-    is_spouts = setting.spout and setting.is_fake and not setting.ensemble
-    run = spout_soak if is_spouts else random_soak.run_soak
-    return Chosen(
-        SOAK, f"disturbs the job at random for {minutes:g} minutes", partial(run, setting, minutes)
-    )
+    return list(chosen.values()), left_out

@@ -1,21 +1,22 @@
-"""A drill: put records, do something to the world, let it recover and drain, judge."""
+"""A drill: put records, disturb the job, let it recover and drain, judge."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.setting import Extra
-from kinesis_spout.drills.world.world import World
+from kinesis_spout.drills.world.setting import Need
+from kinesis_spout.drills.world.world import MAX_RESTARTS, World, opened
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from kinesis_spout.drills.history.events import History
+    from kinesis_spout.drills.verbs import Step
     from kinesis_spout.drills.world.setting import Setting
 
 WARM = 100  # records that have an outcome before the fault
@@ -23,41 +24,42 @@ _AFTER_S = 2.0
 DRAIN_LIMIT_S = 120.0
 
 
-class Need(StrEnum):
-    """What a drill cannot do without. An ensemble and executors are started for it."""
+class Outlasts(Enum):
+    """Which processes must outlast a drill. A Spark query may end by design where a spout does
+    not.
+    """
 
-    OWN_KINESIS = "our own Kinesis"
-    SPARK = "Spark"
-    OWN_FUNCTION = "our own function"
-    EXECUTORS = "Spark on executors"
-    ENSEMBLE = "a ZooKeeper ensemble"
+    NONE = auto()
+    SPOUT = auto()
+    ANY = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Drill:
-    """`sentence`: what it does. `protection`: what it tests. `act` does it, with records on their
-    way. `is_cold`: no job runs before the act, which starts it. `of_all`: whether `drill all` has
-    it; a drill that another one contains is left out. `step`: the one of a batch that it is about,
-    where there is such a drill for each. `is_apart`: a second driver goes on, with a checkpoint
-    location of its own, so that no other act can follow. `spares`: the job's
-    process must outlast it.
+    """`sentence`: what it does, with records on their way. `protection`: what it tests. `is_cold`:
+    no job runs before the steps, which start it. `of_all`: whether `drill all` has it; a drill that
+    another one contains is left out. `step`: the one of a batch that it is about, where there is
+    such a drill for each. `is_apart`: a second driver remains, with a checkpoint location of its
+    own, so that the steps of no other drill can follow. `restarts`: how often a process may end by
+    itself after a fault.
     """
 
     name: str
     sentence: str
     protection: str
-    act: Callable[[World], None]
+    steps: tuple[Step, ...]
     needs: frozenset[Need] = frozenset()
-    extras: frozenset[Extra] = frozenset()
+    outlasts: Outlasts = Outlasts.NONE
     is_cold: bool = False
     of_all: bool = True
     step: str = ""
     is_apart: bool = False
-    spares: bool = False
+    restarts: int = MAX_RESTARTS
 
     def refusal(self, setting: Setting) -> ConfigError | None:
         """Why it is not possible in this setting; None if it is."""
-        has_own_records = Extra.POISON in self.extras
+        own_records = Need.POISON in self.needs
+        of_spark = self.needs & {Need.SPARK, Need.EXECUTORS}
         refusals = (
             (
                 Need.OWN_KINESIS in self.needs and not setting.is_fake,
@@ -65,32 +67,20 @@ class Drill:
                 "run it without --localstack, --endpoint-url and --region",
             ),
             (
-                (Need.OWN_FUNCTION in self.needs or has_own_records) and setting.process,
+                (Need.OWN_FUNCTION in self.needs or own_records) and setting.process,
                 "makes faults of the drill's own function for a record",
                 "run it without --process",
             ),
+            (own_records and setting.payload, "needs its own records", "run it without --payload"),
+            (setting.spout and of_spark, "is about a Spark job", "run it without --spout"),
             (
-                has_own_records and setting.payload,
-                "has records of its own",
-                "run it without --payload",
-            ),
-            (
-                setting.spout and self.needs & {Need.SPARK, Need.EXECUTORS},
-                "is about a Spark job",
-                "run it without --spout",
-            ),
-            (
-                setting.ensemble and Extra.LINK in self.extras,
+                setting.ensemble and Need.LINK in self.needs,
                 "cuts the link to one ZooKeeper server",
                 "run it without --ensemble",
             ),
         )
         return next(
-            (
-                ConfigError(f"{self.name} {why}", remedy)
-                for applies, why, remedy in refusals
-                if applies
-            ),
+            (ConfigError(f"{self.name} {why}", remedy) for is_so, why, remedy in refusals if is_so),
             None,
         )
 
@@ -100,8 +90,15 @@ class Drill:
             given,
             ensemble=given.ensemble or Need.ENSEMBLE in self.needs,
             executors=given.executors or Need.EXECUTORS in self.needs,
-            extras=self.extras,
+            extras=self.needs,
         )
+
+    def play(self, world: World) -> None:
+        """Do all steps."""
+        if self.outlasts is Outlasts.SPOUT and world.setting.spout:
+            world.restarts.limit = 0
+        for step in self.steps:
+            step(world)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +109,7 @@ class Drilled:
 
     drill: str
     history: History
-    drained_s: float | None
+    drained_s: float | None = None
     notes: list[str]
     troubles: list[str] = field(default_factory=list)
     undone: str | None = None
@@ -126,15 +123,16 @@ def run_drill(
 
     Raises `DrillError`, `KinesisError` or `StateError`.
     """
-    with World(directory, drill.setting(setting), tell) as world:
+    with opened(directory, drill.setting(setting), tell) as world:
 
         def act() -> None:
             tell(f"it {drill.sentence}")
-            drill.act(world)
+            world.restarts.limit = drill.restarts
+            drill.play(world)
 
         drilled = disturbed(world, drill.name, act, is_cold=drill.is_cold)
-        if drill.spares:
-            drilled.troubles.extend(f"{run} did not outlast it" for run in world.ended)
+        if drill.outlasts is Outlasts.ANY:
+            drilled.troubles.extend(f"{run} did not outlast it" for run in world.restarts.ended)
         return drilled
 
 
@@ -146,46 +144,36 @@ def disturbed(
     is_cold: bool = False,
     drain_limit_s: float = DRAIN_LIMIT_S,
 ) -> Drilled:
-    """Let records come and start the job unless `is_cold`, do something to them, and let it recover
-    and drain. An error of the act is a trouble: what happened until then is judged. A job that does
-    not get to work is not.
+    """Put records and start the job unless `is_cold`, disturb them, and let the job recover and
+    drain. An error of the act is a trouble: what happened until then is judged. A job that does not
+    get to work is not.
     """
+    drained_s, troubles, undone = None, [], None
     try:
         world.producers.start()
         if not is_cold:
-            world.job.start()
+            world.start()
             world.wait_for_acks(WARM)
     except DrillError as exc:
+        undone = str(exc)
         world.producers.stop()
         world.job.end()
-        return _drilled(world, name, undone=str(exc))
-    troubles, drained_s = [], None
-    world.is_disturbed = True
-    try:
-        act()
-        world.wait_s(_AFTER_S)
-        drained_s = world.drain(drain_limit_s)
-        world.job.close()
-    except DrillError as exc:
-        troubles.append(str(exc))
-        world.job.end()
-    return _drilled(world, name, drained_s=drained_s, troubles=troubles)
-
-
-def _drilled(
-    world: World,
-    name: str,
-    *,
-    drained_s: float | None = None,
-    troubles: Sequence[str] = (),
-    undone: str | None = None,
-) -> Drilled:
+    else:
+        world.restarts.limit = MAX_RESTARTS
+        try:
+            act()
+            world.wait_s(_AFTER_S)
+            drained_s = world.drain(drain_limit_s)
+            world.job.close()
+        except DrillError as exc:
+            troubles.append(str(exc))
+            world.job.end()
     return Drilled(
         drill=name,
         history=world.history(),
         drained_s=drained_s,
         notes=world.notes,
-        troubles=list(troubles),
+        troubles=troubles,
         undone=undone,
         log=world.log,
     )

@@ -1,8 +1,8 @@
-"""A soak: spouts that share a stream are killed at random, beside one that is not, while Kinesis
-answers with faults, shards are split and merged, and ZooKeeper comes and goes.
+"""Soaks: faults for a long time, drawn at random. The seed draws them, and cannot repeat their
+times.
 
-All of it is real: processes, HTTP, a ZooKeeper server, and the machine's clock. The seed draws the
-events, and cannot repeat their times.
+`random_soak` plays the steps of all drills that fit, one drill after the other, in one world.
+`spout_soak` disturbs three spouts in all ways at the same time: two are killed, one never is.
 """
 
 from __future__ import annotations
@@ -11,192 +11,206 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.drill import Drilled
-from kinesis_spout.drills.history.checks import left
-from kinesis_spout.drills.history.events import Fault, History, Put, Sample, ShardLife, Told
-from kinesis_spout.drills.random_soak import NAME
-from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
-from kinesis_spout.drills.spout_program import STREAM
-from kinesis_spout.drills.world.disturbances import disturb, empty_pages, reshard, struck
-from kinesis_spout.drills.world.kinesis import shards_of
-from kinesis_spout.drills.world.samples import life
-from kinesis_spout.drills.world.spout_processes import SpoutProcesses
-from kinesis_spout.drills.world.told_files import ToldFiles
-from kinesis_spout.drills.world.use import UseSample, level_notes, levels, use_of
-from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
-from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
+import msgspec
+
+from kinesis_spout import testing
+from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drilled, Outlasts, disturbed
+from kinesis_spout.drills.scenarios import DRILLS
+from kinesis_spout.drills.verbs import ITERATOR, READ
+from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.drills.world.samples import level_notes, levels, longest_run
+from kinesis_spout.drills.world.setting import Need
+from kinesis_spout.drills.world.world import opened
 from state.store.ownership import TaskShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from kinesis_spout.drills.drill import Drill
     from kinesis_spout.drills.world.setting import Setting
-    from state.shard_state import ShardState
+    from kinesis_spout.drills.world.world import World
+    from kinesis_spout.testing import FakeKinesis, Fault
+    from kinesis_spout.testing.stream.hash_keys import HashKeyRange
 
+SOAK = "soak"
+LISTING = "ListShards"
 TASKS = 3
 STEADY = TASKS - 1  # the task that is never killed
-KEYS = 24
-PADDING = b"." * 250
-FIRST_SHARDS = 4
-_PUT_INTERVAL_S = 0.05
-_SAMPLE_INTERVAL_S = 1.0
+MIN_SHARDS, MAX_SHARDS = 3, 8
+_BETWEEN_S = (3.0, 12.0)
+_FAULT_S = (0.05, 1.2)  # between two faults of the service
+_OUTAGES, _BURSTS = 0.01, 0.1  # of all faults
+_OUTAGE_S = (2.0, 8.0)
+_AT_WORK = 50  # records that have an outcome before the next drill
 _CLOSED_IN_ORDER = 0.2
 _DRAIN_LIMIT_S = 240.0
 _LAPSE_LIMIT_S = 60.0
 _OLD_S = 10.0  # closed for so long, a finished shard is forgotten by the service
+_TICK_S = 1.0
+
+# The least and the most seconds between two events, and that ZooKeeper is away.
+_PACE = {
+    "empty": (2, 8),
+    "reshard": (4, 14),
+    "kill": (6, 16),
+    "zookeeper": (25, 60),
+    "away": (0, 12),
+}
+# A short soak is quicker, so that it has some of all events.
+_QUICK = _PACE | {"reshard": (2, 6), "kill": (3, 6), "zookeeper": (6, 12), "away": (0, 4)}
+_SHORT_S = 120.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How much happens. Times are the least and the most seconds between two events."""
-
-    fault_s: tuple[float, float] = (0.05, 1.2)
-    empty_s: tuple[float, float] = (2.0, 8.0)
-    reshard_s: tuple[float, float] = (4.0, 14.0)
-    kill_s: tuple[float, float] = (6.0, 16.0)
-    zookeeper_s: tuple[float, float] = (25.0, 60.0)
-    zookeeper_away_s: tuple[float, float] = (0.0, 12.0)
-
-
-_SHORT_S = 120.0  # a soak that is shorter is quicker, so that it has some of all events
-_QUICK = Pace(
-    reshard_s=(2.0, 6.0), kill_s=(3.0, 6.0), zookeeper_s=(6.0, 12.0), zookeeper_away_s=(0.0, 4.0)
-)
-
-
-@dataclass(slots=True)
-class _Seen:
-    puts: list[Put] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    shards: dict[str, ShardLife] = field(default_factory=dict)
-    use: list[UseSample] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    troubles: list[str] = field(default_factory=list)
-    closing_s: list[float] = field(default_factory=list)
-
-
-class Soak:
-    """Runs once. `tell` gets a sentence now and then."""
-
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        seed: int,
-        records_per_s: float,
-        efo: bool,
-        tell: Callable[[str], object],
-    ) -> None:
-        self._directory = directory
-        self._efo = efo
-        self._seed = seed
-        self._records_per_s = records_per_s
-        self._tell = tell
-        self._seen = _Seen()
-        self._ending = threading.Event()
-        self._shards_lock = threading.Lock()
-        self._fake = FakeKinesis()
-        self._server = ZookeeperServer(directory / "zookeeper")
-        self._began_s = 0.0
-
-    def run(self, seconds: float) -> Drilled:
-        """Disturb for so many seconds, then let it drain and close. Blocks."""
-        self._fake.create(STREAM, shards=FIRST_SHARDS)
-        self._sample_shards()
-        with ExitStack() as stack:
-            http = stack.enter_context(FakeKinesisServer(self._fake))
-            stack.callback(self._server.end)
-            self._server.start()
-            self._states = StoredStates(self._server.connect_string)
-            stack.callback(self._states.close)
-            self._spouts = SpoutProcesses(
-                self._directory,
-                endpoint=http.endpoint_url,
-                zookeeper=self._server.connect_string,
-                tasks=TASKS,
-                seed=self._seed,
-                efo=self._efo,
-            )
-            stack.callback(self._spouts.end)
-            self._began_s = time.monotonic()
-            for task in range(TASKS):
-                self._spouts.start(task)
-            steady_run = self._spouts.running[STEADY].run
-            self._disturb(seconds)
-            files = ToldFiles(self._spouts)
-            drained_s = self._drain(files)
-            if not self._seen.troubles:
-                self._seen.closing_s += self._spouts.close(range(TASKS))
-            self._sample_states()
-            files.read()
-        grown = (one for one in levels(self._seen.use, steady_run) if not one.is_level)
-        return Drilled(
-            drill=NAME,
-            history=self._history(files.told()),
-            drained_s=drained_s,
-            notes=[*self._events(), *level_notes(self._seen.use, steady_run)],
-            troubles=[*self._seen.troubles, *(f"{steady_run} grows: {one}" for one in grown)],
+# one after the other ------------------------------------------------------------------------------
+def fitting(setting: Setting) -> list[Drill]:
+    """The drills whose steps can follow each other in one world of this setting."""
+    missing = {
+        need
+        for need, is_there in (
+            (Need.EXECUTORS, setting.executors),
+            (Need.ENSEMBLE, setting.ensemble),
         )
+        if not is_there
+    }
+    return [
+        one
+        for one in DRILLS.values()
+        if not one.is_cold
+        and (setting.spout or not one.is_apart)
+        and one.refusal(setting) is None
+        and not one.needs & missing
+    ]
 
-    def _history(self, told: Sequence[Told] = ()) -> History:
-        return History(
-            puts=self._seen.puts,
-            told=told,
-            faults=sorted(self._seen.faults, key=lambda fault: fault.began_ns),
-            samples=self._seen.samples,
-            tasks=self._spouts.tasks,
-            shards=self._seen.shards,
-            retry_limit=RETRY_LIMIT,
+
+def random_soak(
+    setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
+) -> Drilled:
+    """Disturb for so many minutes, then let it drain. Between two drills, single answers of the
+    service are faulty. In the second half only drills are drawn that the job's processes outlast,
+    so that one lives long enough to show whether it grows. Blocks. Raises as `run_drill` does.
+    """
+    random = _random(setting, 0)
+    drills = fitting(setting)
+    if not drills:
+        raise DrillError("no drill fits these options, so a soak has nothing to draw")
+    sparing = [one for one in drills if one.outlasts is Outlasts.ANY] or drills
+    extras = frozenset(need for one in drills for need in one.needs)
+    with opened(directory, replace(setting, extras=extras), tell) as world:
+        seconds = minutes * 60
+
+        def act() -> None:
+            end_s = time.monotonic() + seconds
+            while (left_s := end_s - time.monotonic()) > 0:
+                _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
+                world.wait_for_acks(_AT_WORK)
+                one = random.choice(sparing if left_s < seconds / 2 else drills)
+                tell(f"{one.name}: it {one.sentence}")
+                one.play(world)
+
+        # All that was ever put may be redelivered at the end.
+        drilled = disturbed(world, SOAK, act, drain_limit_s=max(DRAIN_LIMIT_S, seconds / 2))
+        use = world.samples.use
+        return replace(drilled, notes=[*drilled.notes, *level_notes(use, longest_run(use))])
+
+
+def _small_faults(world: World, random: Random, seconds: float) -> None:
+    """One after the other for so long, where the drill's own Kinesis can make them."""
+    fake = world.stream.fake
+    if fake is None:
+        world.wait_s(seconds)
+        return
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        _disturb(fake, random, world.wait_s)
+        world.wait_s(random.uniform(*_FAULT_S))
+    fake.faults.clear()
+
+
+# all at the same time -----------------------------------------------------------------------------
+def spout_soak(
+    setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
+) -> Drilled:
+    """Disturb for so many minutes, then let it drain. No spout may end by itself, and the one that
+    is never killed must not grow. Blocks. Raises as `run_drill` does.
+    """
+    with opened(directory, setting, tell, spout_tasks=TASKS) as world:
+        soak = _SpoutSoak(world)
+        drilled = disturbed(
+            world, SOAK, lambda: soak.run(minutes * 60), drain_limit_s=_DRAIN_LIMIT_S
         )
-
-    def _events(self) -> Iterator[str]:
-        """What happened beside the kills, which are the faults of the history."""
-        counts = self._seen.counts
-        yield ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()))
-        away_s = [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in self._server.away]
-        if away_s:
-            yield f"ZooKeeper was away {len(away_s)} times, for {max(away_s):.1f} s at most"
-        if self._seen.closing_s:
-            yield (
-                f"{len(self._seen.closing_s)} processes were closed in order, within "
-                f"{max(self._seen.closing_s):.1f} s"
-            )
-        faults = struck(self._fake)
-        yield f"{faults.total():,} calls of the service were struck, in {len(faults)} ways"
-
-    # phases ---------------------------------------------------------------------------------------
-    def _disturb(self, seconds: float) -> None:
-        pace = _QUICK if seconds < _SHORT_S else Pace()
-        each_s = (_PUT_INTERVAL_S, _PUT_INTERVAL_S)
-        sampled_s = (_SAMPLE_INTERVAL_S, _SAMPLE_INTERVAL_S)
-        loops: list[tuple[tuple[float, float], Callable[[Random], object]]] = [
-            (each_s, self._producer()),
-            (sampled_s, self._sample),
-            (pace.fault_s, lambda random: disturb(self._fake, random, self._ending.wait)),
-            (pace.empty_s, lambda random: empty_pages(self._fake, random, STREAM)),
-            (pace.reshard_s, self._reshard),
-            (pace.kill_s, self._kill),
-            (pace.zookeeper_s, lambda random: self._disturb_zookeeper(pace, random)),
+        use = world.samples.use
+        grown = [
+            f"{soak.steady} grows: {one}" for one in levels(use, soak.steady) if not one.is_level
         ]
+        return replace(
+            drilled,
+            notes=[*drilled.notes, *soak.notes(), *level_notes(use, soak.steady)],
+            troubles=[*drilled.troubles, *grown],
+        )
+
+
+class _SpoutSoak:
+    """Runs once. Each kind of event has a thread, and draws from the seed by itself."""
+
+    def __init__(self, world: World) -> None:
+        if world.stream.fake is None:
+            raise DrillError("only the drill's own Kinesis makes faults on demand")
+        self._world = world
+        self._fake: FakeKinesis = world.stream.fake
+        self._ending = threading.Event()
+        self._counts: Counter[str] = Counter()
+        self._closing_s: list[float] = []
+        self.steady = ""
+
+    def run(self, seconds: float) -> None:
+        world = self._world
+        world.restarts.limit = 0
+        self.steady = next(one.run for one in world.job.running if one.task == STEADY)
+        pace = _QUICK if seconds < _SHORT_S else _PACE
+        loops: list[tuple[tuple[float, float], Callable[[Random], object]]] = [
+            (_FAULT_S, lambda random: _disturb(self._fake, random, self._ending.wait)),
+            (pace["empty"], self._empty_pages),
+            (pace["reshard"], self._reshard),
+            (pace["kill"], self._kill),
+            (pace["zookeeper"], lambda random: self._disturb_zookeeper(random, pace["away"])),
+        ]
+        end_s = time.monotonic() + seconds
         with ThreadPoolExecutor(len(loops)) as pool:
             running = [
-                pool.submit(self._loop, self._random(index), between_s, act)
-                for index, (between_s, act) in enumerate(loops)
+                pool.submit(self._loop, _random(world.setting, number), *each)
+                for number, each in enumerate(loops)
             ]
-            self._ending.wait(seconds)
-            self._ending.set()
+            try:
+                while time.monotonic() < end_s and not self._ending.wait(_TICK_S):
+                    world.look_after()
+                    self._forget_old_shards()
+            finally:
+                self._ending.set()
         for loop in running:
             loop.result()
+        self._fake.faults.clear()
 
-    def _random(self, index: int) -> Random:
-        return Random(f"{self._seed} {index}")  # noqa: S311  # events to draw, not a secret
+    def notes(self) -> Iterator[str]:
+        """What happened beside the kills, which are the faults of the history."""
+        yield ", ".join(f"{count:,} {what}" for what, count in sorted(self._counts.items()))
+        away_s = [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in self._world.zookeeper.away]
+        if away_s:
+            yield f"ZooKeeper was away {len(away_s)} times, for {max(away_s):.1f} s at most"
+        if self._closing_s:
+            yield (
+                f"{len(self._closing_s)} processes were closed in order, within "
+                f"{max(self._closing_s):.1f} s"
+            )
+        kinds = Counter(
+            f"{operation} {fault.code or ('undecodable' if fault.replace else fault.kind.value)}"
+            for operation, fault in self._fake.faults.struck
+        )
+        yield f"{kinds.total():,} calls of the service were struck, in {len(kinds)} ways"
 
     def _loop(
         self, random: Random, between_s: tuple[float, float], act: Callable[[Random], object]
@@ -207,142 +221,123 @@ class Soak:
         finally:
             self._ending.set()  # one that raised ends all
 
-    def _drain(self, files: ToldFiles) -> float:
-        """Wait, without faults, until all is processed and stored. Returns the seconds it took."""
-        self._fake.faults.clear()
-        self._tell(f"{len(self._seen.puts)} records were put; draining")
-        began_s = time.monotonic()
-        tick = threading.Event()
-        while time.monotonic() < began_s + _DRAIN_LIMIT_S and not self._seen.troubles:
-            self._sample(Random(0))  # noqa: S311  # draws nothing
-            files.read()
-            missing = len(self._seen.puts) - len(files.resolved)
-            if not missing and not any(left(self._history())):
-                break
-            tick.wait(_SAMPLE_INTERVAL_S)
-        return time.monotonic() - began_s
-
-    # loops ----------------------------------------------------------------------------------------
-    def _producer(self) -> Callable[[Random], None]:
-        numbers = dict.fromkeys((f"key-{number}" for number in range(KEYS)), 0)
-        keys = list(numbers)
-        due = 0.0
-
-        def produce(random: Random) -> None:
-            nonlocal due
-            due += self._records_per_s * _PUT_INTERVAL_S
-            while due >= 1:
-                due -= 1
-                key = random.choice(keys)
-                data = f"{key} {numbers[key]} ".encode() + PADDING
-                at_ns = time.monotonic_ns()
-                shard, _, sequence = self._fake.put(STREAM, key, data).partition(":")
-                self._seen.puts.append(Put(key, numbers[key], shard, int(sequence), at_ns))
-                numbers[key] += 1
-
-        return produce
+    def _empty_pages(self, random: Random) -> None:
+        stream = self._world.stream.name
+        shard = random.choice([one for one in self._fake.shards(stream) if one.is_open])
+        self._fake.insert_empty_pages(stream, shard.shard_id, random.randint(1, 10))
 
     def _reshard(self, random: Random) -> None:
-        self._seen.counts[f"{reshard(self._fake, random, STREAM)}s"] += 1
-        self._sample_shards()
+        """Split or merge open shards."""
+        stream = self._world.stream.name
+        shards = sorted(
+            (one for one in self._fake.shards(stream) if one.is_open),
+            key=lambda one: one.hash_keys.start,
+        )
+        if len(shards) < MAX_SHARDS and (len(shards) <= MIN_SHARDS or random.random() < 0.5):
+            widest = max(shards, key=lambda one: _width(one.hash_keys))
+            self._fake.split(stream, random.choice([widest, *shards]).shard_id)
+            self._counts["splits"] += 1
+        else:
+            at = random.randrange(len(shards) - 1)
+            self._fake.merge(stream, shards[at].shard_id, shards[at + 1].shard_id)
+            self._counts["merges"] += 1
+        self._world.samples.sample_shards()
 
     def _kill(self, random: Random) -> None:
         """Kill one of the tasks that may be killed, or close it in order, and start its successor
         some time later.
+
+        Every other killed process looks as if it ran on another machine than its successor, which
+        then waits for the session to lapse. The next kill comes after that.
         """
-        task = random.randrange(STEADY)
+        job, task = self._world.job, random.randrange(STEADY)
         if random.random() < _CLOSED_IN_ORDER:
-            self._seen.closing_s += self._spouts.close([task])
+            self._closing_s += job.close(task)
             self._ending.wait(random.uniform(0, 2))
-            self._spouts.start(task)
-        else:
-            self._kill_and_wait(task, random)
-
-    def _kill_and_wait(self, task: int, random: Random) -> None:
-        """Every other process looks as if it ran on another machine than its successor, which
-        waits for the session to lapse then. The next kill comes after that.
-        """
-        is_foreign = random.random() < 0.5
-        node = self._states.make_foreign(TaskShare(task, TASKS)) if is_foreign else None
-        fault = self._spouts.kill(task)
-        self._ending.wait(random.uniform(0, 2))
-        self._spouts.start(task)
-        if node is not None:
-            self._states.wait_gone(*node, timeout_s=_LAPSE_LIMIT_S)
-            fault = fault._replace(name=f"{fault.name}, as if it were of another machine")
-        self._seen.faults.append(fault)
-
-    def _disturb_zookeeper(self, pace: Pace, random: Random) -> None:
+            job.start_task(task)
+            return
+        stored, node = self._world.stored, None
         if random.random() < 0.5:
-            self._server.kill()
+            node = stored.make_foreign(TaskShare(task, TASKS))
+        fault = job.kill(task=task)
+        self._ending.wait(random.uniform(0, 2))
+        job.start_task(task)
+        if node is not None:
+            stored.wait_gone(*node, timeout_s=_LAPSE_LIMIT_S)
+            fault = fault._replace(name=f"{fault.name}, as if it were of another machine")
+        self._world.faults.append(fault)
+
+    def _disturb_zookeeper(self, random: Random, away_s: tuple[float, float]) -> None:
+        if random.random() < 0.5:
+            self._world.zookeeper.kill()
         else:
-            away_s = random.uniform(*pace.zookeeper_away_s)
-            self._server.restart(lambda: self._ending.wait(away_s))
-
-    def _sample(self, _random: Random) -> None:
-        processes = {
-            one.run: use
-            for one in list(self._spouts.running.values())
-            if (use := use_of(one.process.pid)) is not None
-        }
-        at_s = time.monotonic() - self._began_s
-        self._seen.troubles += self._spouts.ended()
-        if self._seen.troubles:
-            self._ending.set()
-        self._sample_states()
-        shards = len(self._fake.shards(STREAM))
-        states = len(self._seen.samples[-1].states) if self._seen.samples else 0
-        self._seen.use.append(UseSample(at_s, processes, self._server.znodes(), shards, states))
-        self._forget_old_shards()
-
-    def _sample_states(self) -> None:
-        began_ns = time.monotonic_ns()
-        states = self._states.read()
-        if states:
-            self._seen.samples.append(Sample(began_ns, time.monotonic_ns(), states))
-
-    def _sample_shards(self) -> None:
-        with self._shards_lock:
-            for one in shards_of(self._fake, STREAM):
-                known = self._seen.shards.get(one.shard_id)
-                self._seen.shards[one.shard_id] = life(known, one, time.monotonic_ns())
+            self._world.zookeeper.restart(lambda: self._ending.wait(random.uniform(*away_s)))
 
     def _forget_old_shards(self) -> None:
         """Let the retention of closed shards pass that all tasks are done with. So shards come and
         go, as they do in a year.
         """
-        if not self._seen.samples:
+        samples = self._world.samples.states
+        if not samples:
             return
-        states = self._seen.samples[-1].states
-        now_ms = self._fake.clock.now_ms()
+        states, now_ms = samples[-1].states, self._fake.clock.now_ms()
         with self._fake.lock:
-            shards = self._fake.stream(STREAM).shards
+            shards = self._fake.stream(self._world.stream.name).shards
             old = [
-                shard.shard_id
-                for shard in shards.values()
-                if shard.closed_ms is not None
-                and shard.closed_ms < now_ms - _OLD_S * 1000
-                and _is_finished(states, shard.shard_id)
-                and all(child in states for child in shard.children)
+                one.shard_id
+                for one in shards.values()
+                if one.closed_ms is not None
+                and one.closed_ms < now_ms - _OLD_S * 1000
+                and one.shard_id in states
+                and states[one.shard_id].finished
+                and all(child in states for child in one.children)
             ]
             for shard_id in old:
                 del shards[shard_id]
-        self._seen.counts["shards past retention"] += len(old)
+        self._counts["shards past retention"] += len(old)
 
 
-def _is_finished(states: Mapping[str, ShardState], shard_id: str) -> bool:
-    return shard_id in states and states[shard_id].finished
+# draws --------------------------------------------------------------------------------------------
+def _random(setting: Setting, number: int) -> Random:
+    return Random(f"{setting.seed} soak {number}")  # noqa: S311  # events to draw, not a secret
 
 
-def spout_soak(
-    setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
-) -> Drilled:
-    """The soak as a drill. Blocks."""
-    soak = Soak(
-        directory,
-        seed=setting.seed,
-        records_per_s=setting.records_per_s,
-        efo=setting.efo,
-        tell=tell,
-    )
-    return soak.run(minutes * 60)
+def _disturb(fake: FakeKinesis, random: Random, wait: Callable[[float], object]) -> None:
+    """One more fault, in place of the one before: of a request or two mostly, of all of an
+    operation until the next one at times, of all requests for some seconds now and then.
+    """
+    operation, fault = _drawn_fault(random)
+    fake.faults.clear()  # else, faults for a spout that waits would pile up, and never end
+    drawn = random.random()
+    if drawn < _OUTAGES:
+        fault = random.choice([testing.service_unavailable(), testing.drop()])
+        fake.faults.add(fault, times=None)
+        wait(random.uniform(*_OUTAGE_S))
+    else:
+        times = None if drawn < _BURSTS else random.randint(1, 2)
+        fake.faults.add(fault, operation=operation, times=times)
+
+
+def _drawn_fault(random: Random) -> tuple[str, Fault]:
+    """A fault, and the operation that it strikes."""
+    cut_json = msgspec.Raw(b'{"Records":[{"Data":"')
+    anywhere = [
+        testing.internal_failure(),
+        testing.service_unavailable(),
+        testing.drop(),
+        testing.drop(processed=True),
+        testing.truncate(),
+        testing.replace(lambda _request: cut_json),
+        testing.slow(random.uniform(0.1, 3.0)),
+    ]
+    of_operation = {
+        READ: [*(testing.throttle(), testing.expired_iterator()) * 2],
+        ITERATOR: [testing.throttle()],
+        LISTING: [testing.limit_exceeded(), testing.duplicate_listing()],
+    }
+    operation = random.choices((READ, ITERATOR, LISTING), (6, 2, 2))[0]
+    return operation, random.choice([*anywhere, *of_operation[operation]])
+
+
+def _width(hash_keys: HashKeyRange) -> int:
+    return hash_keys.end - hash_keys.start

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kinesis_spout.drills.history.events import Step, Told
-from kinesis_spout.drills.spout_program import STREAM
-from kinesis_spout.drills.world.spout_processes import SpoutProcesses
-from kinesis_spout.drills.world.told_files import ToldFiles
+from kinesis_spout.drills.world.kinesis import FIRST_SHARDS, OwnStream
+from kinesis_spout.drills.world.programs import spout_job
 from kinesis_spout.drills.world.zookeeper import StoredStates
-from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.store.ownership import TaskShare
 from tests.support.state.zookeeper import wait_until
 
@@ -22,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SHARDS = 4
+    from kinesis_spout.drills.world.job import Job
+
+STREAM = "orders"
 TASKS = 2
 HANDOVER_S = 5.0
 WAITS = "is running already"  # says a process that waits for the owner of its task
@@ -32,10 +31,9 @@ S = 1_000_000_000
 class Sharing:
     """Tasks that share a stream on which a producer puts a record every few milliseconds."""
 
-    def __init__(self, fake: FakeKinesis, processes: SpoutProcesses) -> None:
-        self.fake = fake
-        self.processes = processes
-        self._files = ToldFiles(processes)
+    def __init__(self, stream: OwnStream, job: Job) -> None:
+        self.stream = stream
+        self.job = job
 
     @contextmanager
     def producing(self) -> Iterator[None]:
@@ -45,9 +43,8 @@ class Sharing:
         def produce() -> None:
             number = 0
             while not ending.wait(0.01):
-                for key in range(SHARDS * 2):
-                    data = b"key-%d %d " % (key, number)
-                    self.fake.put(STREAM, f"key-{key}", data)
+                keys = range(FIRST_SHARDS * 2)
+                self.stream.put([(f"key-{key}", b"key-%d %d " % (key, number)) for key in keys])
                 number += 1
 
         producer = threading.Thread(target=produce)
@@ -59,14 +56,13 @@ class Sharing:
             producer.join()
 
     def told(self, run: str, step: Step) -> list[Told]:
-        self._files.read()
-        return [one for one in self._files.told() if one.run == run and one.step is step]
+        return [one for one in self.job.told() if one.run == run and one.step is step]
 
     def wait_for(self, run: str, step: Step, count: int) -> None:
         """Wait until the run has told of so many steps; fails at once if a process has ended."""
 
         def happened() -> bool:
-            assert not self.processes.ended()
+            assert not list(self.job.ended())
             return len(self.told(run, step)) >= count
 
         wait_until(happened, timeout_s=120)
@@ -75,20 +71,14 @@ class Sharing:
 @contextmanager
 def sharing(directory: Path, zookeeper: str, session_timeout_s: float) -> Iterator[Sharing]:
     """A stream, and processes that are not started yet."""
-    fake = FakeKinesis()
-    fake.create(STREAM, shards=SHARDS)
-    with ExitStack() as stack:
-        server = stack.enter_context(FakeKinesisServer(fake))
-        processes = SpoutProcesses(
-            directory,
-            endpoint=server.endpoint_url,
-            zookeeper=zookeeper,
-            tasks=TASKS,
-            seed=1,
-            session_timeout_s=session_timeout_s,
+    with OwnStream(STREAM) as stream:
+        job = spout_job(
+            directory, stream, zookeeper, tasks=TASKS, session_timeout_s=session_timeout_s
         )
-        stack.callback(processes.end)
-        yield Sharing(fake, processes)
+        try:
+            yield Sharing(stream, job)
+        finally:
+            job.end()
 
 
 @pytest.mark.parametrize("task", range(TASKS))
@@ -103,22 +93,19 @@ def test_a_successor_has_its_first_record_within_five_seconds_of_the_end_of_the_
     with ExitStack() as stack:
         world = stack.enter_context(sharing(tmp_path, zookeeper_chroot, session_s))
         stack.enter_context(world.producing())
-        runs = [world.processes.start(each).run for each in range(TASKS)]
-        for run in runs:
-            world.wait_for(run, Step.COMMIT, 2 * SHARDS // TASKS)
-        states = StoredStates(zookeeper_chroot)
+        world.job.start()
+        for run in world.job.tasks:
+            world.wait_for(run, Step.COMMIT, 2 * FIRST_SHARDS // TASKS)
+        states = StoredStates(zookeeper_chroot, stream=STREAM)
         stack.callback(states.close)
         node = None
         if machine == "another":
             node = states.make_foreign(TaskShare(task, TASKS))
             assert node is not None
-        killed = world.processes.running[task]
-        stack.callback(killed.process.kill)
-        successor = world.processes.start(task).run
-        wait_until(lambda: WAITS in world.processes.errors(successor), timeout_s=60)
-        killed.process.kill()
-        killed.process.wait()
+        successor = world.job.start_task(task)
+        wait_until(lambda: WAITS in world.job.errors(successor), timeout_s=60)
+        killed_ns = world.job.kill(task=task).ended_ns
         lapsed_ns = None if node is None else states.wait_gone(*node, timeout_s=60)
-        ended_ns = lapsed_ns or time.monotonic_ns()
+        ended_ns = lapsed_ns or killed_ns
         world.wait_for(successor, Step.GOT, 1)
         assert world.told(successor, Step.GOT)[0].at_ns - ended_ns < HANDOVER_S * S

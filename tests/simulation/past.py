@@ -18,6 +18,7 @@ from tests.support.simulated.played_outcomes import LateRejection, Rejection, is
 if TYPE_CHECKING:
     from random import Random
 
+    from kinesis_spout.drills.history.states import Place
     from kinesis_spout.inspection.snapshot import Snapshot
     from state.shard_state import ShardState
     from state.znodes.tree import Znode
@@ -147,7 +148,7 @@ class Past:
     log: list[str] = field(default_factory=list)
     committed: list[str] = field(default_factory=list)
     done: set[str] = field(default_factory=set)
-    checkpoints: dict[str, int] = field(default_factory=dict)
+    checkpoints: dict[str, Place] = field(default_factory=dict)
     walked: dict[str, int] = field(default_factory=dict)
     seen: dict[str, ShardState] = field(default_factory=dict)
     location: tuple[list[dict[str, object]], int, dict[int, list[Row]]] | None = None

@@ -26,32 +26,25 @@ END: Place = (1 << 500, 0)  # above all sequence numbers
 _ALL = 1 << 62  # above all sub-sequence numbers
 
 
-def read_to(state: ShardState) -> Place:
-    """The place up to which the state says that the shard was read, inclusive."""
-    if state.end_was_read:
-        return END
-    sequence = state.read_position.sequence
-    if sequence is None:
-        return BEGIN
-    if state.read_position.kind is PositionKind.AT:
-        return sequence.sequence, sequence.sub - 1
-    return sequence.sequence, _ALL
-
-
-def acked_to(state: ShardState) -> Place:
-    """The state's checkpoint, inclusive. It counts whole Kinesis records."""
-    if state.finished:
-        return END
-    return BEGIN if state.checkpoint is None else (state.checkpoint.sequence, _ALL)
-
-
 class StateView:
-    """A state, prepared for many questions about records."""
+    """A state, prepared for many questions about records.
+
+    - `read_to`: the place up to which it says that the shard was read, inclusive.
+    - `acked_to`: its checkpoint, inclusive. It counts whole Kinesis records.
+    """
 
     def __init__(self, state: ShardState) -> None:
         self.state = state
-        self.read_to = read_to(state)
-        self.acked_to = acked_to(state)
+        position, checkpoint = state.read_position, state.checkpoint
+        self.read_to = BEGIN
+        if state.end_was_read:
+            self.read_to = END
+        elif (read := position.sequence) is not None:
+            is_at = position.kind is PositionKind.AT
+            self.read_to = read.sequence, read.sub - 1 if is_at else _ALL
+        self.acked_to = BEGIN if checkpoint is None else (checkpoint.sequence, _ALL)
+        if state.finished:
+            self.acked_to = END
 
     @cached_property
     def _ranges(self) -> tuple[list[Place], list[Place]]:
@@ -66,6 +59,12 @@ class StateView:
         return [first for first, _ in ranges], list(accumulate((last for _, last in ranges), max))
 
     @property
+    def text(self) -> str:
+        return (
+            f"checkpoint {self.state.checkpoint_text} and read position {self.state.read_position}"
+        )
+
+    @property
     def covers_to(self) -> Place:
         """The state claims all records up to here: they are resolved, or it has them as unresolved.
         A checkpoint beyond the read position would be such a claim, too.
@@ -78,6 +77,10 @@ class StateView:
         firsts, _ = self._ranges
         return next((first for first in firsts[:1] if first <= self.acked_to), None)
 
+    def is_behind(self, before: StateView) -> bool:
+        """Whether it has moved back from the state before it."""
+        return self.acked_to < before.acked_to or self.read_to < before.read_to
+
     def is_unresolved(self, place: Place) -> bool:
         """Whether the state names the record as unresolved."""
         firsts, lasts = self._ranges
@@ -87,11 +90,6 @@ class StateView:
     def is_resolved(self, place: Place) -> bool:
         """Whether the state says that the record is acked or dead-lettered."""
         return place <= self.read_to and not self.is_unresolved(place)
-
-
-def is_resolved(state: ShardState, sequence: int, sub: int = 0) -> bool:
-    """Whether the state says that the record is acked or dead-lettered."""
-    return StateView(state).is_resolved((sequence, sub))
 
 
 class ShardStates:
@@ -122,12 +120,10 @@ def states_by_shard(samples: Sequence[Sample]) -> dict[str, ShardStates]:
     """Of all shards that ever had a state."""
     found: dict[str, ShardStates] = {}
     for sample in samples:
-        for shard, state in sample.states.items():
-            if shard not in found:
-                found[shard] = ShardStates()
-            found[shard].add(sample, state)
-        for shard in found.keys() - sample.states.keys():
-            found[shard].add(sample, None)
+        for shard in sample.states.keys() - found.keys():
+            found[shard] = ShardStates()
+        for shard, of_shard in found.items():
+            of_shard.add(sample, sample.states.get(shard))
     return found
 
 

@@ -1,25 +1,31 @@
 """The verdict on a drill: whether the promises were kept, and its figures. Pure.
 
 `kinesis-spout drill --json` writes a `Verdict` (`verdict_json`) with these names.
+
+A fault is **recovered from** at the first new outcome after its end that was due at its end. A new
+outcome is the first one of its record. A record is due that was put, and that does not wait for its
+retry. Of a fault of one process, only records count that a process of the same task resolves: the
+other tasks never stopped.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.drills.history import measures
 from kinesis_spout.drills.history.checks import Promise, breaches, sentences, unanswered_puts
-from kinesis_spout.drills.history.events import Step
+from kinesis_spout.drills.history.events import FAIL, GOT, Step
 from kinesis_spout.drills.history.redeliveries import redeliveries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kinesis_spout.drills.history.events import History
+    from kinesis_spout.drills.history.events import Fault, History, RecordId, Told
     from kinesis_spout.drills.history.redeliveries import Redelivery
 
 _S = 1_000_000_000
@@ -28,8 +34,8 @@ _S = 1_000_000_000
 class FaultFigures(msgspec.Struct, frozen=True, kw_only=True):
     """- `fault`: its name.
     - `at_s`: when it began, from the first put on. `lasted_s`: until it was over.
-    - `recovered_s`: from its end to the first new outcome of what was due then
-      (`history.measures`); None if nothing was due.
+    - `recovered_s`: from its end to the first new outcome of what was due then; None if nothing
+      was due.
     - `repeated`: records that had been processed, and were delivered again because of it.
     """
 
@@ -56,10 +62,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     - `acked`, `letters`: records that have one. `failed`: deliveries that were answered so, or
       rejected.
     - `lost`: records without an ack or a letter.
-    - `duplicates`: deliveries of records that had been processed. `unexplained`: deliveries, and
-      letters, that came again without a reason.
+    - `duplicates`: deliveries of records that had been processed. `unexplained`: deliveries and
+      letters that were repeated without a reason.
     - `out_of_order`: first deliveries after that of a later record of the key.
-    - `drained_s`: from the last put, or fault, until everything was done; None if it never was.
+    - `drained_s`: from the end of the disturbance until everything was done; None if it never was.
     - `delays`: None if nothing was delivered.
     - `faults`: in the order of their begin. `notes`: sentences about what is no breach.
     - `undone`: why the drill could not do its work; then nothing says whether a promise was kept.
@@ -93,17 +99,14 @@ def judge(
     again: Sequence[Redelivery] | None = None,
     undone: str | None = None,
 ) -> Verdict:
-    """`drained_s`: as the drill measured it; measured by the history if it is None. It does not
-    count if something was never done. `troubles`: what went wrong beside the promises, in
-    sentences; it is broken with any. `again`: the history's redeliveries, if they are known.
-    `undone`: as in `Verdict`; what has no outcome is not lost then, and no promise is judged.
+    """`drained_s`: as the drill measured it. It does not count if something was never done.
+    `troubles`: what went wrong beside the promises, in sentences; it is broken with any. `again`:
+    the history's redeliveries, if they are known. `undone`: as in `Verdict`; what has no outcome is
+    not lost then, and no promise is judged.
     """
     again = redeliveries(history) if again is None else again
     found = breaches(history, again)
-    if found[Promise.PROCESSED] or found[Promise.DONE]:
-        drained_s = None
-    elif drained_s is None:
-        drained_s = measures.drained_s(history)
+    is_done = not (found[Promise.PROCESSED] or found[Promise.DONE])
     broken = [*troubles, *sentences(found)] if undone is None else []
     steps = Counter(told.step for told in history.told)
     return Verdict(
@@ -119,7 +122,7 @@ def judge(
         duplicates=sum(one.is_duplicate for one in again),
         unexplained=len(found[Promise.ONCE]),
         out_of_order=len(found[Promise.ORDER]),
-        drained_s=drained_s,
+        drained_s=drained_s if is_done else None,
         delays=_delays(history),
         faults=_fault_figures(history, again),
         notes=list(_notes(history, again)),
@@ -137,9 +140,14 @@ def _records(history: History, step: Step) -> int:
 
 
 def _delays(history: History) -> Delays | None:
-    took_s = measures.deliveries_s(history)
-    if not took_s:
+    put_ns = {put.record: put.at_ns for put in history.puts}
+    first_ns: dict[RecordId, int] = {}
+    for told in history.told:
+        if told.step is GOT and told.record in put_ns:
+            first_ns.setdefault(told.record, told.at_ns)
+    if not first_ns:
         return None
+    took_s = sorted((at_ns - put_ns[record]) / _S for record, at_ns in first_ns.items())
     return Delays(
         median_s=round(median(took_s), 3),
         p99_s=round(took_s[len(took_s) * 99 // 100], 3),
@@ -148,18 +156,56 @@ def _delays(history: History) -> Delays | None:
 
 
 def _fault_figures(history: History, again: Sequence[Redelivery]) -> list[FaultFigures]:
-    recovered_s = measures.recoveries_s(history)
+    recovered_s = _recoveries_s(history)
     began_ns = min((put.at_ns for put in history.puts), default=0)
+    repeated: dict[Fault, set[RecordId]] = defaultdict(set)
+    for one in again:
+        if one.is_duplicate and one.fault is not None:
+            repeated[one.fault].add(one.told.record)
     return [
         FaultFigures(
             fault=fault.name,
             at_s=round((fault.began_ns - began_ns) / _S, 3),
             lasted_s=round((fault.ended_ns - fault.began_ns) / _S, 3),
-            recovered_s=round(recovered_s[fault], 3) if fault in recovered_s else None,
-            repeated=records,
+            recovered_s=recovered_s.get(fault),
+            repeated=len(repeated[fault]),
         )
-        for fault, records in measures.repeats(history, again)
+        for fault in history.faults
     ]
+
+
+def _recoveries_s(history: History) -> dict[Fault, float]:
+    """Seconds from the end of each fault to its recovery, which is defined above. Faults are left
+    out after which nothing was due.
+    """
+    put_ns = {put.record: put.at_ns for put in history.puts}
+    failed = {told.record for told in history.told if told.step is FAIL}
+    first: dict[RecordId, Told] = {}
+    waits: dict[RecordId, list[tuple[int, bool]]] = defaultdict(list)  # from a time on
+    for told in history.told:
+        if told.is_outcome and told.record in put_ns:
+            first.setdefault(told.record, told)
+        elif told.step in (FAIL, GOT) and told.record in failed:
+            waits[told.record].append((told.at_ns, told.step is FAIL))
+    outcomes = list(first.values())
+    times_ns = [told.at_ns for told in outcomes]
+    # The earliest put from here on: nothing that comes was due before it.
+    earliest_ns = list(accumulate((put_ns[one.record] for one in reversed(outcomes)), min))[::-1]
+    found = {}
+    for fault in history.faults:
+        task, ended_ns = history.tasks.get(fault.run), fault.ended_ns
+        for at in range(bisect_right(times_ns, ended_ns), len(outcomes)):
+            told = outcomes[at]
+            if earliest_ns[at] > ended_ns:
+                break
+            if (
+                put_ns[told.record] <= ended_ns
+                and (task is None or history.tasks.get(told.run) == task)
+                and not [False, *(w for since, w in waits[told.record] if since <= ended_ns)][-1]
+            ):
+                found[fault] = round((told.at_ns - ended_ns) / _S, 3)
+                break
+    return found
 
 
 def _notes(history: History, again: Sequence[Redelivery]) -> Iterator[str]:
@@ -168,4 +214,4 @@ def _notes(history: History, again: Sequence[Redelivery]) -> Iterator[str]:
     if letters := sum(one.told.step is Step.LETTER and one.explained for one in again):
         yield f"{letters} dead letters were written again because of a fault"
     if not history.fates_known:
-        yield "the answers of the function are its own: each ack and each letter counts as right"
+        yield "the function decides by itself: each ack and each letter counts as right"

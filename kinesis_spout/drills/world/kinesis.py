@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.drills.credentials import REGION, aws_of
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesis_spout.config import AwsConfig
+    from kinesis_spout.drills.world.remote_stream import RemoteStream
+
+DrillStream: TypeAlias = "OwnStream | RemoteStream"
+"""A stream that a drill makes and removes, as a context manager. Any thread may call it; its
+methods block on the service and raise `KinesisError`.
+"""
 
 FIRST_SHARDS = 4
 _AGE_MS = 12 * 3_600_000  # of our own stream when a drill begins
@@ -26,52 +32,6 @@ class SeenShard(NamedTuple):
     is_open: bool
     hash_start: int
     hash_end: int
-
-
-class DrillStream(Protocol):
-    """A stream that a drill makes and removes, as a context manager. Any thread may call it; its
-    methods block on the service and raise `KinesisError`.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def aws(self) -> AwsConfig: ...
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it takes any credentials, so that no process needs real ones."""
-        ...
-
-    @property
-    def fake(self) -> FakeKinesis | None:
-        """Our own Kinesis, which makes faults on demand; None for any other."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
-        """Put records, each with its partition key; no two of one key. Returns the shard and the
-        sequence number of each.
-        """
-        ...
-
-    def shards(self) -> list[SeenShard]:
-        """All that the service lists, closed ones included."""
-        ...
-
-    def split(self, shard_id: str) -> None:
-        """Split a shard in the middle. Returns when the stream is active again, as all that
-        reshard do.
-        """
-        ...
-
-    def merge(self, shard_id: str, adjacent_id: str) -> None: ...
-
-    def update_shard_count(self, shards: int) -> None: ...
 
 
 class ServiceClock(SystemClock):
@@ -88,7 +48,8 @@ class ServiceClock(SystemClock):
 
 class OwnStream:
     """A stream of our own Kinesis, which runs in this process and listens on loopback. A drill
-    reaches it without HTTP, so no fault hits its own calls. `clock`: the service's.
+    reaches it without HTTP, so no fault hits its own calls. `clock`: the service's. `is_local`: it
+    takes any credentials. `fake` makes faults on demand; another stream has none.
     """
 
     is_local = True
@@ -104,7 +65,7 @@ class OwnStream:
         return aws_of(region=REGION, endpoint=self._server.endpoint_url, is_local=True)
 
     def __enter__(self) -> Self:
-        # An older stream is still there when its clock is set back.
+        # An older stream still exists when its clock is set back.
         self.clock.ahead_ms = -_AGE_MS
         self.fake.create(self.name, shards=FIRST_SHARDS)
         self.clock.ahead_ms = 0
@@ -115,38 +76,35 @@ class OwnStream:
         self._server.__exit__(None, None, None)
 
     def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
+        """Put records with their partition keys, no two of one key. Returns the shard and the
+        sequence number of each.
+        """
         placed = (self.fake.put(self.name, key, data).partition(":") for key, data in records)
         return [(shard_id, int(sequence)) for shard_id, _, sequence in placed]
 
     def shards(self) -> list[SeenShard]:
-        return shards_of(self.fake, self.name)
+        """All that the service lists, closed ones included."""
+        return [
+            SeenShard(
+                one.shard_id,
+                tuple(parent for parent in one.parents if parent),
+                one.is_open,
+                one.hash_keys.start,
+                one.hash_keys.end,
+            )
+            for one in self.fake.shards(self.name)
+        ]
 
     def split(self, shard_id: str) -> None:
+        """In the middle. Returns when the stream is active again, as all that reshard do."""
         self.fake.split(self.name, shard_id)
 
     def merge(self, shard_id: str, adjacent_id: str) -> None:
         self.fake.merge(self.name, shard_id, adjacent_id)
 
     def update_shard_count(self, shards: int) -> None:
-        with self.fake.lock:
-            self.fake.update_shard_count(
-                UpdateShardCount(
-                    stream_name=self.name,
-                    target_shard_count=shards,
-                    scaling_type="UNIFORM_SCALING",
-                )
-            )
-
-
-def shards_of(fake: FakeKinesis, stream: str) -> list[SeenShard]:
-    """All that our own Kinesis lists."""
-    return [
-        SeenShard(
-            one.shard_id,
-            tuple(parent for parent in one.parents if parent),
-            one.is_open,
-            one.hash_keys.start,
-            one.hash_keys.end,
+        request = UpdateShardCount(
+            stream_name=self.name, target_shard_count=shards, scaling_type="UNIFORM_SCALING"
         )
-        for one in fake.shards(stream)
-    ]
+        with self.fake.lock:
+            self.fake.update_shard_count(request)

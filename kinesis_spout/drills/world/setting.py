@@ -1,4 +1,4 @@
-"""What a drill runs on, as the command's options say."""
+"""What a drill runs on: as the options of the command say, and as the drill itself needs it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Extra(StrEnum):
-    """What a drill adds to its world."""
+class Need(StrEnum):
+    """What a drill cannot do without. The world adds those of `ADDED` by itself."""
 
-    LINK = "the job reaches ZooKeeper over a link that can be cut"
-    CLOCK = "the clock of the job's processes can be set"
-    POISON = "one record kills the process that gets it"
+    OWN_KINESIS = "our own Kinesis"
+    SPARK = "Spark"
+    OWN_FUNCTION = "our own function"
+    EXECUTORS = "Spark on executors"
+    ENSEMBLE = "a ZooKeeper ensemble"
+    LINK = "a link to ZooKeeper that can be cut"
+    CLOCK = "processes whose clock can be set"
+    POISON = "a record that kills its process"
+
+
+ADDED = frozenset({Need.LINK, Need.CLOCK, Need.POISON})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +30,11 @@ class Setting:
     - `efo`: the job reads by enhanced fan-out.
     - `executors`: the Spark job has two executors, in processes of their own.
     - `ensemble`: ZooKeeper is three servers.
-    - `endpoint_url`, `region`, `stream_prefix`: a Kinesis that is there already; without both of
-      the former it is our own, in this process. `is_emulator`: it takes any credentials.
+    - `endpoint_url`, `region`, `stream_prefix`: a Kinesis that exists already; without both of the
+      former it is our own, in this process. `is_emulator`: it takes any credentials.
     - `process`: `module:function`, the user's function for `KinesisSource.tracked`.
     - `payload`: `module:function`, from key and number to the data of a record.
-    - `extras`: what the drill itself adds; no option of the command.
+    - `extras`: what the drill itself needs; no option of the command.
     """
 
     spout: bool = False
@@ -41,7 +49,7 @@ class Setting:
     process: str | None = None
     payload: str | None = None
     seed: int = 1
-    extras: frozenset[Extra] = frozenset()
+    extras: frozenset[Need] = frozenset()
 
     @property
     def is_fake(self) -> bool:

@@ -5,174 +5,154 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from kinesis_spout.drills import spout_program
 from kinesis_spout.drills.credentials import REGION, aws_of
 from kinesis_spout.drills.history.checks import left
 from kinesis_spout.drills.history.events import Fault, History, Step
-from kinesis_spout.drills.patience import Patience
 from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
-from kinesis_spout.drills.world.ensemble import ZookeeperEnsemble
 from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.job_clock import JobClock
 from kinesis_spout.drills.world.kinesis import OwnStream
 from kinesis_spout.drills.world.link import Link
 from kinesis_spout.drills.world.producers import Producers, numbered
+from kinesis_spout.drills.world.programs import SPARK_APPLICATION, drill_job
 from kinesis_spout.drills.world.remote_stream import RemoteStream
 from kinesis_spout.drills.world.samples import Samples
-from kinesis_spout.drills.world.setting import Extra
-from kinesis_spout.drills.world.spark_conf import spark_arguments
-from kinesis_spout.drills.world.spark_job import SparkJob
-from kinesis_spout.drills.world.spout_job import SpoutJob
-from kinesis_spout.drills.world.told_files import ToldFiles
-from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
+from kinesis_spout.drills.world.setting import Need
+from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperEnsemble, ZookeeperServer
 from kinesis_spout.programs.modules import load_function
+from state.plan import plan_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from kinesis_spout.drills.world.job import Job
     from kinesis_spout.drills.world.kinesis import DrillStream
     from kinesis_spout.drills.world.setting import Setting
-    from kinesis_spout.drills.world.zookeeper import ZookeeperServers
 
-STREAM = "drill"
-SPARK_APPLICATION = "drill"
-SPOUT_APPLICATION = "soak"
 MAX_RESTARTS = 5  # of processes that ended by themselves, since the last fault
 WAIT_LIMIT_S = 120.0
+_MOST_WAITS = 5  # times the limit: a job that repeats the same records for ever must end the drill
 _TICK_S = 0.1
+_TICK = threading.Event()  # never set
 
 
-class World:
-    """Runs once, as a context manager: entering starts all but the job and the producers, leaving
-    ends all. For one thread. `tell` gets a sentence now and then.
-
-    `faults`: what was done to it, which the acts of drills append. `notes`: what a reader of the
-    verdict should know. `is_disturbed`: something was done to it, so that a process may end by
-    itself, and be started again: `max_restarts` times since the last fault. `ended`: the runs that
-    did so. `link`: the job's way to ZooKeeper, if the drill wants one; nobody else goes by it.
+@dataclass(slots=True)
+class Restarts:
+    """Of processes that end by themselves, which a supervisor would start again: at most `limit`
+    times since the last fault. `of_fault`: how many there were since the fault with that number.
+    `ended`: the runs that did so.
     """
 
-    def __init__(self, directory: Path, setting: Setting, tell: Callable[[str], object]) -> None:
-        self.directory = directory
-        self.setting = setting
-        self.tell = tell
-        self.faults: list[Fault] = []
-        self.notes: list[str] = []
-        self.ended: list[str] = []
-        self.stream: DrillStream = _stream(setting)
-        zookeeper = ZookeeperEnsemble if setting.ensemble else ZookeeperServer
-        self.zookeeper: ZookeeperServers = zookeeper(directory / "zookeeper")
-        self._stack = ExitStack()
-        self._tick = threading.Event()
-        self._restarts = self._restarts_of = 0
-        self.is_disturbed = False
-        self.max_restarts = MAX_RESTARTS
-        self.link: Link | None = None
-        self.job_clock = JobClock(directory / "job-clock")
-        self.job: Job
-        self.stored: StoredStates
-        self.samples: Samples
-        self.producers: Producers
-        self.files: ToldFiles
+    limit: int = 0
+    count: int = 0
+    of_fault: int = 0
+    ended: list[str] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(self.stream)
-            stack.callback(self.zookeeper.end)
-            self.zookeeper.start()
-            self.stored = StoredStates(
-                self.zookeeper.connect_string,
-                application=SPOUT_APPLICATION if self.setting.spout else SPARK_APPLICATION,
-                stream=self.stream.name,
-            )
-            stack.callback(self.stored.close)
-            if Extra.LINK in self.setting.extras:
-                server = self.zookeeper.connect_string.partition("/")[0]
-                self.link = stack.enter_context(Link(server))
-            self.job = self._job()
-            stack.callback(self.job.end)
-            self.files = ToldFiles(self.job)
-            self.samples = Samples(self.stream, self.stored, self.zookeeper, self.job)
-            self.samples.sample_shards()
-            self.samples.start()
-            stack.callback(self.samples.stop)
-            self.producers = Producers(
-                self.stream,
-                records_per_s=self.setting.records_per_s,
-                seed=self.setting.seed,
-                payload=load_function(self.setting.payload) if self.setting.payload else numbered,
-            )
-            stack.callback(self.producers.stop)
-            self._stack = stack.pop_all()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+@dataclass(slots=True, kw_only=True)
+class World:
+    """For one thread. `tell` gets a sentence now and then.
 
-    def _job(self) -> Job:
-        zookeeper = self.zookeeper.connect_string
-        if self.link is not None:
-            zookeeper = self.link.address + zookeeper[zookeeper.index("/") :]
-        extras = self.setting.extras
-        variables = self.job_clock.variables() if Extra.CLOCK in extras else {}
-        if self.setting.spout:
-            return SpoutJob(
-                self.directory,
-                self.stream,
-                zookeeper,
-                seed=self.setting.seed,
-                variables=variables,
-                is_poisoned=Extra.POISON in extras,
-                efo=self.setting.efo,
+    - `link`: the job's way to ZooKeeper, if the drill wants one; nobody else goes by it.
+    - `faults`: what was done to it. `notes`: what a reader of the verdict should know.
+    - `down`: a fault that ends when a successor of the killed process works, and the number of the
+      newest plan at its begin.
+    """
+
+    directory: Path
+    setting: Setting
+    tell: Callable[[str], object]
+    stream: DrillStream
+    zookeeper: ZookeeperServer
+    stored: StoredStates
+    link: Link | None
+    job: Job
+    samples: Samples
+    producers: Producers
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    restarts: Restarts = field(default_factory=Restarts)
+    down: tuple[Fault, int] | None = None
+
+    # what is done to it ---------------------------------------------------------------------------
+    @contextmanager
+    def fault(self, name: str, *, run: str = "", rewinds: bool = False) -> Iterator[None]:
+        """What the context does is a fault of this name (`Fault`)."""
+        began_ns = time.monotonic_ns()
+        yield
+        self.add_fault(name, began_ns, run=run, rewinds=rewinds)
+
+    def add_fault(self, name: str, began_ns: int, *, run: str = "", rewinds: bool = False) -> None:
+        """A fault that is over now."""
+        self.faults.append(Fault(name, began_ns, time.monotonic_ns(), run, rewinds=rewinds))
+
+    def start(self, stop_at: str | None = None) -> str:
+        """Start the job where it does not run, and return its run. A fault that had killed it
+        lasts until it makes a plan of its own, or has come to the failpoint: until then Spark may
+        repeat a batch that nobody can report any more.
+        """
+        run = self.job.start(stop_at)
+        if self.down is not None:
+            (fault, newest), self.down = self.down, None
+            self.wait_until(
+                lambda: self.newest_plan > newest or self.job.marker(run).exists(), "a new plan"
             )
-        arguments = spark_arguments(
-            self.directory,
-            self.setting,
-            self.stream,
-            zookeeper=zookeeper,
-            application=SPARK_APPLICATION,
-        )
-        return SparkJob(
-            self.directory, arguments, is_local=self.stream.is_local, variables=variables
-        )
+            self.faults.append(fault._replace(ended_ns=time.monotonic_ns()))
+        return run
+
+    @property
+    def newest_plan(self) -> int:
+        """The number of the newest plan; 0 if there is none."""
+        return max(map(plan_number, self.stored.names("batches")), default=0)
+
+    @property
+    def newest_plan_node(self) -> str | None:
+        """Its node; None if there is none."""
+        plans = self.stored.names("batches")
+        return f"batches/{max(plans, key=plan_number)}" if plans else None
 
     # waiting --------------------------------------------------------------------------------------
     def wait_until(
         self, fact: Callable[[], bool], what: str, *, limit_s: float = WAIT_LIMIT_S
     ) -> None:
         """Wait until the fact is one. Meanwhile a process that ends by itself is started again.
-        Raises `DrillError` when `limit_s` seconds brought neither it nor anything from the job.
+
+        A slow machine is no fault of the job: raises `DrillError` when the job has reported nothing
+        for `limit_s` seconds, and in any case after five times as long.
         """
-        patience = Patience(limit_s, told=self.files.lines, now_s=time.monotonic())
+        began_s = last_s = time.monotonic()
+        known = len(self.job.read())
         while not fact():
-            self.files.read()
-            if patience.is_over(self.files.lines, now_s := time.monotonic()):
-                waited_s = patience.waited_s(now_s)
-                raise DrillError(f"{what} did not happen within {waited_s:.0f} s: {self._slow()}")
+            now_s = time.monotonic()
+            if (told := len(self.job.read())) > known:
+                known, last_s = told, now_s
+            if now_s > min(last_s + limit_s, began_s + _MOST_WAITS * limit_s):
+                raise DrillError(
+                    f"{what} did not happen within {now_s - began_s:.0f} s: {self._slow()}"
+                )
             self.look_after()
-            self._tick.wait(_TICK_S)
+            _TICK.wait(_TICK_S)
 
     def wait_s(self, seconds: float) -> None:
         """Let so many seconds pass, and look after the processes meanwhile."""
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             self.look_after()
-            self._tick.wait(min(_TICK_S, left_s))
+            _TICK.wait(min(_TICK_S, left_s))
 
     def wait_for_acks(self, more: int) -> None:
         """Wait until so many more records are acked or dead-lettered than now."""
-        self.files.read()
-        wanted = len(self.files.resolved) + more
-
-        def have_come() -> bool:
-            self.files.read()
-            return len(self.files.resolved) >= wanted
-
-        self.wait_until(have_come, f"the outcome of {more} more records")
+        self.job.read()
+        wanted = len(self.job.resolved) + more
+        self.wait_until(
+            lambda: bool(self.job.read()) and len(self.job.resolved) >= wanted,
+            f"the outcome of {more} more records",
+        )
 
     def wait_for_failpoint(self, run: str, name: str) -> None:
         marker = self.job.marker(run)
@@ -180,47 +160,40 @@ class World:
             lambda: marker.exists() and bool(marker.read_text()), f"{run}'s arrival at {name}"
         )
 
-    def wait_for_end(self, of: str) -> tuple[str, str]:
-        """Wait until a process ends by itself because `of` something, and return its run and its
-        last words. It is not started again.
+    def wait_for_end(self, cause: str) -> tuple[str, str]:
+        """Wait until a process ends by itself because of `cause`, and return its run and its last
+        lines. It is not started again.
         """
         deadline_s = time.monotonic() + WAIT_LIMIT_S
-        while not (ended := self.job.ended()):
+        while not (ended := next(self.job.ended(), None)):
             self.producers.check()
             if time.monotonic() > deadline_s:
-                self.files.read()
                 raise DrillError(
-                    f"the job did not end of {of} within {WAIT_LIMIT_S:.0f} s: {self._slow()}"
+                    f"{cause} did not end the job within {WAIT_LIMIT_S:.0f} s: {self._slow()}"
                 )
-            self._tick.wait(_TICK_S)
-        run, words = ended[0]
-        self.tell(f"{run} ended of {of}: {_last_line(words)}")
-        self.notes.append(f"{run} ended of {of}: {_last_line(words)}")
+            _TICK.wait(_TICK_S)
+        run, words = ended
+        self.notes.append(f"{cause} ended {run}: {_last_line(words)}")
+        self.tell(self.notes[-1])
         return run, words
-
-    def note_fault(self, name: str, began_ns: int, *, run: str = "", rewinds: bool = False) -> None:
-        """Something was done to the world from `began_ns` on, and is over now. `run` and `rewinds`
-        are those of a `Fault`.
-        """
-        self.faults.append(Fault(name, began_ns, time.monotonic_ns(), run, rewinds=rewinds))
 
     def look_after(self) -> None:
         """Raise what has ended the producers, and start processes again that ended by themselves,
         as a supervisor would.
         """
         self.producers.check()
-        now_ns = time.monotonic_ns()
+        now_ns, restarts = time.monotonic_ns(), self.restarts
         for run, words in self.job.ended():
-            self._restarts = self._restarts + 1 if self._restarts_of == len(self.faults) else 1
             last = _last_line(words)
-            if not self.is_disturbed or self._restarts > self.max_restarts:
-                before = "before anything was done to it" if not self.is_disturbed else "again"
-                raise DrillError(f"{run} ended by itself {before}: {last}")
-            self.tell(f"{run} ended by itself and is started again: {last}")
+            restarts.count = restarts.count + 1 if restarts.of_fault == len(self.faults) else 1
+            if restarts.count > restarts.limit:
+                when = " again" if restarts.limit else ""
+                raise DrillError(f"{run} ended by itself{when}: {last}")
             self.notes.append(f"{run} ended by itself and was started again: {last}")
-            self.ended.append(run)
+            self.tell(self.notes[-1])
+            restarts.ended.append(run)
             self.faults.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
-            self._restarts_of = len(self.faults)
+            restarts.of_fault = len(self.faults)
             self.job.start()
 
     @property
@@ -231,28 +204,27 @@ class World:
 
     def _slow(self) -> str:
         """How far the job has come, and where to look."""
-        see = "" if self.log is None else f"; see {self.log.name}"
-        last = self.files.last
-        if last is not None:
-            last_s = (time.monotonic_ns() - last.at_ns) / 1e9
+        told = self.job.told()
+        if told:
+            since_s = (time.monotonic_ns() - told[-1].at_ns) / 1e9
             done = (
-                f"the function was called and has not returned for {last_s:.0f} s"
-                if last.step is Step.GOT
-                else f"the last outcome of a record was {last_s:.0f} s ago"
+                f"the function was called and has not returned for {since_s:.0f} s"
+                if told[-1].step is Step.GOT
+                else f"the last outcome of a record was {since_s:.0f} s ago"
             )
-            done += f"; acked or dead-lettered so far: {len(self.files.resolved):,}"
+            done += f"; acked or dead-lettered so far: {len(self.job.resolved):,}"
         elif self.samples.states:
-            done = "the job has its shards in ZooKeeper, and its function has not got a record yet"
+            done = "the job has its shards in ZooKeeper, but its function has not received a record"
         else:
             done = "the job has stored nothing in ZooKeeper, so it was still starting"
-        reason = self.files.last_reason
-        why = f"; the last record that failed says {reason!r}" if reason else ""
-        return f"{done}{why}{see}"
+        reason = next((one.reason for one in reversed(told) if one.reason), "")
+        why = f"; the reason of the last failed record is {reason!r}" if reason else ""
+        return f"{done}{why}" + ("" if self.log is None else f"; see {self.log.name}")
 
     # the end --------------------------------------------------------------------------------------
     def drain(self, limit_s: float) -> float:
         """Stop the producers and wait until all is processed and stored, as `wait_until`. Returns
-        the seconds it took. What is missing then, the verdict says.
+        the seconds it took. The verdict says what is missing then.
         """
         self.producers.stop()
         self.tell(f"{len(self.producers.puts)} records were put; draining")
@@ -263,26 +235,9 @@ class World:
             self.notes.append(str(exc))
         return time.monotonic() - began_s
 
-    def history(self) -> History:
-        """All that happened. The job has ended."""
-        self.samples.stop()
-        self.samples.sample_states()
-        self.samples.sample_shards()
-        self.files.read()
-        return History(
-            puts=self.producers.puts,
-            told=self.files.told(self.producers.puts),
-            faults=sorted(self.faults, key=lambda fault: fault.began_ns),
-            samples=self.samples.states,
-            tasks=dict(self.job.tasks),
-            shards=dict(self.samples.shards),
-            fates_known=self.setting.fates_known,
-            retry_limit=RETRY_LIMIT,
-        )
-
     def _is_drained(self) -> bool:
-        self.files.read()
-        if not self.files.resolved >= {put.record for put in self.producers.puts}:
+        self.job.read()
+        if not self.job.resolved >= {put.record for put in self.producers.puts}:
             return False
         self.samples.sample_shards()
         seen = History(
@@ -292,6 +247,72 @@ class World:
         )
         return not any(left(seen))
 
+    def history(self) -> History:
+        """All that happened. The job has ended."""
+        self.samples.stop()
+        self.samples.sample_states()
+        self.samples.sample_shards()
+        return History(
+            puts=self.producers.puts,
+            told=self.job.told(self.producers.puts),
+            faults=sorted(self.faults, key=lambda fault: fault.began_ns),
+            samples=self.samples.states,
+            tasks=self.job.tasks,
+            shards=dict(self.samples.shards),
+            fates_known=self.setting.fates_known,
+            retry_limit=RETRY_LIMIT,
+        )
+
+
+@contextmanager
+def opened(
+    directory: Path, setting: Setting, tell: Callable[[str], object], *, spout_tasks: int = 2
+) -> Iterator[World]:
+    """A world in which all runs but the job and the producers. At the end of the context all of it
+    ends.
+    """
+    with ExitStack() as stack:
+        stream = _stream(setting)
+        stack.enter_context(stream)
+        kind = ZookeeperEnsemble if setting.ensemble else ZookeeperServer
+        zookeeper = kind(directory / "zookeeper")
+        stack.callback(zookeeper.end)
+        zookeeper.start()
+        stored = StoredStates(
+            zookeeper.connect_string,
+            application=spout_program.APPLICATION if setting.spout else SPARK_APPLICATION,
+            stream=stream.name,
+        )
+        stack.callback(stored.close)
+        server, slash, chroot = zookeeper.connect_string.partition("/")
+        link = stack.enter_context(Link(server)) if Need.LINK in setting.extras else None
+        of_job = server if link is None else link.address
+        job = drill_job(directory, setting, stream, of_job + slash + chroot, spout_tasks)
+        stack.callback(job.end)
+        samples = Samples(stream, stored, zookeeper, job)
+        samples.sample_shards()
+        samples.start()
+        stack.callback(samples.stop)
+        producers = Producers(
+            stream,
+            records_per_s=setting.records_per_s,
+            seed=setting.seed,
+            payload=load_function(setting.payload) if setting.payload else numbered,
+        )
+        stack.callback(producers.stop)
+        yield World(
+            directory=directory,
+            setting=setting,
+            tell=tell,
+            stream=stream,
+            zookeeper=zookeeper,
+            stored=stored,
+            link=link,
+            job=job,
+            samples=samples,
+            producers=producers,
+        )
+
 
 def _last_line(words: str) -> str:
     return words.strip().rpartition("\n")[2][:300]
@@ -299,7 +320,7 @@ def _last_line(words: str) -> str:
 
 def _stream(setting: Setting) -> DrillStream:
     if setting.is_fake:
-        return OwnStream(STREAM)
+        return OwnStream("drill")
     aws = aws_of(
         region=setting.region or (REGION if setting.is_emulator else None),
         endpoint=setting.endpoint_url,

@@ -1,33 +1,42 @@
-"""The ZooKeeper of a soak: a real server that is killed, and stopped and started again."""
+"""The ZooKeeper of a drill: one real server or three, and what an application has stored there."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kinesis_spout.drills import spout_program as program
+from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.programs.processes import kill_family
 from state.codec.values import decode, encode
 from state.errors import StoreUnavailableError
 from state.store.ownership import OwnerInfo
 from state.znodes.paths import ZookeeperPaths
+from state.znodes.topics import StoreTopics
 from state.znodes.tree import Delete, Set, TransactionRefusedError
 from state.zookeeper.embedded import (
     answers,
     ensure_running,
+    find_jars,
+    find_java,
+    java_environment,
     read_running,
     stop,
 )
 from state.zookeeper.server_words import ask_local
-from state.zookeeper.store import DEFAULT_ROOT, ZookeeperStateStore
+from state.zookeeper.store import DEFAULT_ROOT
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from state.shard_state import ShardState
@@ -37,111 +46,201 @@ CHROOT = "/soak"
 IDLE_S = 7_200.0  # without a connection; longer than any soak
 _POLL_S = 0.02
 _START_S = 90.0
+_STOP_S = 10.0
+_ENSEMBLE = 3
+_CONFIG = """\
+dataDir=data
+clientPortAddress=127.0.0.1
+clientPort={port}
+tickTime=500
+initLimit=20
+syncLimit=10
+minSessionTimeout=1000
+maxSessionTimeout=120000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr
+preAllocSize=4096
+{members}
+"""
 
 
-class ZookeeperServers(Protocol):
-    """One server or an ensemble. For one thread, but for `znodes`.
-
-    `away`: when it did not answer, from and to in monotonic ns.
+class ZookeeperServer:
+    """The server of one directory, which is started again when it is killed. For one thread, but
+    for `znodes`. `away`: when it did not answer, from and to in monotonic ns.
     """
 
-    away: list[tuple[int, int]]
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ports: list[int] = []
+        self.away: list[tuple[int, int]] = []
 
     @property
-    def connect_string(self) -> str: ...
-
-    def start(self) -> None:
-        """Blocks until it answers."""
-        ...
-
-    def kill(self) -> None:
-        """Send kill -9 to it, and return when it answers again."""
-        ...
-
-    def restart(self, wait: Callable[[], object]) -> None:
-        """Stop it, `wait`, and start it again."""
-        ...
-
-    def znodes(self) -> int | None:
-        """All nodes; None while it does not answer."""
-        ...
+    def connect_string(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports) + CHROOT
 
     @property
     def data(self) -> list[Path]:
         """The data directory of each server, to be copied while none runs."""
-        ...
-
-    def end(self) -> None:
-        """Idempotent."""
-        ...
-
-
-class ZookeeperServer:
-    """The server of one directory. `away`: when it did not answer, from and to in monotonic ns."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.away: list[tuple[int, int]] = []
-        self._address = ""
-
-    def start(self) -> None:
-        self._address = ensure_running(self._directory, timeout_s=_START_S, idle_s=IDLE_S)
-
-    @property
-    def connect_string(self) -> str:
-        return f"{self._address}{CHROOT}"
-
-    @property
-    def port(self) -> int:
-        return int(self._address.rpartition(":")[2])
-
-    @property
-    def data(self) -> list[Path]:
         return [self._directory / "data"]
 
-    def kill(self) -> None:
-        """SIGKILL. Returns when its supervisor has started another one."""
-        running = read_running(self._directory)
-        if running is None:
-            raise AssertionError("the ZooKeeper server has no supervisor")
-        began_ns = time.monotonic_ns()
-        os.kill(running.server_pid, signal.SIGKILL)
-        self._wait(lambda: self._is_another(running.server_pid))
-        self.away.append((began_ns, time.monotonic_ns()))
-
-    def restart(self, wait: Callable[[], object]) -> None:
-        """Stop it, `wait`, and start it again on the same port."""
-        began_ns = time.monotonic_ns()
-        stop(self._directory)
-        wait()
-        before = self._address
-        self.start()
-        self.away.append((began_ns, time.monotonic_ns()))
-        if self._address != before:
-            raise AssertionError(f"ZooKeeper moved from {before} to {self._address}")
+    def start(self) -> None:
+        """Blocks until it answers. Its port stays the same."""
+        address = ensure_running(self._directory, timeout_s=_START_S, idle_s=IDLE_S)
+        before, self._ports = self._ports, [int(address.rpartition(":")[2])]
+        if before not in ([], self._ports):
+            raise DrillError(f"ZooKeeper moved from port {before[0]} to {self._ports[0]}")
 
     def end(self) -> None:
+        """Stop it in order. Idempotent."""
         stop(self._directory)
 
+    def kill(self) -> None:
+        """Send kill -9 to it, and return when it answers again."""
+        with self._absence():
+            self._kill()
+
+    def restart(self, wait: Callable[[], object]) -> None:
+        """Stop it in order, `wait`, and start it again."""
+        with self._absence():
+            self.end()
+            wait()
+            self.start()
+
     def znodes(self) -> int | None:
-        """All nodes of the server; None while it does not answer."""
-        return ask_local(self.port).nodes
+        """The number of all nodes; None while it does not answer."""
+        counts = (ask_local(port).nodes for port in self._ports)
+        return next((count for count in counts if count is not None), None)
 
-    def _is_another(self, pid: int) -> bool:
+    def _kill(self) -> None:
         running = read_running(self._directory)
-        return running is not None and running.server_pid != pid and answers(running.port)
+        if running is None:
+            raise DrillError("the ZooKeeper server has no supervisor")
+        os.kill(running.server_pid, signal.SIGKILL)
 
-    def _wait(self, fact: Callable[[], bool]) -> None:
+        def is_another() -> bool:
+            now = read_running(self._directory)
+            return now is not None and now.server_pid != running.server_pid and answers(now.port)
+
+        self._wait(is_another, "start again")
+
+    @contextmanager
+    def _absence(self) -> Iterator[None]:
+        began_ns = time.monotonic_ns()
+        yield
+        self.away.append((began_ns, time.monotonic_ns()))
+
+    def _wait(self, fact: Callable[[], bool], what: str) -> None:
         tick = threading.Event()
         deadline_s = time.monotonic() + _START_S
         while not fact():
             if time.monotonic() > deadline_s:
-                raise AssertionError("ZooKeeper was not started again")
+                raise DrillError(
+                    f"ZooKeeper did not {what} within {_START_S:.0f} s",
+                    f"see the logs in {self._directory}",
+                )
             tick.wait(_POLL_S)
 
 
+class ZookeeperEnsemble(ZookeeperServer):
+    """Three servers, each a process of its own, which nobody starts again."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def data(self) -> list[Path]:
+        return [self._folder(server) / "data" for server in range(_ENSEMBLE)]
+
+    def start(self) -> None:
+        """Start the servers that do not run. Returns when all of them answer."""
+        if not self._ports:
+            self._write_configs()
+        for server in range(_ENSEMBLE):
+            process = self._processes.get(server)
+            if process is None or process.poll() is not None:
+                self._processes[server] = self._start(self._folder(server))
+        self._wait(lambda: all(answers(port) for port in self._ports), "answer")
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                kill_family(process)
+
+    def leader(self) -> int | None:
+        """The number of the server that leads; None while there is none."""
+        roles = [ask_local(port).role for port in self._ports]
+        return roles.index("leader") if "leader" in roles else None
+
+    def kill_leader(self) -> None:
+        """Send kill -9 to the leader. Returns when another server leads."""
+        self._wait(lambda: self.leader() is not None, "elect a leader")
+        leader = self.leader()
+        if leader is None:
+            raise DrillError("the ZooKeeper ensemble has lost its leader by itself")
+        kill_family(self._processes[leader])
+        self._wait(lambda: self.leader() not in (None, leader), "elect another leader")
+
+    def _kill(self) -> None:
+        """All at once."""
+        for process in self._processes.values():
+            kill_family(process)
+        self.start()
+
+    def _folder(self, server: int) -> Path:
+        return self._directory / f"server-{server + 1}"
+
+    def _write_configs(self) -> None:
+        with ExitStack() as stack:
+            ports = [_free_port(stack) for _ in range(3 * _ENSEMBLE)]
+        self._ports, peers, elections = ports[:3], ports[3:6], ports[6:]
+        members = "\n".join(
+            f"server.{server + 1}=127.0.0.1:{peer}:{election}"
+            for server, (peer, election) in enumerate(zip(peers, elections, strict=True))
+        )
+        for server, port in enumerate(self._ports):
+            folder = self._folder(server)
+            (folder / "data").mkdir(parents=True)
+            (folder / "data" / "myid").write_text(str(server + 1))
+            (folder / "zoo.cfg").write_text(_CONFIG.format(port=port, members=members))
+
+    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
+        with (folder / "server.out").open("ab") as output:
+            return subprocess.Popen(
+                [
+                    *(find_java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                    "-Dzookeeper.jmx.log4j.disable=true",
+                    *("-cp", f"{find_jars()}/*"),
+                    "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+                    "zoo.cfg",
+                ],
+                cwd=folder,
+                env=java_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C reaches the drill alone, which ends them
+            )
+
+
+def _free_port(stack: ExitStack) -> int:
+    """A free port of 127.0.0.1, which is held until the stack ends: the next call gives another."""
+    probe = stack.enter_context(socket.socket())
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    return int(probe.getsockname()[1])
+
+
 class StoredStates:
-    """What the spouts have stored, and who owns a task, seen from outside."""
+    """What an application has stored of a stream, and who owns a task, seen from outside. Nodes are
+    named by their path below that of the stream. `names`, `data` and `remove` raise
+    `StoreUnavailableError`.
+    """
 
     def __init__(
         self,
@@ -154,33 +253,24 @@ class StoredStates:
         self._lock = threading.Lock()  # held by a call; samples are taken in a thread
         _, slash, chroot = connect_string.partition("/")
         self._paths = ZookeeperPaths(
-            chroot=slash + chroot,
-            root=DEFAULT_ROOT,
-            application=application,
-            stream=stream,
+            chroot=slash + chroot, root=DEFAULT_ROOT, application=application, stream=stream
         )
         self._connect()
 
     def _connect(self) -> None:
-        times: dict[str, Any] = {
-            "session_timeout_s": 10.0,
-            "operation_timeout_s": 3.0,
-            "connect_timeout_s": 3.0,
-        }
-        self._store = ZookeeperStateStore(
+        self._tree = ZookeeperTree(
             self._connect_string,
-            application=self._paths.application,
-            stream=self._paths.stream,
-            **times,
+            session_timeout_s=10.0,
+            operation_timeout_s=3.0,
+            connect_timeout_s=3.0,
         )
-        self._tree = ZookeeperTree(self._connect_string.partition("/")[0], **times)
+        self._topics = StoreTopics(self._tree, self._paths, reset_command="")
 
     def connect_again(self) -> None:
-        """With new connections: a server whose data are older than what a connection has seen
+        """With a new connection: a server whose data are older than what a connection has seen
         refuses that one for ever.
         """
         with self._lock:
-            self._store.close()
             self._tree.close()
             self._connect()
 
@@ -188,33 +278,27 @@ class StoredStates:
         """None while ZooKeeper does not answer."""
         try:
             with self._lock:
-                return {
-                    shard: stored.state for shard, stored in self._store.shard_states.load().items()
-                }
+                loaded = self._topics.shard_states.load()
+                return {shard: stored.state for shard, stored in loaded.items()}
         except StoreUnavailableError:
             return None
 
     def names(self, below: str = "") -> list[str]:
-        """The children of a node of the application, which is named by its path below that of the
-        stream. Raises `StoreUnavailableError`, as `remove` does.
-        """
-        path = f"{self._paths.base}/{below}".rstrip("/")
-        return sorted(self._tree.children([path])[0] or [])
+        """The children of a node; those of the stream without a name."""
+        return sorted(self._tree.children([self._path(below)])[0] or [])
 
     def data(self, name: str) -> bytes | None:
-        """What a node holds, which is named as in `names`; None if there is none. Raises
-        `StoreUnavailableError`.
-        """
-        node = self._tree.read([f"{self._paths.base}/{name}"])[0]
+        """None if there is no such node."""
+        node = self._tree.read([self._path(name)])[0]
         return None if node is None else node.data
 
     def remove(self, name: str = "") -> None:
-        """Remove a node with all below it, as an operator would; without a name, the application's
-        whole stream.
+        """Remove a node with all below it, as an operator would; without a name, all of the
+        stream.
         """
         for below in self.names(name):
             self.remove(f"{name}/{below}".lstrip("/"))
-        self._tree.commit([Delete(f"{self._paths.base}/{name}".rstrip("/"))])
+        self._tree.commit([Delete(self._path(name))])
 
     def make_foreign(self, task: TaskShare) -> tuple[str, int] | None:
         """Let the owner of a task look like a process of another machine, so that its successor
@@ -242,5 +326,7 @@ class StoredStates:
         return time.monotonic_ns() if is_gone else None
 
     def close(self) -> None:
-        self._store.close()
         self._tree.close()
+
+    def _path(self, name: str) -> str:
+        return f"{self._paths.base}/{name}".rstrip("/")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kinesis_spout.drills.catalog import DRILLS
 from kinesis_spout.drills.choice import choose
-from kinesis_spout.drills.random_soak import fitting
+from kinesis_spout.drills.scenarios import DRILLS
+from kinesis_spout.drills.soak import fitting
 from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import ConfigError
 
@@ -18,16 +18,16 @@ REMOTE = Setting(endpoint_url="http://127.0.0.1:4566", is_emulator=True)
 
 
 def names(given: list[str], setting: Setting = SPARK) -> list[str]:
-    return [one.name for one in choose(given, setting, minutes=1).chosen]
+    return [one.name for one in choose(given, setting, minutes=1)[0]]
 
 
 @pytest.mark.parametrize("setting", [SPOUT, REMOTE])
 def test_all_leaves_out_what_is_not_possible_and_says_why(setting: Setting) -> None:
-    choice = choose(["all"], setting, minutes=1)
-    possible = {one.name for one in choice.chosen}
+    chosen, left_out = choose(["all"], setting, minutes=1)
+    possible = {one.name for one in chosen}
     refused = {name for name, one in DRILLS.items() if one.of_all} - possible
     assert possible
-    assert refused == {sentence.split()[0] for sentence in choice.left_out}
+    assert refused == {refusal.message.split()[0] for refusal in left_out}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.drills.catalog import DRILLS
+from kinesis_spout.drills.scenarios import DRILLS
 from tests.simulation import run_mutants
 from tests.simulation.run_mutants import DRILL, Edit, Mutant, misfits
 

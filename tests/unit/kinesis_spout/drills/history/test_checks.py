@@ -20,7 +20,7 @@ from kinesis_spout.drills.history.events import (
     Sample,
     Step,
 )
-from kinesis_spout.drills.world.use import MIB, ProcessUse, UseSample, levels
+from kinesis_spout.drills.world.samples import MIB, ProcessUse, UseSample, levels
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import UNANSWERED
@@ -45,7 +45,7 @@ def test_a_history_that_keeps_all_promises_is_accepted() -> None:
     """So is none at all, but for the states that nobody has read."""
     assert broken_promises(good()) == []
     assert broken_promises(History()) == [
-        "1 states are left with something to do: no state was ever read"
+        "1 states are unfinished at the end: no state was ever read"
     ]
 
 
@@ -73,9 +73,9 @@ def forget_a_shard(history: History) -> None:
     ("spoil", "what"),
     [
         (lose_the_ack_of_one, "records were lost: ann 1"),
-        (deliver_again_what_was_committed, "came again without a reason: ann 1"),
+        (deliver_again_what_was_committed, "were redelivered without a reason: ann 1"),
         (pass_a_record_that_was_not_read, "states passed records without an outcome"),
-        (forget_a_shard, "left with something to do: shardId-000000000000 has no state"),
+        (forget_a_shard, "unfinished at the end: shardId-000000000000 has no state"),
     ],
 )
 def test_what_a_random_history_does_not_do_is_named(
@@ -117,7 +117,7 @@ def test_only_a_fault_that_rewinds_brings_back_what_was_stored() -> None:
     assert broken_promises(again_after(REWIND)) == []
     for fault in (None, AWAY, REWIND._replace(began_ns=0, ended_ns=0)):
         (broken,) = broken_promises(again_after(fault))
-        assert "1 records came again without a reason: ann 0" in broken
+        assert "1 records were redelivered without a reason: ann 0" in broken
 
 
 def test_states_go_back_once_after_a_fault_that_rewinds() -> None:
@@ -138,7 +138,7 @@ def test_a_process_that_was_killed_cannot_be_why_the_records_of_another_come_aga
     history.tasks = {FIRST: 0, SECOND: 0, "third": 1}
     history.faults = [history.faults[0]._replace(run="third")]
     (broken,) = broken_promises(history)
-    assert "came again without a reason: ann 3" in broken
+    assert "were redelivered without a reason: ann 3" in broken
     history.faults = [history.faults[0]._replace(run="")]
     assert broken_promises(history) == []
 
@@ -151,7 +151,8 @@ def test_a_process_that_is_over_leaves_what_is_pending() -> None:
     history.told = [one for one in history.told if one != told(12, Step.ACK, 3)]
     assert broken_promises(history) == []
     history.told = [*history.told, told(30, Step.COMMIT)]
-    assert any("came again without a reason: ann 3" in one for one in broken_promises(history))
+    broken = broken_promises(history)
+    assert any("were redelivered without a reason: ann 3" in one for one in broken)
 
 
 def test_an_excuse_needs_a_record_that_its_process_can_have_delivered() -> None:
@@ -205,7 +206,7 @@ def test_with_fates_that_nobody_knows_each_ack_and_each_letter_is_right() -> Non
     assert broken_promises(history) == []
     history.told = [one._replace(reason="") for one in history.told]
     assert broken_promises(history) == [
-        "1 dead letters are not as they must be: the letter of ann 3 has no reason"
+        "1 dead letters are wrong: the letter of ann 3 has no reason"
     ]
     lose_the_ack_of_one(history)
     assert any("records were lost: ann 1" in one for one in broken_promises(history))
@@ -247,7 +248,7 @@ def test_a_drill_is_not_done_while_acks_of_a_killed_process_are_not_stored() -> 
 
 def growing(rss_mib: Iterator[float], *, seconds: int) -> list[UseSample]:
     return [
-        UseSample(float(at_s), {FIRST: ProcessUse(round(next(rss_mib) * MIB), 10, 20)}, 50, 5, 9)
+        UseSample(float(at_s), {FIRST: ProcessUse(round(next(rss_mib) * MIB), 10, 20)}, 50, 9)
         for at_s in range(seconds)
     ]
 
@@ -257,5 +258,5 @@ def test_memory_that_grows_is_told_from_memory_that_warms_up() -> None:
     warm = (min(60.0 + at_s, 100.0) for at_s in count())
     assert [level.is_level for level in levels(growing(warm, seconds=600), FIRST)] == [True] * 4
     leak = levels(growing((60 + at_s / 10 for at_s in count()), seconds=600), FIRST)
-    assert [level.name for level in leak if not level.is_level] == ["memory"]
+    assert [level.name for level in leak if not level.is_level] == ["memory in MiB"]
     assert levels(growing(count(60.0), seconds=60), FIRST) == []

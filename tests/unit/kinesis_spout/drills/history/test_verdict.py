@@ -11,7 +11,7 @@ from tests.support.drills.short_history import good, told
 
 def test_a_drill_that_kept_all_promises_is_ok() -> None:
     """Each figure of the short history."""
-    assert judge(good(), drill="short") == Verdict(
+    assert judge(good(), drill="short", drained_s=0.0) == Verdict(
         drill="short",
         ok=True,
         broken=[],
@@ -38,7 +38,7 @@ def test_what_is_broken_is_counted() -> None:
     history = good()
     history.told = [one for one in history.told if one.number != 0]
     history.told = [*history.told, told(40, Step.GOT, 1)]
-    verdict = judge(history, drill="short")
+    verdict = judge(history, drill="short", drained_s=1.0)
     assert (verdict.lost, verdict.unexplained, verdict.duplicates) == (1, 1, 2)
     assert not verdict.ok
     assert verdict.drained_s is None

@@ -1,0 +1,393 @@
+"""All drills, by name: what each does, the protection that it tests, what it needs, its steps, and
+which processes must outlast them. What every drill must show is in `history.checks`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_spout.drills import verbs
+from kinesis_spout.drills.drill import Drill, Outlasts
+from kinesis_spout.drills.spark_arguments import Outage
+from kinesis_spout.drills.verbs import (
+    ITERATOR,
+    READ,
+    kill,
+    kill_at,
+    start,
+    strike,
+    wait,
+    while_down,
+    work,
+)
+from kinesis_spout.drills.world.setting import Need
+from kinesis_spout.testing import (
+    drop,
+    expired_iterator,
+    service_unavailable,
+    slow,
+    throttle,
+    truncate,
+)
+from state import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kinesis_spout.drills.verbs import Step
+
+_SPARK = frozenset({Need.SPARK})
+_OWN = frozenset({Need.OWN_KINESIS})
+_LINK = frozenset({Need.LINK})
+
+# A task appends a part of what it reads only while a shard answers late: that step has a drill of
+# its own, `kill-driver-at-log-appended`. A report has parts only if ten thousands of records of a
+# batch fail, for which a drill has not the time.
+STEPS = tuple(
+    step for step in failpoint.STEPS if step not in ("log-appended", "report-part-written")
+)
+# An application writes the first states of its shards before its first batch, and so passes this
+# failpoint too early: a job has to work before.
+_HALF_WRITTEN = "shard-states-half-written"
+# Minutes ahead of the right time, within the stream's retention of 24 hours.
+_JUMPS = (10, -10, 360, -360, 0)
+_SESSION_S, _LESS_S = 8.0, 1.5  # more and less than the 4 s that a session lasts
+
+
+def _and_work(records: int, *steps: Step) -> tuple[Step, ...]:
+    return tuple(each for one in steps for each in (one, work(records)))
+
+
+def _clocks_of_starts() -> Iterator[Step]:
+    before = 0
+    for hours in (6, -6, 0):
+        yield verbs.replace_with_clock(hours, before)
+        yield work(30)
+        before = hours
+
+
+_ALL = (
+    Drill(
+        "kill-driver",
+        "kills the driver (kill -9) in the middle of its work, and starts it again",
+        "checkpoints in ZooKeeper: a successor continues from them",
+        (kill(), start()),
+    ),
+    Drill(
+        "kill-driver-at-every-step",
+        "kills a driver at each step of a batch, one start after the other",
+        "plans, reports and two-step settling",
+        (*map(kill_at, STEPS), start(), work(100)),
+        needs=_SPARK,
+        is_cold=True,
+    ),
+    *(
+        Drill(
+            f"kill-driver-at-{step}",
+            f"kills the driver (kill -9) when its first batch is at the step {step}",
+            "plans, reports and two-step settling",
+            (
+                *((start(), work(100), kill()) if step == _HALF_WRITTEN else ()),
+                *(kill_at(step), start(), work(100)),
+            ),
+            needs=_SPARK,
+            is_cold=True,
+            of_all=False,
+            step=step,
+        )
+        for step in STEPS
+    ),
+    Drill(
+        "kill-python-worker",
+        "kills the Python workers of Spark while a batch runs",
+        "task logs: a task that runs again reads the same records",
+        (verbs.kill_in_batch("kill -9 of the Python workers", verbs.is_worker), work(100)),
+        needs=_SPARK,
+    ),
+    Drill(
+        "kill-executor",
+        "kills the JVM of one of two executors while a batch runs",
+        "task logs: a task that runs again reads the same records",
+        (verbs.kill_in_batch("kill -9 of an executor", verbs.is_executor, most=1), work(100)),
+        needs=frozenset({Need.EXECUTORS}),
+    ),
+    Drill(
+        "split-merge-burst",
+        "splits and merges shards one after the other while records arrive",
+        "parents before children: a key stays in order over reshards",
+        (verbs.reshard(4),),
+        outlasts=Outlasts.ANY,
+    ),
+    Drill(
+        "update-shard-count",
+        "doubles the number of shards and halves it again",
+        "parents before children: a key stays in order over reshards",
+        (verbs.scale(8), verbs.scale(4)),
+        outlasts=Outlasts.ANY,
+    ),
+    Drill(
+        "reshard-while-down",
+        "kills the driver, reshards several times, and starts it again",
+        "the shard list in ZooKeeper: generations that nobody has read are not skipped",
+        (kill(), verbs.reshard(4), start()),
+    ),
+    Drill(
+        "zookeeper-restart",
+        "kills ZooKeeper, and later stops it for some seconds",
+        "sessions that outlast a lost connection; writes that are repeated",
+        (verbs.kill_zookeeper(), wait(3), verbs.stop_zookeeper(3), wait(3)),
+        outlasts=Outlasts.SPOUT,
+    ),
+    Drill(
+        "zookeeper-leader-loss",
+        "kills the leader of a ZooKeeper ensemble of three servers",
+        "the connection moves to another server of the ensemble",
+        (verbs.kill_leader(),),
+        needs=frozenset({Need.ENSEMBLE}),
+    ),
+    Drill(
+        "session-loss",
+        "freezes the job for longer than its ZooKeeper session lasts",
+        "a lease that expired is taken back if nobody else has it",
+        (verbs.freeze(7), work(50)),
+        outlasts=Outlasts.SPOUT,
+    ),
+    Drill(
+        "throttling",
+        "throttles every read for some seconds",
+        "backoff, and iterators that are kept",
+        (strike("throttled reads", throttle()),),
+        needs=_OWN,
+        outlasts=Outlasts.ANY,
+    ),
+    Drill(
+        "brown-out",
+        "answers no call of the service for some seconds",
+        "calls that are retried",
+        (strike("no call answered", service_unavailable(), operations=(None,), seconds=5),),
+        needs=_OWN,
+        outlasts=Outlasts.ANY,
+    ),
+    Drill(
+        "expired-iterators",
+        "lets every iterator expire for some seconds",
+        "a new iterator after the last record that was read",
+        (strike("every iterator expired", expired_iterator()),),
+        needs=_OWN,
+        outlasts=Outlasts.ANY,
+    ),
+    Drill(
+        "slow-and-truncated-answers",
+        "delays, cuts off and drops answers of the service",
+        "whole pages only: a page that is cut is read again",
+        (
+            strike(
+                "slow, dropped and truncated answers",
+                *(slow(0.5), truncate(), drop(processed=True)),
+                operations=(READ, ITERATOR),
+                seconds=8,
+            ),
+        ),
+        needs=_OWN,
+        outlasts=Outlasts.ANY,
+    ),
+    Drill(
+        "two-drivers",
+        "starts a second driver beside the first, then kills the first",
+        "one owner at a time: the second waits for the lease",
+        (verbs.start_second(), wait(4), kill("kill -9 of the first driver")),
+        is_apart=True,
+    ),
+    Drill(
+        "kill-driver-at-log-appended",
+        "kills the driver (kill -9) when a task has published a part of what it reads",
+        "task logs: what is published was read, and the rest is read again",
+        (verbs.kill_at_second_append(), start()),
+        needs=_SPARK | _OWN,
+        is_cold=True,
+    ),
+    Drill(
+        "replaced-while-frozen",
+        "freezes a driver until another one has taken over, and resumes it",
+        "leases with epochs: a driver that has lost its lease writes nothing",
+        (verbs.freeze_until_replaced(),),
+        is_apart=True,
+    ),
+    Drill(
+        "zookeeper-cut-off",
+        "cuts the job off from ZooKeeper, for less and for more than a session lasts",
+        "a lease that expired is taken back if nobody else has it",
+        _and_work(50, verbs.cut_link(_LESS_S), verbs.cut_link(_SESSION_S)),
+        needs=_LINK,
+        outlasts=Outlasts.SPOUT,
+    ),
+    Drill(
+        "zookeeper-stalled",
+        "lets nothing pass between the job and ZooKeeper, without an error",
+        "a lease that expired is taken back if nobody else has it",
+        _and_work(
+            50, verbs.cut_link(_LESS_S, is_silent=True), verbs.cut_link(_SESSION_S, is_silent=True)
+        ),
+        needs=_LINK,
+        outlasts=Outlasts.SPOUT,
+    ),
+    Drill(
+        "slow-worker",
+        "stops the Python workers of Spark for some seconds while a batch runs",
+        "sessions that are renewed: a task that was held up continues",
+        (verbs.stop_workers(6),),  # a worker's session is shorter
+        needs=_SPARK,
+    ),
+    Drill(
+        "zombie-worker",
+        "lets Python workers of a killed driver continue after their plan was closed",
+        "nothing is published under a closed plan",
+        (verbs.wake_workers_late(), start()),
+        needs=_SPARK | _OWN,
+    ),
+    Drill(
+        "poison",
+        "has a record that kills each process that receives it",
+        "deliveries that never answered are counted",
+        (start(), verbs.wait_for_poison()),
+        needs=frozenset({Need.POISON}),
+        is_cold=True,
+        of_all=False,  # it starts the job some ten times
+        restarts=40,
+    ),
+    Drill(
+        "service-clock",
+        "sets the service's clock forward and back, by minutes and by hours",
+        "sequence numbers, not times, say what was read",
+        _and_work(30, *map(verbs.set_service_clock, _JUMPS)),
+        needs=_OWN,
+        outlasts=Outlasts.ANY,
+    ),
+    Drill(
+        "job-clock",
+        "sets the job's clock forward and back, by minutes and by hours",
+        "leases and positions do not depend on the time of day",
+        (*_and_work(30, *map(verbs.set_job_clock, _JUMPS)), *_clocks_of_starts()),
+        needs=frozenset({Need.CLOCK}),
+    ),
+    Drill(
+        "shard-state-removed",
+        "removes the states of shards from ZooKeeper by hand",
+        "a shard without a state starts again; nothing is settled into it",
+        (
+            kill(),
+            verbs.remove("the states of all shards", verbs.states_of, at="plan-closed"),
+            *(start(), work(50), verbs.remove_running_state()),
+        ),
+        needs=_SPARK,
+    ),
+    Drill(
+        "task-log-removed",
+        "removes from ZooKeeper what a task has published",
+        "a plan with a removed log is closed, and its records are redelivered",
+        (
+            # Before Spark has committed the batch, and after.
+            verbs.remove("a task's log", verbs.task_log_of, at="sink-written"),
+            verbs.remove("a task's log", verbs.task_log_of, at="plan-closed"),
+            start(),
+        ),
+        needs=_SPARK,
+        is_cold=True,
+    ),
+    Drill(
+        "report-removed",
+        "removes the report of a batch from ZooKeeper",
+        "a batch without a report is never acked",
+        (
+            verbs.remove("the report", verbs.report_of, at="report-done"),
+            verbs.remove("the report", verbs.report_of, at="plan-closed"),
+            start(),
+        ),
+        needs=_SPARK,
+        is_cold=True,
+    ),
+    Drill(
+        "plan-removed",
+        "removes plans, and the pointer to them, from ZooKeeper",
+        "what is not known to be settled is read again",
+        (
+            verbs.remove("the pointer to the plan", lambda _: ["plan"], at="sink-written"),
+            verbs.remove("the plan", verbs.plan_of, at="plan-closed"),
+            verbs.remove("all plans", lambda _: ["batches"], at="sink-written"),
+            start(),
+        ),
+        needs=_SPARK,
+        is_cold=True,
+    ),
+    Drill(
+        "application-removed",
+        "removes all of the application from ZooKeeper, and follows the error's advice",
+        "a job whose progress is lost stops and says so",
+        (verbs.lose_application(), start()),
+        needs=_SPARK,
+    ),
+    Drill(
+        "checkpoint-lost",
+        "removes Spark's checkpoint location",
+        "ZooKeeper is the one authority; plan numbers continue from it",
+        (
+            while_down("the checkpoint location removed", verbs.lose_checkpoint, rewinds=False),
+            start(),
+        ),
+        needs=_SPARK,
+    ),
+    Drill(
+        "checkpoint-restored",
+        "restores Spark's checkpoint location from an older copy",
+        "a plan that ZooKeeper has settled is not settled again",
+        (
+            while_down("the checkpoint location copied", verbs.copy_checkpoint, rewinds=False),
+            *(start(), work(100)),
+            while_down("an older checkpoint location restored", verbs.restore_checkpoint),
+            start(),
+        ),
+        needs=_SPARK,
+    ),
+    Drill(
+        "zookeeper-restored",
+        "restores ZooKeeper's data from an older copy",
+        "only a plan that fits the states is settled; the records of others are redelivered",
+        (
+            while_down("ZooKeeper's data copied", verbs.copy_zookeeper, rewinds=False),
+            *(start(), work(100)),
+            while_down("older data of ZooKeeper restored", verbs.restore_zookeeper),
+            start(),
+        ),
+        needs=_SPARK,
+    ),
+    Drill(
+        "disk-full",
+        "lets no write of the driver to its disk succeed, until the job ends",
+        "a batch that Spark could not commit is not settled",
+        (verbs.fill_disk(), start()),
+        needs=_SPARK,
+    ),
+    Drill(
+        "sink-outage",
+        "lets every batch fail, until the job has ended twice",
+        "a batch that failed is not acked",
+        (verbs.fail_until_ended(Outage.SINK, 2), start()),
+        needs=_SPARK,
+    ),
+    Drill(
+        "record-outage",
+        "lets every record fail for some seconds",
+        "failures in an outage do not count as attempts",
+        (verbs.fail(Outage.RECORDS, 12),),  # a record that used up its retries would die sooner
+        needs=_SPARK | {Need.OWN_FUNCTION},
+        outlasts=Outlasts.ANY,
+    ),
+    Drill(
+        "dead-letter-outage",
+        "lets no dead letter be written, until the job has ended twice",
+        "nothing is acked before its dead letters are written",
+        (verbs.fail_until_ended(Outage.LETTERS, 2), start()),
+        needs=_SPARK,
+    ),
+)
+DRILLS = {drill.name: drill for drill in _ALL}
