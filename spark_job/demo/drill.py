@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from kinesis_spout.drills.drill import Drilled, disturbed
 from kinesis_spout.drills.history.events import Put
 from kinesis_spout.drills.world.setting import Setting
-from kinesis_spout.drills.world.world import World
+from kinesis_spout.drills.world.world import opened
 from spark_job.demo.flights import to_json
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run_demo(
     """Put the flights, and let a job write them. Blocks, and ends all that it has started."""
     function = "write_departed" if faults else "write_all"
     setting = Setting(process=f"spark_job.demo.job:{function}")
-    with World(directory, setting, tell=lambda _: None) as world:  # `notes` has the same
+    with opened(directory, setting, tell=lambda _: None) as world:  # `notes` has the same
         world.producers = cast("Producers", FlightProducers(world.stream, flights))
 
         def follow(label: str, until: float) -> None:
@@ -67,9 +67,9 @@ def run_demo(
                 task = progress.add_task(f"{label:<11}", total=len(flights))
 
                 def has_enough() -> bool:
-                    world.files.read()
-                    progress.update(task, completed=len(world.files.resolved))
-                    return len(world.files.resolved) >= until
+                    world.job.read()
+                    progress.update(task, completed=len(world.job.resolved))
+                    return len(world.job.resolved) >= until
 
                 world.wait_until(has_enough, f"the outcome of {until:,.0f} flights")
 
@@ -78,7 +78,7 @@ def run_demo(
                 follow("Spark job", _KILL_AT * len(flights))
                 world.faults.append(world.job.kill("kill -9 of the job"))
                 console.print("[bold red]kill -9[/] of the job, which is then started again")
-                world.job.start()
+                world.start()
             follow("Resumed job" if kill else "Spark job", len(flights))
 
         return disturbed(world, "demo", act)

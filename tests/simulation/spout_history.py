@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.drills.history.states import StateView
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING, SpoutConfig
 from kinesis_spout.testing import error, internal_failure
@@ -96,11 +97,11 @@ class SpoutSteps(Checks):
         self.world.outage.left = 0
         for shard, state in self.world.states().items():
             self._check_unanswered(state)
-            waits = {one.first for one in state.unresolved}
+            view = StateView(state)
             self.stored_done |= {
                 f"{shard}:{n}"
                 for n in self.world.records.get(shard, [])
-                if self._was_read(n, state) and n not in waits
+                if view.is_resolved((n.sequence, n.sub))
             }
         for _ in range(MOST_OPENINGS):
             books = Books(self.done, self.answered)
