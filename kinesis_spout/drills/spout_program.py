@@ -32,7 +32,8 @@ from state.retry_policy import RetryPolicy
 if TYPE_CHECKING:
     from types import FrameType
 
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
 
 STREAM = "orders"
 APPLICATION = "soak"
@@ -69,7 +70,7 @@ class SpoutTeller(Teller):
         of = (int(emission.sequence_number), key, number, emission.attempt)
         self.tell(Told(time.monotonic_ns(), step, emission.shard_id, "", *of))
 
-    def letter(self, letter: DeadLetter) -> None:
+    def letter(self, letter: Letter) -> None:
         key, number = key_and_number(letter.data, letter.partition_key)
         of = (int(letter.sequence_number), key, number, letter.attempts)
         told = Told(time.monotonic_ns(), Step.LETTER, letter.shard_id, "", *of, str(letter.reason))

@@ -12,7 +12,8 @@ from tests.simulation.world import APPLICATION
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
 
 REFRESH_S = 1.0
 
@@ -68,7 +69,7 @@ class Turns(Past):
         )
         return SpoutProcess(self.world, books, config)
 
-    def _take_letter(self, letter: DeadLetter) -> None:
+    def _take_letter(self, letter: Letter) -> None:
         self.spout_letters.add(letter_id(letter))
 
     def _take_turn(self, process: SpoutProcess) -> None:

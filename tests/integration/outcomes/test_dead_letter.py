@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.dead_letter.letter import CHUNK_LETTERS
 from spark_job.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError, Letter
-from spark_job.dead_letter.letter import CHUNK_LETTERS, letter_of, letters_with_plain_times
+from spark_job.dead_letter.spark_files import letter_of, with_plain_times
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
 from tests.support.outcomes.odd_errors import Unprintable
 
@@ -28,7 +29,7 @@ LETTERS = [*Story().letters(5), gone(Story().letter(5))]
 def read(spark: SparkSession, path: str, format: str) -> list[Letter]:  # noqa: A002  # Spark's name for it
     frame = spark.read.schema(LETTER_DDL).format(format).load(path)
     return sorted(
-        map(letter_of, letters_with_plain_times(frame).collect()),
+        map(letter_of, with_plain_times(frame).collect()),
         key=lambda letter: letter.message_id,
     )
 

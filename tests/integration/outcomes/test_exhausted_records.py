@@ -13,8 +13,8 @@ from spark_job import DeadLetter
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
 
 if TYPE_CHECKING:
+    from kinesis_spout.dead_letter.letter import Letter
     from spark_job import TrackedBatch
-    from spark_job.dead_letter.letter import Letter
 
 pytestmark = pytest.mark.spark
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
+from kinesis_spout.checkpoints.redrive import Redrive, Selection
 from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.dead_letter.files import LetterFormat
 from spark_job import DeadLetter, KinesisSource, Retry, register
-from spark_job.dead_letter.redrive import Redrive, Selection
+from spark_job.dead_letter.spark_files import SparkLetterFiles
 from tests.support.spark.spark_job_under_test import caught_up
 
 if TYPE_CHECKING:
@@ -37,14 +39,12 @@ def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
     frame.write.format("kinesis").options(**to_copy).mode("append").save()
     letters = load(spark, job, job["dead"]).selectExpr("CAST(data AS STRING) AS value")
     letters.write.text(f"{job['folder']}/letters")
-    redrive = Redrive.open(
-        spark,
-        f"{job['folder']}/letters",
-        format="json",
-        selection=Selection(target=StreamRef(job["back"])),
-        aws=AwsConfig(**job["aws"]),
-    )
-    return {"tracked": tracked, "batch": [tuple(row) for row in rows], "redriven": redrive.put()}
+    files = SparkLetterFiles(spark, f"{job['folder']}/letters")
+    selection = Selection(target=StreamRef(job["back"]))
+    with Redrive(files, selection, AwsConfig(**job["aws"])) as redrive:
+        redrive.read(LetterFormat.JSON)
+        put = redrive.put()
+    return {"tracked": tracked, "batch": [tuple(row) for row in rows], "redriven": put}
 
 
 def run_query(spark: SparkSession, job: dict[str, Any]) -> list[tuple[Any, ...]]:

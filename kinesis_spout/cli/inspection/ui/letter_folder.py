@@ -1,22 +1,15 @@
-"""Reads dead letters from files, without Spark, and counts them by their reason.
-
-These formats: lines of JSON, as `consume --dead-letter` and `DeadLetter("json")` write them, also
-with gzip; parquet and orc. Names that begin with `_` or `.` are Spark's own, and are left out.
-"""
+"""Reads dead letters from local files, and counts them by their reason."""
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 import pyarrow as pa
-import pyarrow.orc as pa_orc
-import pyarrow.parquet as pa_parquet
 
+from kinesis_spout.dead_letter.files import FileName, LetterFormat, LocalLetterFiles, pieces_of
+from kinesis_spout.dead_letter.letter import iso
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.html.text import count, plural
 from kinesis_spout.inspection.page.letter_reasons import Letter, Letters, ReasonCount
@@ -27,38 +20,14 @@ if TYPE_CHECKING:
 
 MAX_LETTERS = 200_000
 MAX_FILES = 20_000
-MAX_LINE_BYTES = 32 * 1024 * 1024
 READ_EVERY = 15  # looks
+# Without the payloads.
 _COLUMNS = frozenset(
     {
-        "messageId",
-        "shardId",
-        "subSequenceNumber",
-        "reason",
-        "attempts",
-        "lastFailure",
-        "streamName",
-        "application",
+        *("messageId", "streamName", "shardId", "sequenceNumber", "subSequenceNumber"),
+        *("attempts", "lastFailure", "reason", "application"),
     }
 )
-_SUFFIXES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".parquet", ".orc")
-
-
-class _Line(msgspec.Struct, rename="camel"):
-    """A letter of either writer: `consume` names the first four, Spark's the next four."""
-
-    id: str | None = None
-    stream: str | None = None
-    shard: str | None = None
-    count: int = 1
-    message_id: str | None = None
-    stream_name: str | None = None
-    shard_id: str | None = None
-    sub_sequence_number: int | None = None
-    application: str | None = None
-    attempts: int | None = None
-    reason: str | None = None
-    last_failure: str | None = None
 
 
 class _File(NamedTuple):
@@ -76,9 +45,6 @@ class LetterFolder:
     path: Path
     application: str
     stream: str
-    _decoder: msgspec.json.Decoder[_Line] = field(
-        default_factory=lambda: msgspec.json.Decoder(_Line), init=False
-    )
     _known: tuple[_File, ...] | None = field(default=None, init=False)
     _found: Letters | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
@@ -107,26 +73,21 @@ class LetterFolder:
         self._asked += 1
         if self._found is None or self._asked % READ_EVERY == 0:
             files = tuple(self._files())
-            if files != self._known:
+            if files != self._known or self._found is None:
                 self._known, self._found = files, self._counted(files)
-        if self._found is None:
-            raise RuntimeError("the dead letters were not counted")
         return self._found
 
     def _files(self) -> Iterator[_File]:
-        paths = [self.path] if self.path.is_file() else sorted(self._below())
-        for path in paths[:MAX_FILES]:
+        for number, path in enumerate(LocalLetterFiles(self.path).files()):
+            if number >= MAX_FILES:
+                break
+            if FileName.of(path.name).kind is None and path != self.path:
+                continue
             try:
                 found = path.stat()
             except OSError:
                 continue  # a plan's folder is overwritten when its batch runs again
             yield _File(path, found.st_size, found.st_mtime_ns)
-
-    def _below(self) -> Iterator[Path]:
-        for path in self.path.rglob("*"):
-            parts = path.relative_to(self.path).parts
-            if path.name.endswith(_SUFFIXES) and not any(one[0] in "_." for one in parts):
-                yield path
 
     def _counted(self, files: tuple[_File, ...]) -> Letters:
         reasons: dict[str, ReasonCount] = {}
@@ -134,21 +95,37 @@ class LetterFolder:
         ids: set[tuple[str, bool]] = set()
         left_out: Counter[str] = Counter()
         unreadable: list[str] = []
-        for one in files:
+        for file in files:
+            kind = FileName.of(file.path.name).kind or LetterFormat.JSON
             try:
-                for line in self._lines(one.path):
+                for piece in pieces_of(file.path, kind, _COLUMNS):
                     if len(ids) >= MAX_LETTERS:
                         break
-                    letter = self._letter(line, left_out)
-                    if line is None or letter is None:
+                    if piece is None:
+                        left_out["no letter"] += 1
                         continue
-                    identity = letter.message_id, line.sub_sequence_number is None
-                    if identity in ids:
-                        continue
-                    ids.add(identity)
-                    reasons.setdefault(letter.reason, ReasonCount()).add(letter)
+                    letter = piece.letter
+                    identity = letter.message_id, letter.sub_sequence_number is None
+                    if (
+                        letter.application not in {None, self.application}
+                        or letter.stream_name != self.stream
+                    ):
+                        left_out["others'"] += 1
+                    elif identity not in ids:
+                        ids.add(identity)
+                        reason = reasons.setdefault(letter.reason or "", ReasonCount())
+                        reason.add(
+                            Letter(
+                                message_id=letter.message_id,
+                                shard_id=letter.shard_id,
+                                reason=letter.reason or "",
+                                count=letter.count,
+                                attempts=letter.attempts,
+                                last_failure=iso(letter.last_failure, "milliseconds") or "",
+                            )
+                        )
             except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
-                unreadable.append(f"{one.path.name}: {exc}")
+                unreadable.append(f"{file.path.name}: {exc}")
         notes = [plural(many, *_NOTES[what]) for what, many in left_out.items()]
         if len(ids) >= MAX_LETTERS:
             notes.append(f"Only the first {count(MAX_LETTERS)} letters are counted.")
@@ -158,55 +135,6 @@ class LetterFolder:
             notes.append(f"{plural(len(unreadable), 'file')} cannot be read: {unreadable[0]}")
         return Letters(place=str(self.path), reasons=reasons, letters=len(ids), notes=tuple(notes))
 
-    def _lines(self, path: Path) -> Iterator[_Line | None]:
-        """None for a line that is not a letter."""
-        if path.name.endswith((".parquet", ".orc")):
-            yield from self._rows(path)
-            return
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
-            while line := lines.readline(MAX_LINE_BYTES):
-                if line.strip():
-                    yield self._decoded(line)
-
-    def _decoded(self, line: bytes) -> _Line | None:
-        try:
-            return self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-
-    @staticmethod
-    def _rows(path: Path) -> Iterator[_Line | None]:
-        """A batch at a time, without the payloads."""
-        if path.name.endswith(".orc"):
-            orc = pa_orc.ORCFile(path)
-            columns = sorted(_COLUMNS & {*orc.schema.names})
-            batches = (orc.read_stripe(at, columns) for at in range(orc.nstripes))
-        else:
-            parquet = pa_parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
-            columns = sorted(_COLUMNS & {*parquet.schema_arrow.names})
-            batches = parquet.iter_batches(columns=columns)
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield _of_row(row)
-
-    def _letter(self, line: _Line | None, left_out: Counter[str]) -> Letter | None:
-        message_id = None if line is None else line.message_id or line.id
-        if line is None or message_id is None:
-            left_out["no letter"] += 1
-            return None
-        stream = line.stream_name or line.stream
-        if line.application not in {None, self.application} or stream not in {None, self.stream}:
-            left_out["others'"] += 1
-            return None
-        return Letter(
-            message_id=message_id,
-            shard_id=line.shard_id or line.shard or "",
-            reason=line.reason or "",
-            count=line.count,
-            attempts=line.attempts or 0,
-            last_failure=line.last_failure or "",
-        )
-
 
 _NOTES = {
     "no letter": ("line is not a dead letter.", "lines are not dead letters."),
@@ -215,13 +143,3 @@ _NOTES = {
         "letters of other applications or streams are left out.",
     ),
 }
-
-
-def _of_row(row: dict[str, Any]) -> _Line | None:
-    failed = row.get("lastFailure")
-    if isinstance(failed, datetime):
-        row["lastFailure"] = failed.isoformat()
-    try:
-        return msgspec.convert(row, _Line)
-    except msgspec.ValidationError:
-        return None
