@@ -1,12 +1,10 @@
 """The Kinesis source for Spark Structured Streaming.
 
-Of the four packages, only this one needs pyspark to be imported.
+Of the four packages, only this one needs pyspark, which its modules import where they use it.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
-
-import pyspark  # noqa: F401  # without it, the error comes before anything is started
 
 if TYPE_CHECKING:
     from spark_job.dead_letter.dead_letter import DeadLetter

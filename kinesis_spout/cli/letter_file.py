@@ -7,14 +7,14 @@ import stat
 import threading
 from typing import TYPE_CHECKING, BinaryIO
 
-from kinesis_spout.cli.record_lines import letter_line
+from kinesis_spout.dead_letter.letter import line_of
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from kinesis_spout.spout.emission import DeadLetter
+    from kinesis_spout.dead_letter.letter import Letter
 
 
 class LetterFile:
@@ -53,23 +53,20 @@ class LetterFile:
             self._file.close()
             self._file = None
 
-    def __call__(self, letter: DeadLetter) -> None:
+    def __call__(self, letter: Letter) -> None:
         with self._lock:
-            self._append(letter)
-
-    def _append(self, letter: DeadLetter) -> None:
-        if self._file is None:
-            raise RuntimeError(
-                f"the dead letter file {self._path} is not open; use it in a with statement"
-            )
-        line = memoryview((b"\n" if self._ends_torn else b"") + letter_line(letter))
-        while line:
-            written = self._file.write(line)
-            self._ends_torn = True  # until the whole line is written
-            line = line[written:]
-        self._ends_torn = False
-        if self._is_on_disk:
-            os.fsync(self._file.fileno())
+            if self._file is None:
+                raise RuntimeError(
+                    f"the dead letter file {self._path} is not open; use it in a with statement"
+                )
+            line = memoryview((b"\n" if self._ends_torn else b"") + line_of(letter) + b"\n")
+            while line:
+                written = self._file.write(line)
+                self._ends_torn = True  # until the whole line is written
+                line = line[written:]
+            self._ends_torn = False
+            if self._is_on_disk:
+                os.fsync(self._file.fileno())
 
     def _ends_without_newline(self) -> bool:
         with self._path.open("rb") as written:

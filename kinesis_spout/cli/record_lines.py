@@ -1,6 +1,4 @@
-"""Records as lines of JSON: the output of `consume`, its dead letters, and the input of `produce
---json`.
-"""
+"""Records as lines of JSON: the output of `consume`, and the input of `produce --json`."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from state.position import Position
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.spout.emission import SpoutEmission
 
 _BASE64 = {"data_base64": "dataBase64"}
 
@@ -37,27 +35,16 @@ class _RecordLine(msgspec.Struct, omit_defaults=True, rename=_BASE64):
     data_base64: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class _LetterLine(msgspec.Struct, omit_defaults=True, rename="camel"):
-    id: str
-    stream: str
-    shard: str
-    sequence: str
-    attempts: int
-    reason: str | None
-    first_failure: str | None
-    last_failure: str | None
-    last_sequence: str | msgspec.UnsetType = msgspec.UNSET
-    count: int = 1
-    key: str | msgspec.UnsetType = msgspec.UNSET
-    arrival: str | msgspec.UnsetType = msgspec.UNSET
-    data: str | msgspec.UnsetType = msgspec.UNSET
-    data_base64: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="dataBase64")
+class _PutLine(
+    msgspec.Struct, rename=_BASE64 | {"letter_id": "messageId", "letter_key": "partitionKey"}
+):
+    """A line of `consume`, or a dead letter, whose `data` is base64."""
 
-
-class _PutLine(msgspec.Struct, rename=_BASE64):
     key: str | None = None
     data: str | None = None
     data_base64: str | None = None
+    letter_id: str | None = None
+    letter_key: str | None = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -94,37 +81,9 @@ def raw_line(emission: SpoutEmission) -> bytes:
     return emission.data + b"\n"
 
 
-def letter_line(letter: DeadLetter) -> bytes:
-    """The dead letter as a JSON object in one line, with its line end.
-
-    Members that are not known, payload and key included, are left out.
-    """
-    text, in_base64 = (
-        (msgspec.UNSET, msgspec.UNSET) if letter.data is None else _payload(letter.data)
-    )
-    line = _LetterLine(
-        id=letter.message_id,
-        stream=letter.stream_name,
-        shard=letter.shard_id,
-        sequence=letter.sequence_number,
-        attempts=letter.attempts,
-        reason=letter.reason,
-        first_failure=None if letter.first_failure_ms is None else _iso(letter.first_failure_ms),
-        last_failure=None if letter.last_failure_ms is None else _iso(letter.last_failure_ms),
-        last_sequence=letter.last_sequence_number if letter.count > 1 else msgspec.UNSET,
-        count=letter.count,
-        key=_key(letter.partition_key),
-        arrival=msgspec.UNSET
-        if letter.approximate_arrival_ms is None
-        else _iso(letter.approximate_arrival_ms),
-        data=text,
-        data_base64=in_base64,
-    )
-    return _encoder.encode(line) + b"\n"
-
-
 def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingRecord:
-    """The record of a line that `record_line` or `letter_line` made. Raises `LineError`.
+    """The record of a line that `record_line` made, or of a dead letter of any version. Raises
+    `LineError`.
 
     A line without a key gets a random one.
     """
@@ -132,15 +91,19 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
         found = _put_line(line)
     except _NOT_JSON as exc:
         raise LineError(f"is not a JSON object with key and data ({exc})") from exc
+    if found.letter_id is not None and found.data_base64 is None:
+        found.data, found.data_base64, found.key = None, found.data, found.letter_key
+        if found.data_base64 is None:
+            raise LineError("is a dead letter without a payload")
     if (found.data is None) == (found.data_base64 is None):
         raise LineError("must have exactly one of data and dataBase64")
-    key = random_key() if found.key is None else found.key
+    key = _utf8(random_key() if found.key is None else found.key, "key")
     if found.data is not None:
-        return OutgoingRecord(_utf8(key, "key"), _utf8(found.data, "data").encode())
+        return OutgoingRecord(key, _utf8(found.data, "data").encode())
     try:
-        return OutgoingRecord(_utf8(key, "key"), b64decode(found.data_base64 or "", validate=True))
+        return OutgoingRecord(key, b64decode(found.data_base64 or "", validate=True))
     except ValueError as exc:
-        raise LineError("has a dataBase64 that is not base64") from exc
+        raise LineError("has a payload that is not base64") from exc
 
 
 def key_of_json(line: bytes, name: str) -> str:

@@ -30,7 +30,8 @@ from kinesis_spout.spout.outages import is_transient
 from state.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
 
 STREAM = "orders"
 APPLICATION = "soak"
@@ -84,7 +85,7 @@ class Consumer(SpoutListener):
             self._held.append(emission)
             self._has_new = True
 
-    def letter(self, letter: DeadLetter) -> None:
+    def letter(self, letter: Letter) -> None:
         self._tell(Step.LETTER, letter, letter.attempts, str(letter.reason))
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:  # noqa: ARG002  # the listener's
@@ -110,9 +111,7 @@ class Consumer(SpoutListener):
             self._tell(Step.ACK, emission, emission.attempt)
             emission.ack()
 
-    def _tell(
-        self, step: Step, of: SpoutEmission | DeadLetter, attempt: int, reason: str = ""
-    ) -> None:
+    def _tell(self, step: Step, of: SpoutEmission | Letter, attempt: int, reason: str = "") -> None:
         line = (
             of.shard_id,
             "",

@@ -19,7 +19,8 @@ from state.store.ownership import MAX_TASKS
 from state.zookeeper.security import ZookeeperSecurity
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.listener import SpoutListener
     from scheme.record_scheme import RecordScheme
 
@@ -120,7 +121,7 @@ class SpoutConfig:
     message_timeout_s: float | None = 30.0
     tracking: bool = True
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    dead_letter: Callable[[DeadLetter], None] | None = None
+    dead_letter: Callable[[Letter], None] | None = None
     breaker_failures: int | None = 1_000
     give_up_after_s: float | None = None
     commit_interval_s: float = 1.0

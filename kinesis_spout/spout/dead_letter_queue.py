@@ -10,14 +10,14 @@ import logging
 import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, wait
-from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.run_recorder import error_sentence
 from kinesis_spout.backoff import Backoff
+from kinesis_spout.dead_letter.letter import Letter, moment
 from kinesis_spout.errors import KinesisError, described
-from kinesis_spout.spout.emission import DeadLetter
 from kinesis_spout.spout.outages import SpoutPart
 from state.store.runs import RefusedLetters, sentence
 
@@ -76,38 +76,24 @@ class _Sending:
             not self.assigned.is_released and self.letter.record.first in self.assigned.shard.held
         )
 
-    def letters(self, stream: str) -> Iterator[DeadLetter]:
+    def letters(self, stream_name: str, application: str | None) -> Iterator[Letter]:
         """One letter per record that is left; one for all of them when none is left."""
         record, run = self.letter
-        letter = DeadLetter(
-            stream_name=stream,
+        new = partial(
+            Letter.of_record,
+            record,
+            stream_name=stream_name,
             shard_id=self.assigned.shard.shard_id,
-            sequence_number=str(record.first.sequence),
-            sub_sequence_number=record.first.sub,
-            last_sequence_number=str(record.last.sequence),
-            count=record.count,
-            attempts=record.attempts,
-            reason=record.reason,
-            first_failure_ms=record.first_failure_ms,
-            last_failure_ms=record.last_failure_ms,
-            data=None,
-            partition_key=None,
-            approximate_arrival_ms=None,
+            application=application,
         )
         if run is None:
-            yield letter
+            yield new()
             return
-        for at, number in enumerate(run.sequences):
-            yield replace(
-                letter,
-                sequence_number=str(number.sequence),
-                sub_sequence_number=number.sub,
-                last_sequence_number=str(number.sequence),
-                count=1,
-                data=run.data[at],
-                partition_key=run.keys[at],
-                approximate_arrival_ms=run.arrivals[at],
-            )
+        for number, data, key, arrival_ms in zip(
+            run.sequences, run.data, run.keys, run.arrivals, strict=True
+        ):
+            arrival = moment(arrival_ms, per_second=1_000)
+            yield new(number, data=data, partition_key=key, approximate_arrival=arrival)
 
 
 class _Refusals:
@@ -157,7 +143,7 @@ class SpoutDeadLetterQueue:
     """
 
     def __init__(self, context: SpoutContext) -> None:
-        self._stream = context.config.stream_ref.name
+        self._origin = context.config.stream_ref.name, context.config.application
         self._write = context.config.dead_letter or _log_letter
         self._scheduler = context.scheduler
         self._clock = context.services.clock
@@ -270,7 +256,7 @@ class SpoutDeadLetterQueue:
             self._uncount(waiting.pop(key))
 
     def _write_all(self, one: _Sending) -> None:
-        for letter in one.letters(self._stream):
+        for letter in one.letters(*self._origin):
             self._write(letter)
 
     # outcomes -------------------------------------------------------------------------------------
@@ -299,7 +285,7 @@ class SpoutDeadLetterQueue:
     def _on_written(self, one: _Sending) -> None:
         self._refusals.on_written()
         self._outages.succeeded(SpoutPart.LETTERS)
-        for letter in one.letters(self._stream):
+        for letter in one.letters(*self._origin):
             self._hooks.exhausted(letter)
         record = one.letter.record
         with self._scheduler.changed:
@@ -325,7 +311,7 @@ class SpoutDeadLetterQueue:
             one.assigned.refused_letters -= 1
 
 
-def _log_letter(letter: DeadLetter) -> None:
+def _log_letter(letter: Letter) -> None:
     log.error(
         "record %s failed %d times and is dropped: %s; set dead_letter to keep such records",
         letter.message_id,

@@ -1,10 +1,8 @@
-"""What a spout hands out: a record of an assigned shard, with the methods that give it its outcome,
-and the letter of a record that is exhausted.
-"""
+"""What a spout hands out: a record of a shard, with the methods that give it its outcome."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -326,38 +324,3 @@ def _is_retried(error: FailRecordError) -> bool:
         raise
     except BaseException:  # noqa: BLE001  # a user's property may raise anything
         return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
-    """A record that is not retried any more. At least once: a crash between the call and the next
-    commit repeats it.
-
-    - `attempts`: deliveries that had an outcome. `reason`: of the last failure.
-    - `first_failure_ms`, `last_failure_ms`, `approximate_arrival_ms`: ms since 1970 UTC.
-    - `data`, `partition_key`, `approximate_arrival_ms`: None where the stream does not have the
-      record any more. `count` may then be above 1: the letter is for the `count` records from
-      `sequence_number` to `last_sequence_number`.
-
-    The repr omits payload and key.
-    """
-
-    stream_name: str
-    shard_id: str
-    sequence_number: str
-    sub_sequence_number: int = 0
-    last_sequence_number: str
-    count: int = 1
-    attempts: int
-    reason: str | None
-    first_failure_ms: int | None
-    last_failure_ms: int | None
-    data: bytes | None = field(repr=False)
-    partition_key: str | None = field(repr=False)
-    approximate_arrival_ms: int | None
-
-    @property
-    def message_id(self) -> str:
-        """`shardId:sequence[.sub]:attempt` of the last delivery."""
-        sub = f".{self.sub_sequence_number}" if self.sub_sequence_number else ""
-        return f"{self.shard_id}:{self.sequence_number}{sub}:{self.attempts}"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
 
 from kinesis_spout.errors import text_of
 
@@ -40,7 +41,7 @@ class SpoutListener:
     def timed_out(self, emission: SpoutEmission) -> None:
         """A delivery had no outcome by its deadline; `failed` is called too."""
 
-    def exhausted(self, letter: DeadLetter) -> None:
+    def exhausted(self, letter: Letter) -> None:
         """A record is not retried any more, and was dead-lettered."""
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
@@ -95,7 +96,7 @@ class SpoutNotifier:
     def timed_out(self, emission: SpoutEmission) -> None:
         self._notify("timed_out", emission)
 
-    def exhausted(self, letter: DeadLetter) -> None:
+    def exhausted(self, letter: Letter) -> None:
         self._notify("exhausted", letter)
 
     def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kinesis_spout.dead_letter.letter import COLUMNS as LETTER_COLUMNS
+from kinesis_spout.dead_letter.letter import LINE_MEMBERS, SCHEMA_VERSION
 from scripts.reference.markdown import code, page, table
-from scripts.reference.words import COLUMNS, LETTER_COLUMNS
+from scripts.reference.words import COLUMNS
 from spark_job.data_source import SCHEMA_DDL
-from spark_job.dead_letter import LETTER_DDL
 
 
 def columns_of(ddl: str) -> dict[str, str]:
@@ -14,16 +15,21 @@ def columns_of(ddl: str) -> dict[str, str]:
 
 
 def columns_page() -> str:
+    source = [(name, kind, COLUMNS.get(name, "")) for name, kind in columns_of(SCHEMA_DDL).items()]
     return page(
         "## The source",
-        _table(SCHEMA_DDL, COLUMNS),
+        _table(source),
         "## Dead letters",
-        _table(LETTER_DDL, LETTER_COLUMNS),
+        f"Version {SCHEMA_VERSION} of the schema, of Spark, of `consume --dead-letter` and of the "
+        "spout's `DeadLetter.to_json()`.",
+        _table([column[:3] for column in LETTER_COLUMNS]),
+        "A line of JSON has these members too, where they apply:",
+        _table([column[:3] for column in LINE_MEMBERS]),
     )
 
 
-def _table(ddl: str, words: dict[str, str]) -> str:
+def _table(columns: list[tuple[str, str, str]]) -> str:
     return table(
         ("column", "type", "meaning"),
-        [(code(name), code(kind), words.get(name, "")) for name, kind in columns_of(ddl).items()],
+        [(code(name), code(kind), meaning) for name, kind, meaning in columns],
     )

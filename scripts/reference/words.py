@@ -28,23 +28,6 @@ COLUMNS = {
     "stream and a `/` before it",
 }
 
-LETTER_COLUMNS = {
-    "messageId": "`shardId:sequenceNumber:attempt` of the last delivery",
-    "streamName": "the stream that the record came from; `redrive` puts it back there",
-    "shardId": "the shard that the record came from",
-    "sequenceNumber": "the record's sequence number",
-    "subSequenceNumber": "the number of a user record in its aggregate, from 0; 0 for a record "
-    "that was not part of one",
-    "partitionKey": "the record's partition key; `redrive` puts it back under this key",
-    "data": "the payload; null when the record had left the stream before it could be read",
-    "approximateArrivalTimestamp": "the time at which the service accepted the record",
-    "attempts": "how often the record was delivered",
-    "firstFailure": "when it first failed in a way that counts as an attempt",
-    "lastFailure": "when it failed for the last time; `redrive --since` and `--until` go by it",
-    "reason": "why it failed: the exception, or the reason that the job gave",
-    "application": "the application that gave the record up",
-}
-
 # SpoutConfig --------------------------------------------------------------------------------------
 
 SPOUT_FIELDS = {
@@ -583,8 +566,10 @@ ERRORS = {
         "Give what the message says. `kinesis-spout shards` lists the shards.",
     ),
     "RedriveError": Trouble(
-        "The path holds no dead letters, or files of more than one format. Nothing was put.",
-        "Give the path of the job's `DeadLetter`, and the format if the message asks for it.",
+        "The path contains no dead letters, or files of more than one format; or its ledger cannot "
+        "be written. Nothing was put.",
+        "Give the path of the job's `DeadLetter`, or the file of `consume --dead-letter`, and the "
+        "format if the message asks for it.",
     ),
     "DrillError": Trouble(
         "a drill could not be done: the job failed before anything was done to it, or never came "

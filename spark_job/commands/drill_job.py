@@ -44,8 +44,8 @@ from state.failpoint import failpoint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesis_spout.dead_letter.letter import Letter
     from scheme.record import Record
-    from spark_job.dead_letter.letter import Letter
     from spark_job.tracking.tracked_batch import TrackedBatch
 
 TRIGGER = "100 milliseconds"
@@ -144,7 +144,7 @@ def letters_to(teller: Teller, outages: str) -> Callable[[list[Letter]], None]:
                     partitionKey=letter.partition_key,
                     data=letter.data,
                     attempt=letter.attempts,
-                    reason=letter.reason,
+                    reason=letter.reason or "",
                 )
                 for letter in letters
             )

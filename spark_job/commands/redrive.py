@@ -1,25 +1,29 @@
-"""`kinesis-spout redrive`: puts dead letters back on the streams that they came from."""
+"""`kinesis-spout redrive`: puts dead letters back on the streams that they came from.
+
+Files on this machine are read here, and pyspark is not imported. Spark reads all other places.
+"""
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
+from kinesis_spout.checkpoints.redrive import Found, Redrive, Selection
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.places import note, warnings_as_notes
+from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import (
-    AWS,
-    aws_config,
+    connection_of,
     errors,
     flag,
     parse_pairs,
@@ -28,21 +32,11 @@ from kinesis_spout.cli.shared_options import (
     with_zone,
 )
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import AwsConfig, StreamRef
-from kinesis_spout.errors import ConfigError
-from spark_job.commands.spark_session import (
-    DEFAULT_LOG,
-    Conf,
-    LogFile,
-    Master,
-    Screen,
-    quiet,
-    spark_session,
-)
-from spark_job.dead_letter.redrive import Found, LetterFormat, Redrive, Selection
-from spark_job.options import OPTIONS
-from spark_job.query_failure import failure_sentence
-from spark_job.settings import texts_from_options
+from kinesis_spout.config import StreamRef
+from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, LocalLetterFiles
+from kinesis_spout.dead_letter.letter import moment
+from kinesis_spout.programs.installation import how_to_install
+from spark_job.commands.spark_options import DEFAULT_LOG, Conf, LogFile, Master
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 
@@ -54,7 +48,9 @@ def redrive(
     ctx: typer.Context,
     path: Annotated[
         str,
-        typer.Argument(help="Directory of the dead letters: the path of the job's DeadLetter."),
+        typer.Argument(
+            help="The dead letters: the path of the job's DeadLetter, or the file of consume."
+        ),
     ],
     *,
     reason: Annotated[
@@ -122,61 +118,88 @@ def redrive(
 ) -> None:
     """Put dead letters back on the streams that they came from, each record once.
 
-    PATH/_redriven lists the letters that were put, so a second run puts nothing twice. After a
-    killed run, up to 500 records may be put again. Do not run two at a time on one path.
+    Files on this machine are read directly: lines of JSON and parquet. Spark starts for any other
+    path. A ledger in _redriven, beside the letters, lists those that were put, so a second run puts
+    nothing twice. After a killed run, up to 500 records may be put again. Do not run two at a time
+    on one path.
     """
-    pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
+    settings = parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
-        with warnings_as_notes():
-            aws = connection_of({"region": region, "endpoint_url": endpoint_url}, pairs)
-        now_ms = SystemClock().now_ms()
+        aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         selection = selection_of(
             reasons=reason or (),
             since=with_zone("--since", since, note),
             until=with_zone("--until", until, note),
             stream=stream,
             region=aws.region,
-            now_ms=now_ms,
+            now_ms=SystemClock().now_ms(),
         )
         if not (dry_run or yes or sys.stdin.isatty()):
             raise CliError(
                 "stdin is not a terminal, so redrive cannot ask whether to put the records",
                 "give --yes, or --dry-run to count them",
             )
-        screen = stack.enter_context(quiet(log_file))
-        with one_sentence(Console(file=screen.stderr), ctx=ctx, debug=debug, log_file=log_file):
-            spark = stack.enter_context(
-                spark_session("kinesis-spout redrive", master=master, conf=settings)
+        out, notes = Console(), errors()
+        files: LetterFiles | None = LocalLetterFiles.at(path)
+        if files is None:
+            spark_files = _spark_files(
+                ctx, stop, path, master=master, conf=settings, log_file=log_file
             )
+            files, out, notes = stack.enter_context(spark_files)
+        work = stack.enter_context(Redrive(files, selection, aws))
+        work.read(format, heads=dry_run)
+        found = work.find()
+        if not as_json:
+            _show(out, found)
+        asked = 0 if dry_run else min(found.to_put, limit or found.to_put)
+        if asked and not yes and not _confirmed(notes, asked):
+            raise typer.Exit(1)
+        put = _put_back(work, notes, stop, asked) if asked else 0
+        if as_json:
+            report = {"path": path, "dryRun": dry_run, "put": put} | msgspec.to_builtins(found)
+            text = json.dumps(report)
+            out.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        elif asked:
+            out.print(f"put {put:,}", highlight=False)
+
+
+@contextmanager
+def _spark_files(
+    ctx: typer.Context,
+    stop: StopSignals,
+    path: str,
+    *,
+    master: str | None,
+    conf: Mapping[str, str],
+    log_file: Path,
+) -> Iterator[tuple[LetterFiles, Console, Console]]:
+    """The files as Spark reads them, and consoles on stdout and stderr, while all other output goes
+    to the log. Errors of the block are reported there.
+    """
+    if find_spec("pyspark") is None:
+        raise CliError(
+            f"there are no files on this machine at {path} that can be read without Spark",
+            f"to let Spark read them, {how_to_install('spark')}",
+        )
+    from py4j.protocol import Py4JError  # noqa: PLC0415  # only here Spark is needed
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from spark_job.commands.spark_session import quiet, spark_session  # noqa: PLC0415
+    from spark_job.dead_letter.spark_files import SparkLetterFiles  # noqa: PLC0415
+    from spark_job.query_failure import failure_sentence  # noqa: PLC0415
+
+    with quiet(log_file) as screen:
+        out, notes = Console(file=screen.stdout), Console(file=screen.stderr)
+        with (
+            one_sentence(notes, ctx=ctx, debug=root_options(ctx).debug, log_file=log_file),
+            spark_session("kinesis-spout redrive", master=master, conf=conf) as spark,
+        ):
             stop.install()  # again: PySpark's context has replaced the handler of SIGINT
             try:
-                work = Redrive.open(
-                    spark, path, format=format and format.value, selection=selection, aws=aws
-                )
-                _PuttingBack(path, work, screen, stop, as_json=as_json).run(
-                    dry_run=dry_run, yes=yes, limit=limit
-                )
+                yield SparkLetterFiles(spark, path), out, notes
             except (PySparkException, Py4JError) as exc:
                 raise CliError(failure_sentence(str(exc)), log_file=log_file) from exc
-
-
-def connection_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> AwsConfig:
-    """The connection from the command's own options (by field) and from `--option`, which wins.
-
-    Raises `ConfigError` for a bad option, and for one that is only for reading.
-    """
-    texts = {name: text for name, text in named.items() if text is not None} | texts_from_options(
-        options
-    )
-    for name in texts:
-        if name not in AWS:
-            known = ", ".join(option.name for option in AWS.values())
-            raise ConfigError(
-                f"option {OPTIONS[name].name} is for reading",
-                f"use the options for putting: {known}",
-            )
-    return aws_config(texts)
 
 
 def selection_of(
@@ -195,111 +218,55 @@ def selection_of(
     reasons = [typed_text(text) or "" for text in reasons]
     if not all(text.strip() for text in reasons):
         raise typer.BadParameter("give a part of the reason's text", param_hint="--reason")
-    target = None
-    if stream is not None:
-        target = StreamRef.of(stream)
+    target = None if stream is None else StreamRef.of(stream)
+    if target is not None:
         target.region_or(region)
-    times = _time("--since", since, now_ms), _time("--until", until, now_ms)
-    if times[0] is not None and times[1] is not None and times[0] >= times[1]:
+    first, end = _time("--since", since, now_ms), _time("--until", until, now_ms)
+    if first is not None and end is not None and first >= end:
         raise typer.BadParameter(
             "it is not after --since, so no letter is between them", param_hint="--until"
         )
-    return Selection(reasons=tuple(reasons), since=times[0], until=times[1], target=target)
-
-
-class _PuttingBack:
-    """One redrive: finds the letters, shows them, asks, puts them and reports."""
-
-    def __init__(
-        self, path: str, work: Redrive, screen: Screen, stop: StopSignals, *, as_json: bool
-    ) -> None:
-        self._path = path
-        self._work = work
-        self._stop = stop
-        self._as_json = as_json
-        self._out = Console(file=screen.stdout)
-        self._notes = Console(file=screen.stderr)
-        self._put = 0
-
-    def run(self, *, dry_run: bool, yes: bool, limit: int | None) -> None:
-        found = self._work.find()
-        if not self._as_json:
-            _show(self._out, found)
-        asked = 0 if dry_run else found.to_put if limit is None else min(limit, found.to_put)
-        if asked:
-            if not yes and not self._confirmed(asked):
-                raise typer.Exit(1)
-            self._put_back(asked, limit)
-        if self._as_json:
-            report = report_of(self._path, found, put=None if dry_run else self._put)
-            self._out.print(
-                json.dumps(report), highlight=False, markup=False, emoji=False, soft_wrap=True
-            )
-        elif asked:
-            self._out.print(f"put {self._put:,}", highlight=False)
-
-    def _confirmed(self, count: int) -> bool:
-        try:
-            return Confirm.ask(f"Put {count:,} records?", console=self._notes, default=False)
-        except EOFError:
-            return False
-
-    def _put_back(self, asked: int, limit: int | None) -> None:
-        def progress(count: int) -> None:
-            self._put = count
-            if self._notes.is_terminal:
-                self._notes.print(f"put {count:,} of {asked:,}", highlight=False)
-
-        try:
-            # Ctrl-C must not fall between a put and the record of it.
-            with self._stop.deferred():
-                self._work.put(limit=limit, stopping=lambda: self._stop.stopping, progress=progress)
-        except BaseException:
-            self._notes.print(
-                f"{self._put:,} of {asked:,} are put and recorded; run it again for the others",
-                highlight=False,
-            )
-            raise
+    return Selection(reasons=tuple(reasons), since=first, until=end, target=target)
 
 
 def _time(option: str, text: str | None, now_ms: int) -> datetime | None:
     if text is None:
         return None
     try:
-        moment = StartingPosition.parse(text)
+        position = StartingPosition.parse(text)
     except InvalidPositionError:
-        moment = None
-    if moment is None or not moment.is_time:
+        position = None
+    if position is None or not position.is_time:
         raise typer.BadParameter(f"{text!r} is not a time; give {_TIMES}", param_hint=option)
-    timestamp_ms = moment.pin(now_ms).timestamp_ms
-    return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1_000, UTC)
+    return moment(position.pin(now_ms).timestamp_ms, per_second=1_000)
 
 
-def report_of(path: str, found: Found, *, put: int | None) -> dict[str, object]:
-    """The object that `--json` prints: the letters found in `path`, and how many were put, None in
-    a dry run. Times are in ISO 8601, UTC.
-    """
-    return {
-        "path": path,
-        "dryRun": put is None,
-        "toPut": found.to_put,
-        "put": put or 0,
-        "putBefore": found.put_before,
-        "withoutPayload": found.without_payload,
-        "incomplete": found.incomplete,
-        "unreadable": found.unreadable,
-        "reasons": [
-            {
-                "stream": count.target,
-                "reason": count.reason,
-                "letters": count.letters,
-                "firstFailure": _iso(count.first_failure),
-                "lastFailure": _iso(count.last_failure),
-            }
-            for count in found.reasons
-        ],
-        "moreReasons": found.more_reasons,
-    }
+def _confirmed(notes: Console, count: int) -> bool:
+    try:
+        return Confirm.ask(f"Put {count:,} records?", console=notes, default=False)
+    except EOFError:
+        return False
+
+
+def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> int:
+    put = 0
+
+    def progress(count: int) -> None:
+        nonlocal put
+        put = count
+        if notes.is_terminal:
+            notes.print(f"put {count:,} of {asked:,}", highlight=False)
+
+    try:
+        # Ctrl-C must not fall between a put and the record of it.
+        with stop.deferred():
+            return work.put(limit=asked, stopping=lambda: stop.stopping, progress=progress)
+    except BaseException:
+        notes.print(
+            f"{put:,} of {asked:,} are put and recorded; run it again for the others",
+            highlight=False,
+        )
+        raise
 
 
 def _show(console: Console, found: Found) -> None:
@@ -311,34 +278,26 @@ def _show(console: Console, found: Found) -> None:
             table.add_column(name, overflow="fold")
         for name in ("first failure", "last failure"):
             table.add_column(name, no_wrap=True)
-        for reason in found.reasons:
-            times = (_minute(reason.first_failure), _minute(reason.last_failure))
-            table.add_row(f"{reason.letters:,}", Text(reason.target), Text(reason.reason), *times)
+        for one in found.reasons:
+            times = (_minute(one.first_failure), _minute(one.last_failure))
+            table.add_row(f"{one.letters:,}", Text(one.stream), Text(one.reason), *times)
         console.print(table)
     letters = "dead letter" if found.to_put == 1 else "dead letters"
-    no_payload = (
-        f"{found.without_payload:,} have no payload (their records were past the stream's "
-        "retention) and cannot be put"
-    )
-    missing_parts = (
-        f"{found.incomplete:,} are in parts of which some are missing, and cannot be put"
-    )
     for count, line in (
-        (found.more_reasons, f"and {found.more_reasons:,} more reasons"),
-        (1, f"{found.to_put:,} {letters} to put" if found.to_put else "no dead letters to put"),
-        (found.put_before, f"{found.put_before:,} were put before"),
-        (found.without_payload, no_payload),
-        (found.incomplete, missing_parts),
-        (found.unreadable, f"{found.unreadable:,} rows in the files are not dead letters"),
+        (found.more_reasons, "and {:,} more reasons"),
+        (found.to_put, f"{{:,}} {letters} to put"),
+        (not found.to_put, "no dead letters to put"),
+        (found.put_before, "{:,} were put before"),
+        (
+            found.without_payload,
+            "{:,} cannot be put: their records had left the stream before their retry",
+        ),
+        (found.incomplete, "{:,} cannot be put: they are in parts, of which some are missing"),
+        (found.unreadable, "{:,} rows in the files are not dead letters"),
     ):
         if count:
-            console.print(line, highlight=False, soft_wrap=True)
+            console.print(line.format(count), highlight=False, soft_wrap=True)
 
 
-def _iso(moment: datetime | None) -> str | None:
-    text = None if moment is None else moment.isoformat(timespec="milliseconds")
-    return text and text.replace("+00:00", "Z")
-
-
-def _minute(moment: datetime | None) -> str:
-    return "" if moment is None else f"{moment:%Y-%m-%d %H:%M}Z"
+def _minute(time: datetime | None) -> str:
+    return "" if time is None else f"{time:%Y-%m-%d %H:%M}Z"

@@ -26,15 +26,8 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs.modules import load_function, split_name
 from spark_job.commands.run_job import Progress, ProgressLine, RunJob, Sink, follow
-from spark_job.commands.spark_session import (
-    DEFAULT_LOG,
-    PANEL,
-    Conf,
-    LogFile,
-    Master,
-    quiet,
-    spark_session,
-)
+from spark_job.commands.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
+from spark_job.commands.spark_session import quiet, spark_session
 from spark_job.kinesis_source import KinesisSource
 from spark_job.metrics import serve
 from spark_job.preflight import refuse_embedded_on_cluster

@@ -1,5 +1,5 @@
-"""The Spark session of the commands and of the demo's job: the session, the log that takes what
-Spark's processes print, and the options that every command with a session has.
+"""The Spark session of the commands and of the demo's job, and the log that takes what Spark's
+processes print.
 """
 
 from __future__ import annotations
@@ -8,10 +8,8 @@ import os
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING
 
-import typer
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -24,30 +22,12 @@ from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",  # Spark's bar would overwrite our line
     "spark.sql.streaming.stopTimeout": "30s",
 }
-
-# command-line options
-PANEL = "Spark"
-DEFAULT_LOG = Path("kinesis-spout.log")
-
-Master = Annotated[
-    str | None,
-    typer.Option(
-        help="Spark master (default: from Spark's configuration, else local[*]).",
-        rich_help_panel=PANEL,
-    ),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE", help="Spark configuration. Repeatable.", rich_help_panel=PANEL
-    ),
-]
-LogFile = Annotated[Path, typer.Option(help="File for Spark's log.", rich_help_panel=PANEL)]
 
 
 @contextmanager

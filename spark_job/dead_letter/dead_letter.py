@@ -16,14 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kinesis_spout.dead_letter.letter import LETTER_COLUMNS, Letter, in_chunks
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
-from spark_job.dead_letter.letter import (
-    LETTER_COLUMNS,
-    Letter,
-    in_chunks,
-    letter_of,
-    letters_with_plain_times,
-)
+from spark_job.dead_letter.spark_files import letter_of, with_plain_times
 from spark_job.dead_letter.stream_sink import StreamSink
 from spark_job.dead_letter.writer_sink import WriterSink
 from spark_job.query_failure import failure_sentence, for_spark
@@ -62,7 +57,7 @@ class _FunctionSink:
         return f"function {getattr(self.function, '__name__', type(self.function).__name__)}"
 
     def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # a function detects repetitions by message id
-        rows = letters_with_plain_times(letters).toLocalIterator()
+        rows = with_plain_times(letters).toLocalIterator()
         for chunk in in_chunks(map(letter_of, rows), lambda letter: letter):
             self.function(chunk)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from kinesis_spout.dead_letter.letter import COLUMNS, LETTER_DDL
 from kinesis_spout.errors import KinesisError
-from spark_job.dead_letter.letter import LETTER_DDL
 from spark_job.tracking.options import OnExhausted
 from spark_job.tracking.record_mapping import ORIGINAL
 from spark_job.tracking.spark_sql import guarded, literal, only
@@ -115,8 +115,9 @@ def _frame(stream: SourceSettings, letters: Sequence[LetterNote], run: BatchRun)
         "subSequenceNumber": f"IF(isWhole AND {_SUB} = 0, NULL, {_SUB})",
         "application": literal(stream.application),
     }
-    typed = (column.split() for column in LETTER_DDL.split(", "))
-    shown = ", ".join(f"CAST({columns.get(name, name)} AS {ddl}) AS {name}" for name, ddl in typed)
+    shown = ", ".join(
+        f"CAST({columns.get(name, name)} AS {kind}) AS {name}" for name, kind, *_ in COLUMNS
+    )
     return safe.selectExpr(f"struct({shown}) AS letter").select("letter.*")
 
 

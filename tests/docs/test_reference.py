@@ -31,7 +31,6 @@ from scripts.reference.write import PAGES, write_pages
 from scripts.reference.znodes import members, paths, stored
 from spark_job.batch_read.batch_settings import BATCH_OPTIONS
 from spark_job.data_source import SCHEMA_DDL
-from spark_job.dead_letter import LETTER_COLUMNS, LETTER_DDL
 from spark_job.options import OPTIONS
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.sink.sink_settings import SINK_OPTIONS
@@ -62,8 +61,6 @@ def rows(text: str) -> list[list[str]]:
     [
         (list(words.COLUMNS), list(columns_of(SCHEMA_DDL))),
         (list(words.COLUMNS), ARROW_SCHEMA.names),
-        (list(words.LETTER_COLUMNS), list(columns_of(LETTER_DDL))),
-        (list(words.LETTER_COLUMNS), list(LETTER_COLUMNS)),
         (list(NODES), paths()),
         (
             {name: list(of) for name, of in FIELDS.items()},

@@ -20,7 +20,8 @@ from tests.support.simulated.played_outcomes import end_of
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
 
 MOST_WRITES = 14
 OUTAGE_S = 30.0
@@ -246,7 +247,7 @@ class Turns(Past):
         )
         return SpoutProcess(self.world, books, config)
 
-    def _take_letter(self, letter: DeadLetter) -> None:
+    def _take_letter(self, letter: Letter) -> None:
         self.spout_letters.add(letter_id(letter))
 
     def _take_turn(self, process: SpoutProcess) -> None:

@@ -26,7 +26,8 @@ from tests.support.spout.spout_world import LOOPS
 if TYPE_CHECKING:
     from collections import Counter
 
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
     from state.shard_state import ShardState
 
 MOST_OPENINGS = 5
@@ -72,7 +73,7 @@ class SpoutSteps(Checks):
     answered: set[str] = field(default_factory=set)
     delivered: set[str] = field(default_factory=set)
     stored_done: set[str] = field(default_factory=set)
-    dead: list[DeadLetter] = field(default_factory=list)
+    dead: list[Letter] = field(default_factory=list)
     rejected: set[str] = field(default_factory=set)
     deadly: set[str] = field(default_factory=set)
     refusals: float = 0.0
@@ -144,7 +145,7 @@ class SpoutSteps(Checks):
             if one.attempts and name not in live:
                 self.answered.add(name)
 
-    def _take_letter(self, letter: DeadLetter) -> None:
+    def _take_letter(self, letter: Letter) -> None:
         if self.random.random() < self.refusals:
             raise OSError("the dead letters are full")
         self.dead.append(letter)

@@ -21,8 +21,9 @@ from tests.simulation.world import OutageTree
 from tests.support.spout.spout_world import StepLoops
 
 if TYPE_CHECKING:
+    from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.isolation import IsolatedDelivery
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -33,7 +34,7 @@ def record_id(emission: SpoutEmission) -> str:
     return f"{emission.shard_id}:{emission.number}"
 
 
-def letter_id(letter: DeadLetter) -> str:
+def letter_id(letter: Letter) -> str:
     return letter.message_id.rpartition(":")[0]
 
 
@@ -105,7 +106,7 @@ class Books(SpoutListener):
         self.answered.add(name)
         self.counts["failed"] += 1
 
-    def exhausted(self, letter: DeadLetter) -> None:
+    def exhausted(self, letter: Letter) -> None:
         name = letter_id(letter)
         self.resolved.add(name)
         self.answered.add(name)

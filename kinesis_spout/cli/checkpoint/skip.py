@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kinesis_spout.checkpoints.application_moves import check_bound_stream
-from kinesis_spout.checkpoints.record import PeekedRecord, unresolved_records
+from kinesis_spout.checkpoints.record import unresolved_records
 from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
 from kinesis_spout.cli.checkpoint.operation import (
     Operation,
@@ -22,8 +22,8 @@ from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.dead_letter.letter import Letter, moment
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.spout.emission import DeadLetter
 from state.failpoint import failpoint
 from state.plan import missing_records
 from state.sequence_number import SequenceNumber
@@ -80,7 +80,7 @@ def skip(
         say("nothing was written")
     elif op.confirmed("Skip these records?"):
         if to is not None:
-            save_records(op.client, found, to)
+            save_records(op.client, found, to, op.place.application)
             failpoint("letters-saved")
         write_skip(op.store.shard_states, op.store.plans, found)
         say("skipped")
@@ -113,7 +113,7 @@ def _name(record: UnresolvedRecord) -> str:
     )
 
 
-def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
+def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
     """Write the records to a new file. They are on the disk when it returns."""
     listed = {shard.shard_id: shard for shard in client.list_shards()}
     shard, clock = listed.get(found.before.shard_id), SystemClock()
@@ -125,7 +125,18 @@ def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
             letters, has_first = 0, False
             if shard is not None:
                 for one in unresolved_records(client, shard, record, clock):
-                    file(_letter(client.stream.name, found.before.shard_id, record, one))
+                    file(
+                        Letter.of_record(
+                            record,
+                            one.number,
+                            stream_name=client.stream.name,
+                            shard_id=found.before.shard_id,
+                            application=application,
+                            data=one.data,
+                            partition_key=one.key,
+                            approximate_arrival=moment(one.arrival_ms, per_second=1_000),
+                        )
+                    )
                     letters += 1
                     has_first = has_first or one.number == record.first
             if missing := missing_records(record.count, letters, has_first=has_first):
@@ -134,26 +145,6 @@ def save_records(client: KinesisClient, found: Skip, path: Path) -> None:
             saved += letters
     _sync_folder(path)
     say(f"saved {records_of(saved)} to {path}")
-
-
-def _letter(
-    stream_name: str, shard_id: str, record: UnresolvedRecord, found: PeekedRecord
-) -> DeadLetter:
-    number = str(found.number.whole.sequence)
-    return DeadLetter(
-        stream_name=stream_name,
-        shard_id=shard_id,
-        sequence_number=number,
-        sub_sequence_number=found.number.sub,
-        last_sequence_number=number,
-        attempts=record.attempts,
-        reason=record.reason,
-        first_failure_ms=record.first_failure_ms,
-        last_failure_ms=record.last_failure_ms,
-        data=found.data,
-        partition_key=found.key,
-        approximate_arrival_ms=found.arrival_ms,
-    )
 
 
 def _sync_folder(path: Path) -> None:

@@ -8,13 +8,22 @@ import base64
 import json
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.programs.installation import how_to_install
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.shell.command_line import without_waits
-from tests.support.shell.consuming import LIMIT_S, command_that, data_of, lines_of, run, running
+from tests.support.shell.command_line import hide, path_with, run_cli, without_waits
+from tests.support.shell.consuming import (
+    LIMIT_S,
+    command_that,
+    connection,
+    data_of,
+    lines_of,
+    run,
+    running,
+)
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
@@ -156,8 +165,10 @@ def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> N
 def test_failed_records_are_retried_and_then_dead_lettered(
     orders: ServedFake, tmp_path: Path
 ) -> None:
-    """The letter has the record and the reason; everything else is acked. The exit code is 1."""
-    put(orders, 10)
+    """The letter has the record and the reason; everything else is acked. The exit code is 1.
+    `redrive` puts it back once, on a machine without PySpark.
+    """
+    texts = put(orders, 10)
     letters = tmp_path / "dead.jsonl"
     letters.write_text('{"torn')
     command = ("--exec", command_that("fails the sevens", tmp_path / "log"), "--retry-limit", "1")
@@ -172,14 +183,26 @@ def test_failed_records_are_retried_and_then_dead_lettered(
     torn, line = letters.read_text().splitlines()
     assert torn == '{"torn'
     letter = json.loads(line)
-    assert {name: letter[name] for name in ("stream", "key", "data", "attempts", "reason")} == {
-        "stream": "orders",
-        "key": "key of order 7",
-        "data": "order 7",
+    names = ("streamName", "partitionKey", "data", "attempts", "reason", "application")
+    assert {name: letter[name] for name in names} == {
+        "streamName": "orders",
+        "partitionKey": "key of order 7",
+        "data": base64.b64encode(b"order 7").decode(),
         "attempts": 2,
         "reason": "a seven",
+        "application": None,
     }
-    assert letter["id"] == f"{letter['shard']}:{letter['sequence']}:2"
+    assert letter["messageId"] == f"{letter['shardId']}:{letter['sequenceNumber']}:2"
+    hide("pyspark", tmp_path)
+    here: dict[str, Any] = {"cwd": tmp_path, "PYTHONPATH": path_with(tmp_path)} | connection(orders)
+    for put_back in ("put 1", "no dead letters to put"):
+        ended = run_cli("redrive", str(letters), "--yes", **here)
+        assert (ended.returncode, put_back in ended.stdout.splitlines()) == (0, True), ended.stderr
+    assert "1 rows in the files are not dead letters" in ended.stdout
+    elsewhere = run_cli("redrive", "s3a://dead", "--yes", **here)
+    assert (elsewhere.returncode, how_to_install("spark") in elsewhere.stderr) == (1, True)
+    again = data_of(run(orders, "consume", "orders", *ALL).stdout)
+    assert sorted(again) == sorted([*texts, "order 7"])
 
 
 def test_records_that_are_dropped_are_an_error(orders: ServedFake, tmp_path: Path) -> None:
@@ -232,7 +255,7 @@ def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
             break
     assert "not processed, and dead-lettered to" in ended.stderr.splitlines()[-1]
     dead = lines_of(letters.read_text())
-    assert sorted(one["data"] for one in dead) == ["order 17", "order 7"]
+    assert sorted(base64.b64decode(one["data"]) for one in dead) == [b"order 17", b"order 7"]
     assert {one["attempts"] for one in dead} == {2}
     assert {one["reason"] for one in dead} == {"its process ended without an answer"}
     delivered = lines_of(log.read_text())

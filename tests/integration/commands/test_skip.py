@@ -37,7 +37,7 @@ def test_records_are_given_up_shown_and_put_back(shell: Shell) -> None:
     )
     (line,) = (shell.folder / "letters.jsonl").read_text().splitlines()
     letter = json.loads(line)
-    assert (letter["data"], letter["key"], letter["attempts"]) == ("a", "key", 3)
+    assert (letter["data"], letter["partitionKey"], letter["attempts"]) == ("YQ==", "key", 3)
     again = shell.checkpoint("skip", "--all", "--shard", "0", "--to", "letters.jsonl", "--yes")
     assert (again.returncode, "exists already" in again.stderr) == (1, True)
     assert shell.checkpoint("skip", "--all", "--shard", "0", "--yes").returncode == 0
@@ -58,7 +58,7 @@ def test_a_kill_one_line_later_is_safe(shell: Shell, step: str) -> None:
     shell.leave_unresolved(*numbers)
     before = shell.states()[SHARD]
     shell.kill_at(step, "skip", numbers[0], "--shard", "0", "--to", "letters.jsonl", "--yes")
-    assert json.loads((shell.folder / "letters.jsonl").read_text())["data"] == "a"
+    assert json.loads((shell.folder / "letters.jsonl").read_text())["data"] == "YQ=="
     after = shell.states()[SHARD]
     given_up = step == "states-moved"
     assert [str(one.first) for one in after.unresolved] == (numbers[1:] if given_up else numbers)

@@ -17,10 +17,12 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 from pyspark.sql.types import StructType
 
+from kinesis_spout.checkpoints.redrive import Redrive, Selection
 from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.dead_letter.files import LetterFormat
 from kinesis_spout.errors import ConfigError
 from spark_job import DeadLetter, KinesisSource, Retry, register
-from spark_job.dead_letter.redrive import Redrive, Selection
+from spark_job.dead_letter.spark_files import SparkLetterFiles
 from spark_job.process_services import ProcessServices
 from spark_job.registration import RegisteredSource
 from state.retry_policy import RetryPolicy
@@ -86,14 +88,12 @@ class AllWays:
         frame.write.format("kinesis").options(**to_copy).mode("append").save()
         letters = f"{self._folder}/letters"
         self._load(DEAD).selectExpr("CAST(data AS STRING) AS value").write.text(letters)
-        redrive = Redrive.open(
-            self._spark,
-            letters,
-            format="json",
-            selection=Selection(target=StreamRef(BACK)),
-            aws=AwsConfig(**fields_of(self._stream.endpoint_url)),
-        )
-        return tracked, [tuple(row) for row in rows], redrive.put()
+        aws = AwsConfig(**fields_of(self._stream.endpoint_url))
+        files = SparkLetterFiles(self._spark, letters)
+        with Redrive(files, Selection(target=StreamRef(BACK)), aws) as redrive:
+            redrive.read(LetterFormat.JSON)
+            put = redrive.put()
+        return tracked, [tuple(row) for row in rows], put
 
     def _run_query(
         self, bad: frozenset[str], late: frozenset[str], tracking: dict[str, Any]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from spark_job.dead_letter.letter import LETTER_DDL, Letter
+from kinesis_spout.dead_letter.letter import COLUMNS, LETTER_DDL, Letter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,18 +66,4 @@ def frame_of(spark: SparkSession, letters: list[Letter], *, partitions: int = 2)
 
 
 def row_of(letter: Letter) -> tuple[object, ...]:
-    return (
-        letter.message_id,
-        letter.stream_name,
-        letter.shard_id,
-        letter.sequence_number,
-        letter.sub_sequence_number,
-        letter.partition_key,
-        letter.data,
-        letter.approximate_arrival,
-        letter.attempts,
-        letter.first_failure,
-        letter.last_failure,
-        letter.reason,
-        letter.application,
-    )
+    return tuple(getattr(letter, column.field) for column in COLUMNS)

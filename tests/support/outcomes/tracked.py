@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from kinesis_spout.dead_letter.letter import Letter
     from spark_job import KinesisSource, TrackedBatch
-    from spark_job.dead_letter.letter import Letter
     from spark_job.settings import QuerySettings
     from tests.support.simulated.micro_batch_engine import Row
     from tests.support.spark.source import StreamUnderTest

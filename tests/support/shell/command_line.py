@@ -52,6 +52,22 @@ def environment(**changes: str) -> dict[str, str]:
     return kept | plain | {"PYTHONWARNINGS": "default", "SPARK_SUBMIT_OPTS": quick_jvm()} | changes
 
 
+def hide(module: str, folder: Path) -> None:
+    """Let Python not find an installed module, as if it were not installed."""
+    (folder / "sitecustomize.py").write_text(
+        "import importlib.machinery as machinery\n"
+        "found = machinery.PathFinder.find_spec\n"
+        "def find_spec(name, *rest):\n"
+        f"    return None if name.partition('.')[0] == {module!r} else found(name, *rest)\n"
+        "machinery.PathFinder.find_spec = find_spec\n"
+    )
+
+
+def path_with(folder: Path) -> str:
+    """PYTHONPATH with `folder` first."""
+    return os.pathsep.join([str(folder), environment()["PYTHONPATH"]])
+
+
 def run_cli(
     *arguments: str, cwd: Path, stdin: bytes = b"", timeout_s: float = TIME_LIMIT_S, **env: str
 ) -> subprocess.CompletedProcess[str]:

@@ -1,34 +1,27 @@
-"""Reads dead letters from files, without Spark, and counts them by their reason.
-
-These formats: lines of JSON, as `consume --dead-letter` and `DeadLetter("json")` write them, also
-with gzip; parquet and orc. Names that begin with `_` or `.` are Spark's own, and are left out.
-"""
+"""Reads dead letters from local files, and counts them by their reason."""
 
 from __future__ import annotations
 
-import gzip
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow as pa
-import pyarrow.dataset as pa_dataset
 
 from kinesis_spout.cli.plain_text import plural
+from kinesis_spout.dead_letter.files import FileName, LetterFormat, LocalLetterFiles, pieces_of
+from kinesis_spout.dead_letter.letter import iso
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from kinesis_spout.dead_letter.letter import Letter
+
 MAX_LETTERS, MAX_FILES, MAX_REASONS = 200_000, 20_000, 50
-MAX_LINE_BYTES = 32 * 1024 * 1024
 READ_EVERY = 15  # observations
-_SUFFIXES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".parquet", ".orc")
 _NOTES = {
     "no letter": ("line is not a dead letter.", "lines are not dead letters."),
     "others'": (
@@ -38,25 +31,13 @@ _NOTES = {
 }
 
 
-class _Letter(msgspec.Struct, rename="camel"):
-    """A letter of either writer: `consume` names the first four, Spark's the next four."""
-
-    id: str | None = None
-    stream: str | None = None
-    shard: str | None = None
-    count: int = 1
-    message_id: str | None = None
-    stream_name: str | None = None
-    shard_id: str | None = None
-    sub_sequence_number: int | None = None
-    application: str | None = None
-    attempts: int | None = None
-    reason: str | None = None
-    last_failure: str | None = None
-
-
-_COLUMNS = frozenset(_Letter.__struct_encode_fields__)
-_DECODER = msgspec.json.Decoder(_Letter)
+# Without the payloads.
+_COLUMNS = frozenset(
+    {
+        *("messageId", "streamName", "shardId", "sequenceNumber", "subSequenceNumber"),
+        *("attempts", "lastFailure", "reason", "application"),
+    }
+)
 
 
 @dataclass(slots=True)
@@ -102,18 +83,14 @@ class LetterFolder:
         return self._found
 
     def _files(self) -> Iterator[tuple[Path, int, int]]:
-        paths = [self.path] if self.path.is_file() else sorted(self.path.rglob("*"))
-        named = (one for one in paths if one == self.path or self._may_have_letters(one))
+        paths = LocalLetterFiles(self.path).files()
+        named = (one for one in paths if one == self.path or FileName.of(one.name).kind)
         for path in islice(named, MAX_FILES):
             try:
                 found = path.stat()
             except OSError:
                 continue  # a plan's folder is overwritten when its batch runs again
             yield path, found.st_size, found.st_mtime_ns
-
-    def _may_have_letters(self, path: Path) -> bool:
-        parts = path.relative_to(self.path).parts
-        return path.name.endswith(_SUFFIXES) and not any(one[0] in "_." for one in parts)
 
     def _counted(self, files: list[Path]) -> dict[str, Any]:
         reasons: dict[str, dict[str, Any]] = {}
@@ -122,18 +99,21 @@ class LetterFolder:
         left_out: Counter[str] = Counter()
         unreadable: list[str] = []
         for path in files:
+            kind = FileName.of(path.name).kind or LetterFormat.JSON
             try:
-                for letter in _letters(path):
+                for piece in pieces_of(path, kind, _COLUMNS):
                     if len(ids) >= MAX_LETTERS:
                         break
-                    message_id = None if letter is None else letter.message_id or letter.id
-                    if letter is None or message_id is None:
+                    if piece is None:
                         left_out["no letter"] += 1
-                    elif not self._is_ours(letter):
+                        continue
+                    letter = piece.letter
+                    identity = letter.message_id, letter.sub_sequence_number is None
+                    if not self._is_ours(letter):
                         left_out["others'"] += 1
-                    elif (identity := (message_id, letter.sub_sequence_number is None)) not in ids:
+                    elif identity not in ids:
                         ids.add(identity)
-                        _add(reasons, letter, message_id)
+                        _add(reasons, letter)
             except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
                 unreadable.append(f"{path.name}: {exc}")
         notes = [plural(many, *_NOTES[what]) for what, many in left_out.items()]
@@ -151,41 +131,16 @@ class LetterFolder:
             "notes": notes,
         }
 
-    def _is_ours(self, letter: _Letter) -> bool:
-        stream = letter.stream_name or letter.stream
-        return letter.application in {None, self.application} and stream in {None, self.stream}
+    def _is_ours(self, letter: Letter) -> bool:
+        known = letter.application in {None, self.application}
+        return known and letter.stream_name == self.stream
 
 
-def _add(reasons: dict[str, dict[str, Any]], letter: _Letter, message_id: str) -> None:
-    new = {"records": 0, "attempts": 0, "lastFailure": "", "shards": set(), "example": message_id}
-    reason = letter.reason or ""
-    one = reasons.setdefault(reason, {"reason": reason, **new})
+def _add(reasons: dict[str, dict[str, Any]], letter: Letter) -> None:
+    name, last_failure = letter.reason or "", iso(letter.last_failure, "milliseconds") or ""
+    new = {"records": 0, "attempts": 0, "lastFailure": "", "shards": set()}
+    one = reasons.setdefault(name, {"reason": name, **new, "example": letter.message_id})
     one["records"] += letter.count
-    one["attempts"] = max(one["attempts"], letter.attempts or 0)
-    one["lastFailure"] = max(one["lastFailure"], letter.last_failure or "")
-    one["shards"].add(letter.shard_id or letter.shard or "")
-
-
-def _letters(path: Path) -> Iterator[_Letter | None]:
-    """None for a line that is not a letter. Payloads are not read, or not kept."""
-    if path.name.endswith((".orc", ".parquet")):
-        # Spark's INT96 has nanoseconds, which no datetime has.
-        parquet = pa_dataset.ParquetFileFormat(coerce_int96_timestamp_unit="us")
-        found = pa_dataset.dataset(path, format="orc" if path.name.endswith("c") else parquet)
-        batches = found.to_batches(columns=sorted(_COLUMNS & {*found.schema.names}))
-        for row in (row for batch in batches for row in batch.to_pylist()):
-            if isinstance(failed := row.get("lastFailure"), datetime):
-                row["lastFailure"] = failed.isoformat()
-            yield _decoded(partial(msgspec.convert, row, _Letter))
-        return
-    with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
-        while line := lines.readline(MAX_LINE_BYTES):
-            if line.strip():
-                yield _decoded(partial(_DECODER.decode, line))
-
-
-def _decoded(decode: Callable[[], _Letter]) -> _Letter | None:
-    try:
-        return decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    one["attempts"] = max(one["attempts"], letter.attempts)
+    one["lastFailure"] = max(one["lastFailure"], last_failure)
+    one["shards"].add(letter.shard_id)

@@ -224,7 +224,7 @@ def test_what_has_expired_is_counted_and_the_others_are_saved(
     state = ShardState(shard_id=shard(0), read_position=Position.after(put[6]), unresolved=records)
     path = tmp_path / "letters.jsonl"
     with closing(one.client()) as client:
-        save_records(client, Skip(StoredState(state, 0), state, records), path)
+        save_records(client, Skip(StoredState(state, 0), state, records), path, "etl")
     missing = "  not saved, because expired:"
     together = f"records from {put[1]} to {put[4]}, which are unresolved together"
     assert capsys.readouterr().out.splitlines() == [
@@ -233,4 +233,4 @@ def test_what_has_expired_is_counted_and_the_others_are_saved(
         f"saved 3 records to {path}",
     ]
     letters = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [one["sequence"] for one in letters] == [str(number) for number in put[4:]]
+    assert [one["sequenceNumber"] for one in letters] == [str(number) for number in put[4:]]

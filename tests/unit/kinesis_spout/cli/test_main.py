@@ -10,7 +10,7 @@ import pytest
 from kinesis_spout import __version__
 from kinesis_spout.cli.main import OWN_COMMANDS
 from kinesis_spout.programs.installation import how_to_install
-from tests.support.shell.command_line import call_cli, environment, run_cli
+from tests.support.shell.command_line import call_cli, environment, hide, path_with, run_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,19 +110,3 @@ def listed_names(help_text: str) -> list[str]:
 def flowing(help_text: str) -> str:
     """The help without its frames and the breaks of its lines."""
     return " ".join(help_text.replace("│", " ").split())
-
-
-def hide(module: str, folder: Path) -> None:
-    """Let Python not find an installed module, as if it were not installed."""
-    (folder / "sitecustomize.py").write_text(
-        "import importlib.machinery as machinery\n"
-        "found = machinery.PathFinder.find_spec\n"
-        "def find_spec(name, *rest):\n"
-        f"    return None if name.partition('.')[0] == {module!r} else found(name, *rest)\n"
-        "machinery.PathFinder.find_spec = find_spec\n"
-    )
-
-
-def path_with(folder: Path) -> str:
-    """PYTHONPATH with `folder` first."""
-    return os.pathsep.join([str(folder), environment()["PYTHONPATH"]])

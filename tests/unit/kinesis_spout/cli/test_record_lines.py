@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -12,74 +13,46 @@ from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.record_lines import (
     LineError,
     key_of_json,
-    letter_line,
     outgoing_of_json,
     record_line,
 )
+from kinesis_spout.dead_letter.letter import Letter, line_of
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+from kinesis_spout.service.record_putter import OutgoingRecord
+from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.record_run import RecordRun
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def letter(**changes: object) -> DeadLetter:
-    known: dict[str, object] = {
-        "stream_name": "orders",
-        "shard_id": "shardId-000000000000",
-        "sequence_number": "5",
-        "last_sequence_number": "5",
-        "attempts": 2,
-        "reason": "no rates",
-        "first_failure_ms": 1_000,
-        "last_failure_ms": 2_500,
-        "data": b"\xff",
-        "partition_key": "k",
-        "approximate_arrival_ms": 0,
-    }
-    return DeadLetter(**(known | changes))  # type: ignore[arg-type]  # the mapping's values have the types of their fields
+LETTER = Letter(
+    message_id="shardId-000000000000:5:2",
+    stream_name="orders",
+    shard_id="shardId-000000000000",
+    sequence_number="5",
+    data=b"\xff",
+    partition_key="k",
+)
 
 
-def test_a_letter_has_all_that_is_known() -> None:
-    assert json.loads(letter_line(letter())) == {
-        "id": "shardId-000000000000:5:2",
-        "stream": "orders",
-        "shard": "shardId-000000000000",
-        "sequence": "5",
-        "attempts": 2,
-        "reason": "no rates",
-        "firstFailure": "1970-01-01T00:00:01.000Z",
-        "lastFailure": "1970-01-01T00:00:02.500Z",
-        "key": "k",
-        "arrival": "1970-01-01T00:00:00.000Z",
-        "dataBase64": "/w==",
-    }
+def test_a_dead_letter_is_put_back_under_its_key() -> None:
+    """One without a key gets a random one. One whose record was gone has nothing to put."""
+    assert outgoing_of_json(line_of(LETTER), str) == OutgoingRecord("k", b"\xff")
+    keyless = line_of(replace(LETTER, partition_key=None))
+    assert outgoing_of_json(keyless, lambda: "random").partition_key == "random"
+    with pytest.raises(LineError, match="without a payload"):
+        outgoing_of_json(line_of(replace(LETTER, data=None)), str)
 
 
 def test_a_record_without_a_partition_key_has_no_key_and_is_put_back_with_a_random_one() -> None:
     """As in a stream with record distribution AUTO."""
-    run, assigned = RecordRun(["5"], [None], [b"text"], [0]), SimpleNamespace(shard=letter())
+    run, assigned = RecordRun(["5"], [None], [b"text"], [0]), SimpleNamespace(shard=LETTER)
     emission = SpoutEmission(run, 0, 1, assigned, b"text")  # type: ignore[arg-type]  # only its shard's id is used
     assert emission.partition_key is None
     line = record_line(emission)
     assert "key" not in json.loads(line)
     assert outgoing_of_json(line, lambda: "random").partition_key == "random"
-
-
-def test_a_letter_of_records_that_are_gone_has_no_payload() -> None:
-    gone = letter(
-        data=None,
-        partition_key=None,
-        approximate_arrival_ms=None,
-        count=3,
-        last_sequence_number="9",
-    )
-    line = json.loads(letter_line(gone))
-    assert (line["count"], line["lastSequence"]) == (3, "9")
-    assert {"key", "data", "dataBase64", "arrival"}.isdisjoint(line)
-    with pytest.raises(LineError, match="exactly one of data and dataBase64"):
-        outgoing_of_json(letter_line(gone), str)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +127,12 @@ def test_letters_are_appended_to_a_file_as_lines(tmp_path: Path) -> None:
     path = tmp_path / "dead"
     for _ in range(2):
         with LetterFile(path) as write:
-            write(letter())
-    assert path.read_bytes() == letter_line(letter()) * 2
+            write(LETTER)
+    assert path.read_bytes() == (line_of(LETTER) + b"\n") * 2
     path.write_bytes(b'{"torn')
     with LetterFile(path) as write:
-        write(letter())
-    assert path.read_bytes() == b'{"torn\n' + letter_line(letter())
+        write(LETTER)
+    assert path.read_bytes() == b'{"torn\n' + line_of(LETTER) + b"\n"
 
 
 def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:

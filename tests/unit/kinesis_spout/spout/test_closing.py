@@ -25,7 +25,8 @@ from tests.support.state.zookeeper import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 CLOSE_TIMEOUT_S = 0.2
@@ -172,7 +173,7 @@ def test_closing_does_not_wait_for_a_dead_letter_that_hangs(threaded: Threaded) 
     gate, calls = Gate(), []
     threaded.gates.append(gate)
 
-    def hang(letter: DeadLetter) -> None:
+    def hang(letter: Letter) -> None:
         calls.append(letter.sequence_number)
         gate.go_through()
 
@@ -193,7 +194,7 @@ def test_the_last_commit_comes_before_the_last_letters(threaded: Threaded) -> No
     """And what the letters have resolved is stored by another one."""
     stored: list[str | None] = []
 
-    def refuse_first(_letter: DeadLetter) -> None:
+    def refuse_first(_letter: Letter) -> None:
         if not threaded.heard.refused.is_set():
             raise OSError("full")
         stored.append(checkpoint_of(threaded.world))

@@ -21,7 +21,7 @@ from tests.support.state.zookeeper import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kinesis_spout.spout.emission import DeadLetter
+    from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 
@@ -47,7 +47,7 @@ class Sink:
         self.calls: list[str] = []
         self.taken: list[str] = []
 
-    def __call__(self, letter: DeadLetter) -> None:
+    def __call__(self, letter: Letter) -> None:
         number = letter.sequence_number
         self.calls.append(number)
         if number in self.refused:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.cli.record_lines import letter_line
+from kinesis_spout.dead_letter.letter import line_of
 from kinesis_spout.spout.kinesis_spout import FailRecordError
 from kinesis_spout.spout.listener import SpoutListener
 from scheme.raw_scheme import RawScheme
@@ -115,7 +115,7 @@ def test_any_reason_is_kept_as_text_in_the_state_and_in_the_letter(
         again.fail(reason, retry=False)
     spout.step("letters", times=len(REASONS))
     assert [letter.reason for letter in spout.letters] == kept
-    assert all(map(letter_line, spout.letters))
+    assert all(map(line_of, spout.letters))
 
 
 def test_any_exception_of_the_dead_letter_function_keeps_the_record_for_a_later_call(

@@ -22,7 +22,8 @@ from tests.support.state.zookeeper import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
+    from kinesis_spout.dead_letter.letter import Letter
+    from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 MIN_SWITCH_INTERVAL_S = 1e-6
@@ -122,7 +123,7 @@ class Answering:
         self._work: SimpleQueue[SpoutEmission] = SimpleQueue()
         self._late: SimpleQueue[SpoutEmission] = SimpleQueue()
 
-    def take_letter(self, letter: DeadLetter) -> None:
+    def take_letter(self, letter: Letter) -> None:
         self.on_resolved(f"{letter.shard_id}:{letter.sequence_number}")
 
     def on_resolved(self, name: str) -> None:

@@ -15,7 +15,7 @@ from state.store.runs import DEACTIVATED, FAILED, FULL, NOT_TAKEN, SPOUT, STOPPE
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.emission import DeadLetter
+    from kinesis_spout.dead_letter.letter import Letter
     from state.store.runs import RefusedLetters
 
 
@@ -93,7 +93,7 @@ def test_refused_letters_are_told_once_a_minute_until_they_are_written() -> None
     """With the last error, as one sentence without secrets."""
     under_test, is_there = SpoutUnderTest(), Event()
 
-    def take(_letter: DeadLetter) -> None:
+    def take(_letter: Letter) -> None:
         if not is_there.is_set():
             raise FileNotFoundError("zk://ann:pass@letters is not there")
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
+from kinesis_spout.dead_letter.letter import CHUNK_LETTERS, in_chunks
+from kinesis_spout.dead_letter.outgoing import envelopes
 from kinesis_spout.errors import ConfigError
 from spark_job.dead_letter import LETTER_COLUMNS, DeadLetter, DeadLetterError
-from spark_job.dead_letter.letter import CHUNK_LETTERS, in_chunks
-from spark_job.dead_letter.stream_sink import StreamSink, envelopes
+from spark_job.dead_letter.stream_sink import StreamSink
 from tests.support.outcomes.letters import Story, gone
 
 if TYPE_CHECKING:

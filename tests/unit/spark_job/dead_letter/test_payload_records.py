@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import Row
 
 from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.dead_letter.letter import LETTER_COLUMNS
+from kinesis_spout.dead_letter.outgoing import payload_records
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
-from spark_job.dead_letter.letter import LETTER_COLUMNS
-from spark_job.dead_letter.stream_sink import StreamSink, payload_records
+from spark_job.dead_letter.stream_sink import StreamSink
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.services import serve
 from tests.support.outcomes.letters import Story, gone
+from tests.support.outcomes.letters import row_of as letter_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_job.dead_letter.letter import Letter
+    from kinesis_spout.dead_letter.letter import Letter
     from tests.support.kinesis.services import ServedFake
 
 KEYS = [f"key {number}" for number in range(12)]
@@ -69,15 +73,7 @@ def test_bare_payloads_on_a_dead_letter_stream_lose_no_user_record(served: Serve
     assert sorted(delivered(served.model, "dead")) == sorted(expected)
 
 
-def row_of(letter: Letter) -> dict[str, object]:
-    """A row of `letters_with_plain_times`."""
-    known = {
-        "messageId": letter.message_id,
-        "streamName": letter.stream_name,
-        "shardId": letter.shard_id,
-        "sequenceNumber": letter.sequence_number,
-        "subSequenceNumber": letter.sub_sequence_number,
-        "partitionKey": letter.partition_key,
-        "data": letter.data,
-    }
-    return {name: known.get(name) for name in LETTER_COLUMNS}
+def row_of(letter: Letter) -> Row:
+    """A row of `with_plain_times`, but for its times, which are not put."""
+    known = zip(LETTER_COLUMNS, letter_row(letter), strict=True)
+    return Row(**{name: None if isinstance(value, datetime) else value for name, value in known})

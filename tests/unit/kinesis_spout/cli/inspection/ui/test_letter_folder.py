@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,18 @@ import pyarrow.parquet as pa_parquet
 
 from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
 from kinesis_spout.cli.letter_file import LetterFile
-from kinesis_spout.spout.emission import DeadLetter
+from kinesis_spout.dead_letter.letter import Letter
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+LETTER = Letter(
+    message_id="s:0:2",
+    stream_name="orders",
+    shard_id="shardId-000000000001",
+    sequence_number="0",
+)
 
 
 def folder(path: Path) -> LetterFolder:
@@ -52,24 +61,10 @@ def test_lines_of_consume_are_counted_by_reason(tmp_path: Path) -> None:
     path = tmp_path / "letters"
     with LetterFile(path) as write:
         for number in range(3):
-            write(
-                DeadLetter(
-                    stream_name="orders",
-                    shard_id="shardId-000000000001",
-                    sequence_number=str(number),
-                    last_sequence_number=str(number),
-                    count=1,
-                    attempts=2,
-                    reason="late" if number else "odd",
-                    first_failure_ms=1,
-                    last_failure_ms=2,
-                    partition_key="k",
-                    approximate_arrival_ms=1,
-                    data=b"x",
-                )
-            )
+            reason = "late" if number else "odd"
+            write(replace(LETTER, message_id=f"s:{number}:2", reason=reason, count=number + 1))
     found = folder(path).read()
-    assert counts(found) == {"late": 2, "odd": 1}
+    assert counts(found) == {"late": 5, "odd": 1}
     assert found["reasons"][0]["reason"] == "late"
     assert found["reasons"][0]["shards"] == ["shardId-000000000001"]
 

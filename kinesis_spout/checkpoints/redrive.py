@@ -1,0 +1,376 @@
+"""`Redrive`: puts dead letters back on the stream that they came from, each record once.
+
+    files, aws = LocalLetterFiles(Path("/data/dead/orders")), AwsConfig(region="eu-central-1")
+    with Redrive(files, aws=aws) as work:
+        work.read()
+        print(work.find())
+        work.put()
+
+A ledger beside the letters (`_redriven`) records the letters that were put, after every 500 of
+them. So a second run puts nothing twice, and after a kill at most the last 500 are put again. Do
+not start two runs on one path at a time: each would put all letters.
+
+The files are read once. Of several letters of one record one is chosen, and records in the ledger
+are left out. An aggregate that was delivered whole and its user record 0 have the same numbers, and
+are two records. A record that is no aggregate is one, however it was delivered. The files may also
+come from a stream of letters. A stream takes a large payload only in several records, so such a
+letter is in parts, which are joined here. The selected letters wait in a temporary file, and some
+hundred bytes of each in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import msgspec
+
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, RedriveError, format_of
+from kinesis_spout.dead_letter.letter import Letter, in_chunks
+from kinesis_spout.dead_letter.outgoing import payload_records
+from kinesis_spout.service.botocore_connection import KinesisConnection
+from kinesis_spout.service.record_putter import RecordPutter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+REASONS_SHOWN = 20
+TO_PUT, PUT_BEFORE = "to put", "put before"
+WITHOUT_PAYLOAD, INCOMPLETE = "without payload", "incomplete"
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+# Target stream, stream, shard, sequence number, sub-sequence number, and whether it is an aggregate
+# that was delivered whole.
+_Identity = tuple[str, str, str, str, int, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which letters to put, and where.
+
+    - `reasons`: texts, one of which the letter's reason must contain, ignoring case. None given
+      means any reason.
+    - `since`, `until`: the last failure must be at or after `since`, and before `until`.
+    - `target`: the stream to put the letters on. None: the stream that each letter came from.
+    """
+
+    reasons: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    target: StreamRef | None = None
+
+    def takes(self, letter: Letter) -> bool:
+        reason = (letter.reason or "").lower()
+        if self.reasons and not any(text.lower() in reason for text in self.reasons):
+            return False
+        failed = letter.last_failure or letter.first_failure
+        if failed is None:
+            return self.since is None and self.until is None
+        return not (
+            (self.since is not None and failed < self.since)
+            or (self.until is not None and failed >= self.until)
+        )
+
+
+class ReasonCount(msgspec.Struct, frozen=True, rename="camel"):
+    """The number of letters with one reason for one target stream, and their range in time."""
+
+    stream: str
+    reason: str
+    letters: int
+    first_failure: datetime | None
+    last_failure: datetime | None
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The counts of a selection, as `redrive --json` prints them. Each record is counted once.
+
+    - `to_put`: records to put. `reasons` counts the most frequent reasons among them, and
+      `more_reasons` is the number of the others.
+    - `put_before`: records in the ledger.
+    - `without_payload`: records that were gone from the stream, so nothing is left to put.
+    - `incomplete`: records whose letter is in parts, of which some are not in the files.
+    - `unreadable`: rows in the files that are not dead letters.
+    """
+
+    to_put: int = 0
+    put_before: int = 0
+    without_payload: int = 0
+    incomplete: int = 0
+    unreadable: int = 0
+    reasons: tuple[ReasonCount, ...] = ()
+    more_reasons: int = 0
+
+
+class _Chosen(NamedTuple):
+    """The letter of a record that counts, and where it is in the spool."""
+
+    has_payload: bool
+    is_incomplete: bool
+    reason: str
+    first_failure: datetime | None
+    last_failure: datetime | None
+    attempts: int
+    at: int
+
+    @property
+    def rank(self) -> tuple[bool, datetime, int]:
+        """One with a payload if there is any, and the last of these."""
+        return self.has_payload, self.last_failure or _NEVER, self.attempts
+
+
+@dataclass(slots=True)
+class Redrive:
+    """Dead letters, to be put back on their stream. A context manager. Call `read` first.
+
+    `letters`: one for each selected record, by the record, with its state.
+
+    Methods block on files and on Kinesis. Call them from one thread at a time. They raise
+    `kinesis_spout.errors.KinesisError`, of which `RedriveError` is about the files.
+    """
+
+    files: LetterFiles
+    selection: Selection = field(default_factory=Selection)
+    aws: AwsConfig = field(default_factory=AwsConfig)
+    clock: Clock = field(default_factory=SystemClock)
+    unreadable: int = 0
+    letters: dict[_Identity, tuple[str, _Chosen]] = field(default_factory=dict)
+    _spool: _Spool = field(init=False)
+
+    def __enter__(self) -> Self:
+        self._spool = _Spool()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._spool.close()
+
+    def find(self) -> Found:
+        """Count the letters that are to be put, and those that are not. Changes nothing."""
+        states = Counter(state for state, _ in self.letters.values())
+        by_reason: dict[tuple[str, str], list[_Chosen]] = defaultdict(list)
+        for (target, *_), (state, letter) in self.letters.items():
+            if state == TO_PUT:
+                by_reason[target, letter.reason].append(letter)
+        most = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
+        return Found(
+            to_put=states[TO_PUT],
+            put_before=states[PUT_BEFORE],
+            without_payload=states[WITHOUT_PAYLOAD],
+            incomplete=states[INCOMPLETE],
+            unreadable=self.unreadable,
+            reasons=tuple(
+                ReasonCount(
+                    *names,
+                    len(letters),
+                    min((one.first_failure for one in letters if one.first_failure), default=None),
+                    max((one.last_failure for one in letters if one.last_failure), default=None),
+                )
+                for names, letters in most
+            ),
+            more_reasons=len(by_reason) - len(most),
+        )
+
+    def put(
+        self,
+        *,
+        limit: int | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+        progress: Callable[[int], object] = lambda _put: None,
+    ) -> int:
+        """Put the letters back, at most `limit` of them. Returns how many were put.
+
+        At least once, see the module docstring. Letters are put in chunks of at most 500, with at
+        most 32 MiB of payload unless one letter alone has more. `stopping` is
+        called before each chunk, and True ends the run. `progress` is called after each chunk, with
+        the number of letters put so far.
+        """
+        count = 0
+
+        def done(more: int) -> None:
+            nonlocal count
+            count += more
+            progress(count)
+
+        self.files.append([])  # fails now if it cannot be written, before anything is put
+        with ExitStack() as stack:
+            putters: dict[str, RecordPutter] = {}
+            for chunk in in_chunks(islice(self._ordered(), limit), itemgetter(1)):
+                if stopping():
+                    break
+                for target in {name for name, _ in chunk} - putters.keys():
+                    stream = self.selection.target or StreamRef.parse(target)
+                    putter = RecordPutter(KinesisConnection(self.aws, stream))
+                    putters[target] = stack.enter_context(closing(putter))
+                self._put_chunk(chunk, putters, done)
+        return count
+
+    def _put_chunk(
+        self,
+        chunk: list[tuple[str, Letter]],
+        putters: Mapping[str, RecordPutter],
+        done: Callable[[int], object],
+    ) -> None:
+        made = [(target, letter, payload_records(letter)) for target, letter in chunk]
+        # By identity: two letters may become equal records, and each of them must be put.
+        unput = {id(record) for *_, records in made for record in records}
+        try:
+            for target in sorted({name for name, _ in chunk}):
+                putters[target].put(
+                    [one for name, _, records in made if name == target for one in records],
+                    lambda record, _shard_id: unput.discard(id(record)),
+                )
+        finally:
+            # Also when the service refuses one for good: a later run puts the others again
+            # otherwise, and so does every run after it.
+            now = datetime.fromtimestamp(self.clock.now_ms() / 1_000, UTC)
+            put = [
+                (*_numbers(target, letter), letter.message_id, now, letter.is_whole)
+                for target, letter, records in made
+                if unput.isdisjoint(map(id, records))
+            ]
+            if put:
+                self.files.append(put)
+                done(len(put))
+
+    def _ordered(self) -> Iterator[tuple[str, Letter]]:
+        """The letters to put, each with the name of its target stream, by target, stream, shard and
+        sequence number.
+        """
+        to_put = [
+            (*identity[:3], len(identity[3]), *identity[3:], letter.at)
+            for identity, (state, letter) in self.letters.items()
+            if state == TO_PUT
+        ]
+        for target, *_, at in sorted(to_put):
+            yield target, self._spool.get(at)
+
+    def read(self, format: LetterFormat | None = None, *, heads: bool = False) -> None:  # noqa: A002  # the option's name
+        """Read the files, and choose one letter for each selected record. Without `format`, the
+        files' names decide. `heads`: for `find`, and not for `put`. Raises `RedriveError` if the
+        files contain no dead letters.
+        """
+        kind = format or format_of(self.files)
+        if kind is None:
+            return
+        ledger, rows = _Ledger(self.files.ledger()), 0
+        best: dict[_Identity, _Chosen] = {}
+        # A whole aggregate has the message id of its first user record, and no sub-sequence number.
+        parts: dict[tuple[str, str, int | None, int], dict[int, int]] = defaultdict(dict)
+
+        def consider(letter: Letter, *, is_incomplete: bool = False) -> None:
+            target = self.selection.target
+            name = letter.stream_name if target is None else target.name
+            identity = (*_numbers(name, letter), letter.is_whole)
+            ledger.see(identity)
+            if self.selection.takes(letter):
+                chosen = _Chosen(
+                    letter.data is not None,
+                    is_incomplete,
+                    sys.intern(letter.reason or ""),
+                    letter.first_failure,
+                    letter.last_failure,
+                    letter.attempts,
+                    -1 if heads else self._spool.add(letter),
+                )
+                before = best.setdefault(identity, chosen)
+                best[identity] = max(chosen, before, key=lambda one: one.rank)
+
+        for piece in self.files.pieces(kind, heads=heads):
+            if piece is None:
+                self.unreadable += 1
+                continue
+            rows += 1
+            letter, part, count = piece
+            if count > 1:
+                key = letter.stream_name, letter.message_id, letter.sub_sequence_number, count
+                if part not in parts[key]:
+                    parts[key][part] = self._spool.add(letter)
+            else:
+                consider(letter)
+        for (*_, count), found in parts.items():
+            pieces = [self._spool.get(at) for _, at in sorted(found.items())]
+            data = b"".join(one.data or b"" for one in pieces) if len(found) == count else None
+            consider(replace(pieces[0], data=data), is_incomplete=data is None)
+        self.letters = {
+            identity: (_state(letter, is_known=ledger.has(identity)), letter)
+            for identity, letter in best.items()
+        }
+        if self.unreadable and not rows:
+            raise RedriveError(
+                f"the {kind} files in {self.files} contain no dead letters",
+                "give the path of a DeadLetter, and its format",
+            )
+
+
+class _Ledger:
+    """The records that were put.
+
+    An entry that does not say whether its record is whole counts for the letter of these numbers.
+    Where the files have both kinds it counts for none of them: a record is put twice rather than
+    never.
+    """
+
+    def __init__(self, entries: Iterable[tuple[Any, ...]]) -> None:
+        known = set(entries)
+        self._decided = {entry for entry in known if entry[-1] is not None}
+        self._undecided = {entry[:-1] for entry in known if entry[-1] is None}
+        self._kinds: dict[tuple[Any, ...], set[bool]] = {one[1:]: set() for one in self._undecided}
+
+    def see(self, record: _Identity) -> None:
+        """A letter in the files, selected or not: what an entry means must not depend on that."""
+        if (kinds := self._kinds.get(record[1:-1])) is not None:
+            kinds.add(record[-1])
+
+    def has(self, record: _Identity) -> bool:
+        return record in self._decided or (
+            record[:-1] in self._undecided and len(self._kinds[record[1:-1]]) <= 1
+        )
+
+
+class _Spool:
+    """Letters in a temporary file."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
+
+    def add(self, letter: Letter) -> int:
+        at = self._file.seek(0, os.SEEK_END)
+        pickle.dump(letter, self._file)
+        return at
+
+    def get(self, at: int) -> Letter:
+        self._file.seek(at)
+        letter: Letter = pickle.load(self._file)  # noqa: S301  # our own bytes
+        return letter
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _numbers(target: str, letter: Letter) -> tuple[str, str, str, str, int]:
+    return (
+        target,
+        letter.stream_name,
+        letter.shard_id,
+        letter.sequence_number,
+        letter.sub_sequence_number or 0,
+    )
+
+
+def _state(letter: _Chosen, *, is_known: bool) -> str:
+    if letter.is_incomplete and not is_known:
+        return INCOMPLETE
+    if not letter.has_payload and not letter.is_incomplete:
+        return WITHOUT_PAYLOAD
+    return PUT_BEFORE if is_known else TO_PUT

@@ -1,0 +1,288 @@
+"""The one schema of dead letters: a record that could not be processed, and why.
+
+`COLUMNS` is the schema, for `consume --dead-letter`, the spout and Spark alike. From it come the
+fields of `Letter`, the lines of JSON, Spark's columns, and the table of the reference. In JSON a
+time is ISO 8601 in UTC, and bytes are base64. What a writer does not know is null.
+
+Version 1 was what `consume` wrote before: other names, and a payload as text where it was UTF-8.
+It is read, and written no more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from scheme.record import KPL_MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from state.sequence_number import SequenceNumber
+    from state.shard_state import UnresolvedRecord
+
+_T = TypeVar("_T")
+CHUNK_LETTERS = 500
+CHUNK_BYTES = 32 * 1024 * 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Column(NamedTuple):
+    """A column of a letter: its name, Spark SQL type and meaning, and its field in `Letter`."""
+
+    name: str
+    type: str
+    meaning: str
+    field: str
+
+
+def _columns(table: str) -> tuple[Column, ...]:
+    def column(line: str) -> Column:
+        name, kind, meaning = line.split(maxsplit=2)
+        snake = re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
+        return Column(name, kind, meaning, snake.removesuffix("_timestamp"))
+
+    return tuple(map(column, table.strip().splitlines()))
+
+
+SCHEMA_VERSION = 2
+COLUMNS = _columns("""
+messageId           STRING    `shardId:sequenceNumber:attempt` of the last delivery
+streamName          STRING    the stream that the record came from; `redrive` puts it back there
+shardId             STRING    the shard that the record came from
+sequenceNumber      STRING    the record's sequence number
+subSequenceNumber   BIGINT    the number of a user record in its aggregate, from 0; 0 for a record \
+that was not part of one; null for one that was delivered without unpacking aggregates
+partitionKey        STRING    the record's partition key; `redrive` puts it back under this key
+data                BINARY    the payload; null when the record had left the stream before its retry
+approximateArrivalTimestamp   TIMESTAMP   the time at which the service accepted the record
+attempts            INT       how often the record was delivered
+firstFailure        TIMESTAMP when it first failed in a way that counts as an attempt
+lastFailure         TIMESTAMP when it failed for the last time; `redrive --since` and `--until` go \
+by it
+reason              STRING    why it failed: the exception, or the reason that the job gave
+application         STRING    the application that gave the record up; null where there is none
+""")
+# Members of a line of JSON that are no columns of a table, since only some letters have them.
+LINE_MEMBERS = _columns("""
+count               BIGINT    how many records that are gone from the stream the letter stands for
+lastSequenceNumber  STRING    the last of these records
+part                INT       which part of a large payload the line has, from 1
+parts               INT       how many parts there are; their lines have the same `messageId`
+""")
+ALL_MEMBERS = (*COLUMNS, *LINE_MEMBERS)
+LETTER_COLUMNS = tuple(column.name for column in COLUMNS)
+LETTER_DDL = ", ".join(f"{column.name} {column.type}" for column in COLUMNS)
+_NAMES_OF_VERSION_1 = {
+    "id": "messageId",
+    "stream": "streamName",
+    "shard": "shardId",
+    "sequence": "sequenceNumber",
+    "key": "partitionKey",
+    "arrival": "approximateArrivalTimestamp",
+    "lastSequence": "lastSequenceNumber",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One dead letter: a record that is not retried any more.
+
+    - Times are in UTC. `attempts` counts the deliveries that failed.
+    - `data` is None if the record was gone from the stream before its retry. `count` may then be
+      above 1: the letter is for the `count` records from `sequence_number` to
+      `last_sequence_number`.
+    - `sub_sequence_number` is None for a record that was delivered while aggregates were not
+      unpacked: if it is one, `data` is all of it.
+
+    The repr shows neither payload nor partition key.
+    """
+
+    message_id: str
+    stream_name: str
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int | None = None
+    partition_key: str | None = field(default=None, repr=False)
+    data: bytes | None = field(default=None, repr=False)
+    approximate_arrival: datetime | None = None
+    attempts: int = 0
+    first_failure: datetime | None = None
+    last_failure: datetime | None = None
+    reason: str | None = None
+    application: str | None = None
+    count: int = 1
+    last_sequence_number: str | None = None
+
+    @classmethod
+    def of_record(
+        cls,
+        record: UnresolvedRecord,
+        number: SequenceNumber | None = None,
+        *,
+        stream_name: str,
+        shard_id: str,
+        application: str | None,
+        **found: Any,
+    ) -> Self:
+        """The letter of one record of `record`, or of all of them, which are gone from the stream,
+        if `number` is None. `found`: the fields that come from the stream.
+        """
+        first = number or record.first
+        return cls(
+            message_id=f"{shard_id}:{first}:{record.attempts}",
+            stream_name=stream_name,
+            shard_id=shard_id,
+            sequence_number=str(first.sequence),
+            sub_sequence_number=None if record.whole and not first.sub else first.sub,
+            attempts=record.attempts,
+            first_failure=moment(record.first_failure_ms, per_second=1_000),
+            last_failure=moment(record.last_failure_ms, per_second=1_000),
+            reason=record.reason,
+            application=application,
+            count=1 if number else record.count,
+            last_sequence_number=str((number or record.last).sequence),
+            **found,
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is of an aggregate that was delivered whole. Without the payload, any record
+        that was delivered without unpacking aggregates may be one.
+        """
+        if self.sub_sequence_number is not None:
+            return False
+        return self.data is None or self.data.startswith(KPL_MAGIC)
+
+    def to_json(self) -> str:
+        """The letter as a JSON object in one line. `redrive` reads files of such lines."""
+        return line_of(self).decode()
+
+    @property
+    def first_failure_ms(self) -> int | None:
+        """In milliseconds since 1970 UTC, as are the next two."""
+        return _ms(self.first_failure)
+
+    @property
+    def last_failure_ms(self) -> int | None:
+        return _ms(self.last_failure)
+
+    @property
+    def approximate_arrival_ms(self) -> int | None:
+        return _ms(self.approximate_arrival)
+
+
+class Piece(NamedTuple):
+    """A letter as it lies in a file: whole, or one of several parts of its payload."""
+
+    letter: Letter
+    part: int
+    parts: int
+
+
+def line_of(letter: Letter, **more: object) -> bytes:
+    """The letter as a JSON object, without a line end. `more`: further members."""
+    members = {column.name: _to_json(getattr(letter, column.field)) for column in COLUMNS}
+    if letter.count > 1:
+        members |= {"count": letter.count, "lastSequenceNumber": letter.last_sequence_number}
+    text = json.dumps(members | more, ensure_ascii=False, separators=(",", ":"))
+    # A reason may hold half of a surrogate pair, which UTF-8 cannot encode: hence `replace`.
+    return text.encode("utf-8", errors="replace")
+
+
+def piece_of_line(line: bytes | str) -> Piece | None:
+    """The letter of a line, of any version; None for a line that is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return piece_of(found) if isinstance(found, dict) else None
+
+
+def piece_of(found: Mapping[str, Any]) -> Piece | None:
+    """The letter of a row or a JSON object, of any version; None if it is none.
+
+    A time may be a datetime (UTC without a zone), an ISO text, or microseconds since 1970 UTC.
+    """
+    try:
+        if "id" in found and found.get("messageId") is None:
+            found = _of_version_1(found)
+        if any(found.get(name) is None for name in ("messageId", "streamName", "sequenceNumber")):
+            return None
+        whole = {
+            column.field: _value(column.type, found[column.name])
+            for column in ALL_MEMBERS
+            if found.get(column.name) is not None
+        }
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError):
+        return None
+    part, parts = whole.pop("part", 1), whole.pop("parts", 1)
+    return Piece(Letter(**({"shard_id": ""} | whole)), part, parts)
+
+
+def moment(value: Any, per_second: int = 1_000_000) -> datetime | None:
+    """The time in UTC of a datetime, an ISO text, or a number since 1970; None for None."""
+    if isinstance(value, int):
+        return _EPOCH + timedelta(microseconds=value * (1_000_000 // per_second))
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if value is None:
+        return None
+    time: datetime = value
+    return time.astimezone(UTC) if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def iso(time: datetime | None, timespec: str = "microseconds") -> str | None:
+    """As `2026-01-31T12:00:00.000000Z`; None for None."""
+    return None if time is None else time.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+def in_chunks(items: Iterable[_T], letter: Callable[[_T], Letter]) -> Iterator[list[_T]]:
+    """The items in lists of at most 500, with at most 32 MiB of payload unless one letter alone has
+    more. `letter`: of an item. No list is empty.
+    """
+    chunk: list[_T] = []
+    room = CHUNK_BYTES
+    for item in items:
+        size_bytes = len(letter(item).data or b"")
+        if chunk and (len(chunk) == CHUNK_LETTERS or size_bytes > room):
+            yield chunk
+            chunk, room = [], CHUNK_BYTES
+        chunk.append(item)
+        room -= size_bytes
+    if chunk:
+        yield chunk
+
+
+def _of_version_1(found: Mapping[str, Any]) -> dict[str, Any]:
+    renamed = {_NAMES_OF_VERSION_1.get(name, name): value for name, value in found.items()}
+    text = found.get("data")
+    renamed["data"] = found.get("dataBase64") if text is None else text.encode()
+    # It did not say whether a record without such a number was delivered unpacked.
+    sub = found["id"].split(":")[-2].partition(".")[2]
+    return renamed | {"subSequenceNumber": int(sub) if sub else None}
+
+
+def _value(kind: str, value: Any) -> Any:
+    """A value of a column of this type. Raises ValueError or TypeError."""
+    if kind == "TIMESTAMP":
+        return moment(value)
+    if kind == "BINARY":
+        return b64decode(value, validate=True) if isinstance(value, str) else bytes(value)
+    if not isinstance(value, str if kind == "STRING" else int):
+        raise TypeError(f"{type(value).__name__} is not {kind}")
+    return value
+
+
+def _to_json(value: object) -> object:
+    if isinstance(value, datetime):
+        return iso(value)
+    return b64encode(value).decode("ascii") if isinstance(value, bytes) else value
+
+
+def _ms(time: datetime | None) -> int | None:
+    return None if time is None else (time - _EPOCH) // timedelta(milliseconds=1)

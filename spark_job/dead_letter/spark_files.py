@@ -1,0 +1,103 @@
+"""Files of dead letters that only Spark reads: those of another machine or a store of objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
+
+from kinesis_spout.dead_letter.files import (
+    LEDGER_DDL,
+    LEDGER_FOLDER,
+    LEDGER_IDENTITY,
+    LetterFormat,
+)
+from kinesis_spout.dead_letter.letter import ALL_MEMBERS, COLUMNS, Letter, piece_of, piece_of_line
+from scheme.record import KPL_MAGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kinesis_spout.dead_letter.letter import Piece
+
+_ROWS_DDL = ", ".join(f"{column.name} {column.type}" for column in ALL_MEMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkLetterFiles:
+    """Letters under a path of any file system that Spark reads."""
+
+    spark: SparkSession
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+    def names(self) -> Iterator[str]:
+        # As binary files, but only their names are read: Spark does not read columns that are not
+        # selected.
+        files = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        for row in files.load(self.path).select("path").toLocalIterator():
+            yield row["path"].rpartition("/")[2]
+
+    def pieces(self, kind: LetterFormat, *, heads: bool) -> Iterator[Piece | None]:
+        """Holds one Spark partition of letters in memory at a time."""
+        if kind is LetterFormat.JSON:
+            for (line,) in self.spark.read.text(self.path).toLocalIterator():
+                if line.strip():
+                    yield piece_of_line(line)
+            return
+        # With this schema, a row of a file that is no letter reads as all NULL.
+        letters = self.spark.read.schema(_ROWS_DDL).format(kind.value).load(self.path)
+        if heads:
+            letters = letters.withColumn("data", F.substring("data", 1, len(KPL_MAGIC)))
+        others = (column.name for column in ALL_MEMBERS[len(COLUMNS) :])
+        for row in with_plain_times(letters, *others).toLocalIterator():
+            yield piece_of(row.asDict())
+
+    def ledger(self) -> Iterator[tuple[Any, ...]]:
+        try:
+            entries = self.spark.read.schema(LEDGER_DDL).parquet(self._ledger)
+            yield from map(tuple, entries.select(*LEDGER_IDENTITY).distinct().toLocalIterator())
+        except AnalysisException as exc:
+            if exc.getCondition() != "PATH_NOT_FOUND":
+                raise
+
+    def append(self, entries: Sequence[tuple[Any, ...]]) -> None:
+        # One file for an append: without `coalesce`, one for each core.
+        frame = self.spark.createDataFrame(entries, LEDGER_DDL).coalesce(1)
+        frame.write.mode("append").parquet(self._ledger)
+
+    @property
+    def _ledger(self) -> str:
+        """Beside the folder of a plan, which the job overwrites as a whole."""
+        parent, slash, last = self.path.rstrip("/").rpartition("/")
+        if last.startswith("plan="):
+            return f"{parent if slash else '.'}/{LEDGER_FOLDER}"
+        return f"{self.path.rstrip('/')}/{LEDGER_FOLDER}"
+
+
+def with_plain_times(letters: DataFrame, *others: str) -> DataFrame:
+    """The columns of a letter in order, then `others`, with times as microseconds since 1970 UTC.
+
+    A timestamp column would change with the time zone of the Python process.
+    """
+    return letters.select(
+        *(
+            F.unix_micros(name).alias(name) if kind == "TIMESTAMP" else F.col(name)
+            for name, kind, *_ in COLUMNS
+        ),
+        *others,
+    )
+
+
+def letter_of(row: Row) -> Letter:
+    """A row of `with_plain_times`, of a frame of letters, as a Letter."""
+    piece = piece_of(row.asDict())
+    if piece is None:
+        raise ValueError("a row of the dead letters is no letter")
+    return piece.letter
