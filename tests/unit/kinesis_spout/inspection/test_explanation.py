@@ -503,10 +503,9 @@ def test_each_cause_explains_its_look_and_names_the_first_action(seen: Look, tol
     assert all(cause.sentences for cause in explained.causes)
 
 
-@pytest.mark.parametrize(("seen", "_told"), TABLE)
-def test_what_holds_the_shard_stands_first_and_each_cause_leads_to_the_next(
-    seen: Look, _told: str
-) -> None:
+@pytest.mark.parametrize("seen", [seen for seen, _ in TABLE])
+def test_what_holds_the_shard_stands_first_and_no_action_twice(seen: Look) -> None:
+    """Each cause leads to the next, remarks come last, and nobody waits for two things."""
     explained = explain(seen, shard(1))
     assert sorted(one.kind for one in explained.causes) == sorted(
         one.kind for one in (*explained.chain, *explained.remarks)
@@ -516,8 +515,14 @@ def test_what_holds_the_shard_stands_first_and_each_cause_leads_to_the_next(
         assert cause.leads_to == effect.subject
     words = [word for word, _ in explained.introduced()]
     assert words[0] not in {"So", "Also"}
-    assert words == sorted(words, key="Also".__eq__), "remarks come last"
+    assert words == sorted(words, key="Also".__eq__)
     assert all(one.as_json()["facts"].keys().isdisjoint({"shard"}) for one in explained.causes)
+    actions = explained.actions()
+    texts = [one.text for one in actions]
+    assert [one.kind for one in actions].count(ActionKind.WAIT) <= 1
+    assert len(set(texts)) == len(texts)
+    for begins in ("start ", "raise the stream's retention", "correct the cause"):
+        assert sum(one.startswith(begins) for one in texts) <= 1, texts
 
 
 def test_every_kind_has_a_row_and_a_look_in_the_table() -> None:
@@ -648,17 +653,6 @@ def test_the_remedy_of_an_error_is_the_arrow(says: str, remedy: str) -> None:
     loop = stood(owners=(), log=run_log(60_000, 40_000, 20_000, ends=(end, end, end)))
     assert actions_of(loop)[0] == remedy
     assert not any(one.kind is ActionKind.START for one in explain(loop, shard(1)).actions())
-
-
-@pytest.mark.parametrize("seen", [seen for seen, _ in TABLE])
-def test_no_action_is_named_twice(seen: Look) -> None:
-    """Nor are two starts, or two raises of the retention. Nobody waits for two things."""
-    found = actions_of(seen)
-    kinds_of_action = [one.kind for one in explain(seen, shard(1)).actions()]
-    assert kinds_of_action.count(ActionKind.WAIT) <= 1
-    assert len(set(found)) == len(found)
-    for begins in ("start ", "raise the stream's retention", "correct the cause", MEND):
-        assert sum(one.startswith(begins) for one in found) <= 1, found
 
 
 def test_one_command_accepts_all_that_is_lost() -> None:
