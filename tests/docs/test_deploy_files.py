@@ -58,12 +58,6 @@ def test_what_the_dockerfile_copies_is_there() -> None:
     assert set(packages) | {"pyproject.toml", "README.md", "LICENSE"} <= set(sources)
 
 
-def test_the_image_does_not_run_as_root() -> None:
-    """Nor does the spout's container."""
-    assert re.findall(r"^USER (.+)$", DOCKERFILE, re.MULTILINE)[-1] == "185"
-    assert pod()["securityContext"]["runAsUser"] == 185
-
-
 def test_versions_are_those_of_the_project() -> None:
     """Of the image in all texts, and of the wheel."""
     texts = [DOCKERFILE, (DEPLOY / "kubernetes.yaml").read_text("utf-8")]
@@ -76,20 +70,18 @@ def test_versions_are_those_of_the_project() -> None:
     assert named == {version()}
 
 
-def test_the_spout_of_the_manifest_has_options_that_exist() -> None:
+def test_the_spout_of_the_manifest_runs_as_the_image_wants() -> None:
+    """With options that exist, and not as root. It is started by the image's entrypoint: a
+    `command` would make the spout process 1, which ignores signals while it starts. A new pod
+    starts when the old one has ended: two would wait for each other's ownership.
+    """
     program, name, _, *options = spout()["args"]
     assert program == "kinesis-spout"
     assert {one.partition("=")[0] for one in options} <= options_of(name)
-
-
-def test_the_spout_of_the_manifest_is_started_by_the_images_entrypoint() -> None:
-    """A `command` would make the spout process 1, which ignores signals while it starts."""
+    assert re.findall(r"^USER (.+)$", DOCKERFILE, re.MULTILINE)[-1] == "185"
+    assert pod()["securityContext"]["runAsUser"] == 185
     assert "command" not in spout()
     assert re.findall(r"^ENTRYPOINT (.+)$", DOCKERFILE, re.MULTILINE) == ['["/opt/entrypoint.sh"]']
-
-
-def test_a_new_pod_of_the_manifest_starts_when_the_old_one_has_ended() -> None:
-    """Two would wait for each other's ownership."""
     assert (deployment()["replicas"], deployment()["strategy"]) == (1, {"type": "Recreate"})
 
 

@@ -136,30 +136,22 @@ def test_blocks_of_directives_and_lists_are_found_too() -> None:
     assert [block.text.strip() for block in Page("p.md", text).of("python")] == ["1", "2"]
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_every_python_block_compiles(block: Block) -> None:
-    compile(block.text, str(block), "exec")
-
-
-def test_there_are_python_blocks() -> None:
+def test_what_is_wrong_with_a_block_is_found() -> None:
+    """Otherwise the next test could not fail."""
     assert len(PYTHON) >= 3
-    assert {"KinesisSource", "SpoutConfig"} <= {
-        name for block in PYTHON for name, _ in calls(block)
-    }
-
-
-@pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_blocks_import_what_is_there(block: Block) -> None:
+    named = {name for block in PYTHON for name, _ in calls(block)}
+    assert {"KinesisSource", "SpoutConfig"} <= named
     assert missing_imports(made_up("from spark_job import KinesisSauce"), set())
     assert missing_imports(made_up("import nowhere"), {"nowhere"}) == []
-    assert missing_imports(block, saved_modules()) == []
+    (wrong,) = calls(made_up("KinesisSource(straem='orders')"))
+    assert unknown_arguments(*wrong) == {"straem"}
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_blocks_give_arguments_that_there_are(block: Block) -> None:
-    """Of the calls whose names are those of the public API."""
-    (wrong,) = calls(made_up("KinesisSource(straem='orders')"))
-    assert unknown_arguments(*wrong) == {"straem"}
+def test_python_blocks_compile_and_name_imports_and_arguments_that_there_are(block: Block) -> None:
+    """The arguments of calls whose names are those of the public API."""
+    compile(block.text, str(block), "exec")
+    assert missing_imports(block, saved_modules()) == []
     for name, call in calls(block):
         if name in KNOWN:
             assert unknown_arguments(name, call) == set(), f"{block}: {name}"

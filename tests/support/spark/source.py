@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_job.settings import SourceSettings
-    from state.plan import TaskResult
     from state.shard_state import ShardState
 
 STREAM = "orders"
@@ -140,12 +139,6 @@ class StreamUnderTest:
             "shard_refresh_interval": "100ms",
         }
         return defaults | self.read_mode | changes
-
-    def logs(self, application: str = APPLICATION) -> dict[int, TaskResult]:
-        """What the tasks of the newest plan have published."""
-        with self._store(application) as store:
-            pointer = store.plans.pointer()
-            return {} if pointer is None else dict(store.plans.read_ends(pointer.id))
 
     def states(self, application: str = APPLICATION, name: str = STREAM) -> dict[str, ShardState]:
         with self._store(application, name) as store:

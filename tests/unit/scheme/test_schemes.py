@@ -21,7 +21,6 @@ from scheme import (
     RecordScheme,
     SchemeDefinitionError,
     TextScheme,
-    is_kpl_aggregate,
 )
 from tests.support.outcomes.scheme_agreement import decoded, record_of
 
@@ -71,19 +70,6 @@ def test_the_message_id_names_shard_sequence_and_attempt() -> None:
     assert record.message_id == f"{start}:1"
     again = dataclasses.replace(record, attempt=3, sub_sequence_number=7)
     assert again.message_id == f"{start}.7:3"
-
-
-def test_an_aggregate_has_magic_number_message_and_right_checksum() -> None:
-    """All three are needed. A payload that only begins with the magic number is data, and so is an
-    envelope without a message: the KCL requires at least one byte.
-    """
-    message = b"\x0a\x01k\x1a\x07\x08\x00\x1a\x03abc"
-    checksum = hashlib.md5(message, usedforsecurity=False).digest()
-    assert is_kpl_aggregate(KPL_MAGIC + message + checksum)
-    assert not is_kpl_aggregate(KPL_MAGIC + hashlib.md5(b"", usedforsecurity=False).digest())
-    assert not is_kpl_aggregate(KPL_MAGIC + message + bytes(16))
-    assert not is_kpl_aggregate(message + checksum)
-    assert not is_kpl_aggregate(KPL_MAGIC)
 
 
 NOT_JSON = "not valid JSON: one value, no key twice in an object, at most 100 levels deep"
