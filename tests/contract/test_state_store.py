@@ -42,17 +42,6 @@ if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
 
 
-def test_a_live_holder_is_named_to_the_second_owner(store_world: StoreWorld) -> None:
-    """The error names the holder and says what to do. The holder is not affected."""
-    first = owned(store_world)
-    with pytest.raises(
-        OwnedByAnotherError,
-        match=r"process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that process",
-    ):
-        store_world.open().ownership.acquire(OTHER, timeout_s=0.2)
-    first.shard_states.save([StateChange(None, state_at(1))])
-
-
 def test_the_second_owner_acquires_it_when_the_first_releases_it(
     store_world: StoreWorld, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from state.errors import StaleOwnerError
 from state.store.ownership import TaskShare
-from state.store.runs import FAILED, FULL, SPARK, SPOUT, Hold, Run, RunEnd, RunLog
+from state.store.runs import FAILED, FULL, SPARK, Hold, Run, RunEnd, RunLog
 from tests.support.state.state_stores import OTHER, OWNER, owned, task_of
 
 if TYPE_CHECKING:
@@ -72,16 +72,6 @@ def test_what_it_waits_for_is_of_the_newest_run_alone(store_world: StoreWorld) -
     assert store.runs.read()[None].hold == Hold(kind=FULL, since_ms=5)
     store.runs.begin(replace(RUN, owner=replace(OWNER, since_ms=8)))
     assert store.runs.read()[None].hold is None
-
-
-def test_tasks_have_runs_of_their_own(store_world: StoreWorld) -> None:
-    first, second = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
-    first.runs.begin(replace(RUN, kind=SPOUT))
-    second.runs.begin(replace(LATER, kind=SPOUT))
-    assert second.runs.amend(OTHER, lambda log: log.ended(END))
-    runs = store_world.open().runs.read()
-    assert runs[TaskShare(0, 2)].newest == replace(RUN, kind=SPOUT)
-    assert runs[TaskShare(1, 2)].newest == replace(LATER, kind=SPOUT, end=END)
 
 
 def test_an_owner_of_two_tasks_adds_to_the_run_of_each(store_world: StoreWorld) -> None:

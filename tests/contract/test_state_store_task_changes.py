@@ -47,10 +47,19 @@ linux_only = pytest.mark.skipif(
         ),
         (TaskShare(1, 3), None, "by task 1 of 3, process 4242 on host-a.*stop all tasks first"),
         (None, TaskShare(0, 2), "by process 4242 on host-a.*use another application name$"),
+        (None, None, "process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that process"),
+        (
+            TaskShare(1, 3),
+            TaskShare(1, 3),
+            (
+                r"^task 1 of 3 of application .* is running already \(process 4242 on host-a"
+                r".*another task index$"
+            ),
+        ),
     ],
     ids=str,
 )
-def test_another_kind_of_owner_is_refused_while_one_lives(
+def test_another_owner_is_refused_while_one_lives(
     store_world: StoreWorld, held: TaskShare | None, wanted: TaskShare | None, says: str
 ) -> None:
     """The error names the holder, and says what to do. The holder is not affected."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from state.errors import OwnedByAnotherError, StaleOwnerError, StoredDataError
+from state.errors import StaleOwnerError, StoredDataError
 from state.store.ownership import TaskShare
 from tests.support.state.state_stores import OTHER, OWNER, assert_stale, task_of, write_one
 
@@ -26,18 +26,6 @@ def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
     assert list(holders.items()) == [(TaskShare(0, 2), OWNER), (TaskShare(1, 2), OTHER)]
     assert second.ownership.acquire(OTHER, timeout_s=0, task=TaskShare(1, 2)) == 1
     assert store_world.get("epoch") == b"1"
-
-
-def test_one_share_has_one_owner(store_world: StoreWorld) -> None:
-    """The error names the owner to the second process. The first is not affected."""
-    first = task_of(store_world, 1, 3)
-    with pytest.raises(
-        OwnedByAnotherError,
-        match=r"^task 1 of 3 of application .* is running already \(process 4242 on host-a"
-        r".*another task index$",
-    ):
-        store_world.open().ownership.acquire(OTHER, timeout_s=0.2, task=TaskShare(1, 3))
-    write_one(first, "a")
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kinesis_spout.application.history_recorder import HistoryRecorder
-from kinesis_spout.checkpoints.recorded_move import recorded_move
-from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.testing import ManualClock
 from state.errors import StaleOwnerError
 from state.memory_store import MemoryBackend, MemoryStateStore
-from state.moves.history import MAX_ENTRIES, past_at
-from state.store.shard_states import StateChange, StoredState
+from state.store.shard_states import StoredState
 from tests.support.state.state_stores import OTHER, OWNER, state_at
 from tests.support.state.trees import CountingTree, counting_store
 
@@ -56,33 +53,6 @@ def test_a_batch_costs_a_tenth_of_a_write_and_reads_nothing() -> None:
     job.record(same)
     job.clock.advance(60)
     assert job.tree.cost_of(lambda: job.record(same)) == (0, 0)
-
-
-def test_the_history_of_an_application_that_is_moved_again_and_again_is_bounded() -> None:
-    """One can go back before the newest moves; each is one entry, whether the job runs or not. None
-    is earlier than the one before it, though the service's clock is set back.
-    """
-    job = Job()
-    for move in range(MAX_ENTRIES + 20):
-        after = state_at(1_000 * (move + 2), "shard-0")
-        with recorded_move(job.store, "set", [after], now_ms=job.clock.now_ms):
-            job.clock.advance(1)
-            stored = job.store.shard_states.load().get("shard-0")
-            job.store.shard_states.move([StateChange(before=stored, after=after)])
-        job.clock.advance(60)
-        if move % 2:
-            job.recorder = HistoryRecorder(job.store.history, job.clock)
-            job.record(dict(job.store.shard_states.load()))
-    job.clock.set_back(3_600)
-    job.settle(31)
-    entries = read_history(job.look().history)
-    assert len(entries) <= MAX_ENTRIES
-    assert [entry.cause for entry in entries[-4:]] == ["set", "set", None, None]
-    times = [entry.time_ms for entry in entries]
-    assert times == sorted(times)
-    then = past_at(entries, times[-4] - 1)
-    assert then is not None
-    assert then.positions == {"shard-0": state_at(1_000 * (MAX_ENTRIES + 19)).read_position}
 
 
 def test_a_store_that_does_not_answer_stops_no_job(caplog: pytest.LogCaptureFixture) -> None:

@@ -137,34 +137,6 @@ def test_a_failed_fetch_gives_its_reservation_back() -> None:
     assert fetched(getter).count == 1
 
 
-@pytest.mark.parametrize(
-    "last",
-    [
-        page_of("a", 2, ended=True),
-        Page(shard_id="a", ended=True, at_tip=True),
-        Page(shard_id="a", gone=True),
-    ],
-    ids=["ended", "ended without records", "gone"],
-)
-def test_a_shard_is_over_when_it_is_ended_or_gone_and_its_last_page_is_kept(last: Page) -> None:
-    """It comes after the pages before it, and replaces a run of empty ones, which needs no memory
-    however long it is.
-    """
-    getter = buffered(ScriptedGetter("a", 2, 0, 0, last))
-    for _ in range(4):
-        assert (getter.is_over, getter.wants_fetch) == (False, True)
-        fetched(getter)
-    assert (getter.is_over, getter.wants_fetch) == (True, False)
-    assert (getter.ended, getter.at_tip, getter.gone) == (last.ended, last.at_tip, last.gone)
-    first, *others = pages = getter.pages()
-    assert [page.count for page in pages if page.count] == [2, *filter(None, [last.count])]
-    assert (others[-1].ended, others[-1].gone) == (last.ended, last.gone)
-    assert len(others) <= 2
-    assert getter.take() is first
-    assert [getter.take() for _ in others] == others
-    assert getter.take() is None
-
-
 def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
     """Somebody waits for the shard's page; those of other shards have spent the budget. It is none
     where the page has come between the look at the buffer and the demand.

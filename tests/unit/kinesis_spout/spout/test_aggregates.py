@@ -41,23 +41,6 @@ def read_again(spout: SteppedSpout) -> SpoutEmission:
     return emission
 
 
-def test_each_user_record_is_a_tuple_of_its_own(one: SimulatedJob) -> None:
-    """With the key and the payload of its own, and the number that its aggregate has."""
-    one.put(1, data=b"plain")
-    sequence = put_aggregate(one, [b"a", b"b", b"c"], "x", "y")
-    spout = reading(one)
-    emissions = spout.drain(ack=False)
-    assert payloads(emissions) == ["plain", "a", "b", "c"]
-    users = emissions[1:]
-    ids = [f"{shard(0)}:{sequence}{sub}:1" for sub in ("", ".1", ".2")]
-    assert [one.message_id for one in users] == ids
-    assert [one.record.message_id for one in users] == ids
-    assert [one.partition_key for one in users] == ["x", "y", "x"]
-    assert [one.sub_sequence_number for one in emissions] == [0, 0, 1, 2]
-    assert {one.sequence_number for one in users} == {str(sequence)}
-    assert all(spout.spout.ack(one.message_id) for one in emissions)
-
-
 def test_what_was_unpacked_stays_unpacked_where_raw_is_set_later(one: SimulatedJob) -> None:
     """The rest of an aggregate that was delivered in part, and its user records that failed.
     Aggregates after it are delivered as they are.
