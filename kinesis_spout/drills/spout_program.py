@@ -1,5 +1,5 @@
-"""A consumer as a user would write it, for soaks: it tells each delivery and each outcome in a line
-of a file, holds some records for a while, and answers them in any order.
+"""A consumer as a user would write it: it reports each delivery and each outcome in a line of a
+file, keeps some records for a while, and answers them in any order.
 
 python -m kinesis_spout.drills.spout_program '{"endpoint": ..., ...}'     (`Given`)
 
@@ -30,8 +30,6 @@ from kinesis_spout.spout.outages import is_transient
 from state.retry_policy import RetryPolicy
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from kinesis_spout.spout.emission import DeadLetter, SpoutEmission
 
 STREAM = "orders"
@@ -61,37 +59,13 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     efo: bool = False
 
 
-class SpoutTeller(Teller):
-    """Tells of emissions and letters."""
+class Consumer(SpoutListener):
+    """Answers some of the records that it has after each new one, and all when none comes."""
 
-    def emission(self, step: Step, emission: SpoutEmission) -> None:
-        key, number = key_and_number(emission.data, emission.partition_key)
-        of = (int(emission.sequence_number), key, number, emission.attempt)
-        self.tell(Told(time.monotonic_ns(), step, emission.shard_id, "", *of))
-
-    def letter(self, letter: DeadLetter) -> None:
-        key, number = key_and_number(letter.data, letter.partition_key)
-        of = (int(letter.sequence_number), key, number, letter.attempts)
-        told = Told(time.monotonic_ns(), Step.LETTER, letter.shard_id, "", *of, str(letter.reason))
-        self.tell(told)
-
-
-class Commits(SpoutListener):
-    def __init__(self, teller: SpoutTeller) -> None:
-        self._teller = teller
-
-    def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:  # noqa: ARG002  # the listener's
-        self._teller.tell(Told(time.monotonic_ns(), Step.COMMIT, shard_id, ""))
-
-
-class Consumer:
-    """Answers some of the held emissions after each new one, and all of them when none comes."""
-
-    teller: SpoutTeller
-
-    def __init__(self, random: Random, *, is_poisoned: bool = False) -> None:
-        self._random = random
-        self._is_poisoned = is_poisoned
+    def __init__(self, given: Given) -> None:
+        self._random = Random(given.seed)  # noqa: S311  # to be repeated, not a secret
+        self._is_poisoned = given.is_poisoned
+        self._teller = Teller(given.path)
         self._held: list[SpoutEmission] = []
         self._has_new = False
         self._parent = os.getppid()
@@ -104,11 +78,17 @@ class Consumer:
 
     def consume(self, spout: KinesisSpout) -> None:
         for emission in spout.emissions(self._stop):
-            self.teller.emission(Step.GOT, emission)
+            self._tell(Step.GOT, emission, emission.attempt)
             if self._is_poisoned and is_poison(emission.data):
                 os.kill(os.getpid(), signal.SIGKILL)
             self._held.append(emission)
             self._has_new = True
+
+    def letter(self, letter: DeadLetter) -> None:
+        self._tell(Step.LETTER, letter, letter.attempts, str(letter.reason))
+
+    def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:  # noqa: ARG002  # the listener's
+        self._teller.tell(Told(time.monotonic_ns(), Step.COMMIT, shard_id, ""))
 
     def _stop(self) -> bool:
         """Called after each emission, and before each wait for one."""
@@ -121,17 +101,28 @@ class Consumer:
     def _answer(self, emission: SpoutEmission) -> None:
         of = fate(key_and_number(emission.data, emission.partition_key)[1])
         if of is Fate.REJECTED:
-            self.teller.emission(Step.REJECT, emission)
+            self._tell(Step.REJECT, emission, emission.attempt)
             emission.fail("rejected", retry=False)
         elif emission.attempt <= of.failures:
-            self.teller.emission(Step.FAIL, emission)
+            self._tell(Step.FAIL, emission, emission.attempt)
             emission.fail("not yet")
         else:
-            self.teller.emission(Step.ACK, emission)
+            self._tell(Step.ACK, emission, emission.attempt)
             emission.ack()
 
+    def _tell(
+        self, step: Step, of: SpoutEmission | DeadLetter, attempt: int, reason: str = ""
+    ) -> None:
+        line = (
+            of.shard_id,
+            "",
+            int(of.sequence_number),
+            *key_and_number(of.data, of.partition_key),
+        )
+        self._teller.tell(Told(time.monotonic_ns(), step, *line, attempt, reason))
 
-def config(given: Given, teller: SpoutTeller) -> SpoutConfig:
+
+def config(given: Given, consumer: Consumer) -> SpoutConfig:
     return SpoutConfig(
         stream=given.stream,
         application=APPLICATION,
@@ -148,8 +139,8 @@ def config(given: Given, teller: SpoutTeller) -> SpoutConfig:
         shard_refresh_interval_s=2.0,
         task_index=given.task,
         total_tasks=given.tasks,
-        dead_letter=teller.letter,
-        listeners=(Commits(teller),),
+        dead_letter=consumer.letter,
+        listeners=(consumer,),
     )
 
 
@@ -171,21 +162,14 @@ def open_when_possible(spout: KinesisSpout, consumer: Consumer) -> bool:
 
 def main() -> None:
     given = msgspec.json.decode(sys.argv[1], type=Given)
-    random = Random(given.seed)  # noqa: S311  # to be repeated, not a secret
-    consumer = Consumer(random, is_poisoned=given.is_poisoned)
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        consumer.is_asked_to_end = True
-
-    signal.signal(signal.SIGTERM, end)
-    consumer.teller = teller = SpoutTeller(given.path)
-    spout = KinesisSpout(config(given, teller))
-    if not open_when_possible(spout, consumer):
-        return
-    try:
-        consumer.consume(spout)
-    finally:
-        spout.close()
+    consumer = Consumer(given)
+    signal.signal(signal.SIGTERM, lambda *_: setattr(consumer, "is_asked_to_end", True))
+    spout = KinesisSpout(config(given, consumer))
+    if open_when_possible(spout, consumer):
+        try:
+            consumer.consume(spout)
+        finally:
+            spout.close()
 
 
 if __name__ == "__main__":

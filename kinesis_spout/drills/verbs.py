@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.drills.spark_arguments import Outage
-    from kinesis_spout.drills.world.kinesis import SeenShard
+    from kinesis_spout.drills.world.remote_stream import SeenShard
     from kinesis_spout.drills.world.world import World
     from kinesis_spout.testing import FakeKinesis
     from kinesis_spout.testing import Fault as ServiceFault

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from state.position import PositionKind
+from kinesis_spout.drills.history.states import BEGIN, StateView
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.shard_state import FIRST_READ_GRACE_MS, Lifecycle
 from tests.simulation.outlook import check_look, look_of
 from tests.simulation.past import DAY_S, Past
-from tests.support.simulated.played_outcomes import ENDED, end_of
+from tests.support.simulated.played_outcomes import ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,23 +48,17 @@ class Checks(Past):
         check_look(look)
 
     def _check_shard(self, state: ShardState, resolved: set[str]) -> None:
-        shard = state.shard_id
-        checkpoint = -1 if state.checkpoint is None else state.checkpoint.sequence
-        assert checkpoint >= self.checkpoints.get(shard, -1), (
+        shard, view = state.shard_id, StateView(state)
+        assert view.acked_to >= self.checkpoints.get(shard, BEGIN), (
             f"the checkpoint of {shard} has moved back"
         )
-        self.checkpoints[shard] = checkpoint
-        ranges = [(one.first, end_of(one)) for one in state.unresolved]
-        assert all(first.sequence > checkpoint for first, _ in ranges), (
-            f"the checkpoint of {shard} has passed a queued one"
-        )
-        numbers = self.world.records.get(shard, [])
+        self.checkpoints[shard] = view.acked_to
+        assert view.passed_place is None, f"the checkpoint of {shard} has passed a queued one"
         unread = [
             number
-            for number in numbers
-            if self._was_read(number, state)
+            for number in self.world.records.get(shard, [])
+            if view.is_resolved((number.sequence, number.sub))
             and f"{shard}:{number}" not in resolved
-            and not any(first <= number <= last for first, last in ranges)
         ]
         if unread and self.days_passed:
             # An expired record may be reported later, when a shard was missed twice: see `missing`.
@@ -74,17 +68,6 @@ class Checks(Past):
             f"{shard} at {state.read_position} has passed {len(unread)} records that nobody has "
             f"read: {unread[:3]}"
         )
-
-    def _was_read(self, number: SequenceNumber, state: ShardState) -> bool:
-        """Whether the state says that the record was read."""
-        if state.end_was_read:
-            return True
-        position = state.read_position
-        if position.sequence is None:
-            return False
-        if position.kind is PositionKind.AT:
-            return number < position.sequence
-        return number.sequence <= position.sequence.sequence
 
     def _loss_was_reported(self, shard: str) -> bool:
         """Whether the product reported a possible loss in the shard, or in one that it continues.

@@ -14,6 +14,7 @@ from tests.support.simulated.micro_batch_engine import Crash
 if TYPE_CHECKING:
     from random import Random
 
+    from kinesis_spout.drills.history.states import Place
     from kinesis_spout.inspection.snapshot import Snapshot
     from state.shard_state import ShardState
     from state.znodes.tree import Znode
@@ -58,7 +59,7 @@ class Past:
     log: list[str] = field(default_factory=list)
     committed: list[str] = field(default_factory=list)
     done: set[str] = field(default_factory=set)
-    checkpoints: dict[str, int] = field(default_factory=dict)
+    checkpoints: dict[str, Place] = field(default_factory=dict)
     walked: dict[str, int] = field(default_factory=dict)
     seen: dict[str, ShardState] = field(default_factory=dict)
     location: tuple[list[dict[str, object]], int, dict[int, list[Row]]] | None = None

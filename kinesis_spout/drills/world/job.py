@@ -78,8 +78,11 @@ class Job:
     # processes ------------------------------------------------------------------------------------
     @property
     def running(self) -> list[Running]:
-        """In the order of their starts."""
-        return [one for one in list(self._started) if not one.is_ending]
+        """By task, those of a task in the order of their starts. So the first one is that which a
+        drill kills.
+        """
+        running = (one for one in list(self._started) if not one.is_ending)
+        return sorted(running, key=lambda one: one.task)
 
     @property
     def tasks(self) -> dict[str, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.drills.credentials import REGION, aws_of
+from kinesis_spout.drills.world.remote_stream import FIRST_SHARDS, RemoteStream, SeenShard
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from kinesis_spout.testing.service.requests import UpdateShardCount
 
@@ -14,47 +15,8 @@ if TYPE_CHECKING:
 
     from kinesis_spout.config import AwsConfig
 
-FIRST_SHARDS = 4
+
 _AGE_MS = 12 * 3_600_000  # of our own stream when a drill begins
-
-
-class SeenShard(NamedTuple):
-    """A shard of a listing. The hash keys are inclusive at both ends."""
-
-    shard_id: str
-    parents: tuple[str, ...]
-    is_open: bool
-    hash_start: int
-    hash_end: int
-
-
-class DrillStream(Protocol):
-    """A stream that a drill makes and removes, as a context manager. Any thread may call it; its
-    methods block on the service and raise `KinesisError`.
-
-    - `is_local`: it takes any credentials, so that no process needs real ones.
-    - `fake`: our own Kinesis, which makes faults on demand; None for any other.
-    - `put`: of records with their partition keys, no two of one key. Returns the shard and the
-      sequence number of each.
-    - `shards`: all that the service lists, closed ones included.
-    - What reshards returns when the stream is active again. `split` is in the middle.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def aws(self) -> AwsConfig: ...
-    @property
-    def is_local(self) -> bool: ...
-    @property
-    def fake(self) -> FakeKinesis | None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]: ...
-    def shards(self) -> list[SeenShard]: ...
-    def split(self, shard_id: str) -> None: ...
-    def merge(self, shard_id: str, adjacent_id: str) -> None: ...
-    def update_shard_count(self, shards: int) -> None: ...
 
 
 class ServiceClock(SystemClock):
@@ -71,7 +33,8 @@ class ServiceClock(SystemClock):
 
 class OwnStream:
     """A stream of our own Kinesis, which runs in this process and listens on loopback. A drill
-    reaches it without HTTP, so no fault hits its own calls. `clock`: the service's.
+    reaches it without HTTP, so no fault hits its own calls. `clock`: the service's. `is_local`: it
+    takes any credentials. `fake` makes faults on demand; another stream has none.
     """
 
     is_local = True
@@ -98,10 +61,14 @@ class OwnStream:
         self._server.__exit__(None, None, None)
 
     def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
+        """Put records with their partition keys, no two of one key. Returns the shard and the
+        sequence number of each.
+        """
         placed = (self.fake.put(self.name, key, data).partition(":") for key, data in records)
         return [(shard_id, int(sequence)) for shard_id, _, sequence in placed]
 
     def shards(self) -> list[SeenShard]:
+        """All that the service lists, closed ones included."""
         return [
             SeenShard(
                 one.shard_id,
@@ -114,6 +81,7 @@ class OwnStream:
         ]
 
     def split(self, shard_id: str) -> None:
+        """In the middle. Returns when the stream is active again, as all that reshard do."""
         self.fake.split(self.name, shard_id)
 
     def merge(self, shard_id: str, adjacent_id: str) -> None:
@@ -125,3 +93,9 @@ class OwnStream:
         )
         with self.fake.lock:
             self.fake.update_shard_count(request)
+
+
+DrillStream: TypeAlias = OwnStream | RemoteStream
+"""A stream that a drill makes and removes, as a context manager. Any thread may call it; its
+methods block on the service and raise `KinesisError`.
+"""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import socket
+import asyncio
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable
 
 _CHUNK_BYTES = 65_536
-_BACKLOG = 128
-_CLOSING_LIMIT_S = 5.0
 
 
 class Link:
@@ -23,100 +21,83 @@ class Link:
       drops all packets.
     - `restore` ends both. What a stall has held back is delivered then.
 
-    All methods may be called from any thread. Use it in a with block.
+    All methods may be called from any thread. Use it in a with block, which sets `address`.
     """
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
         self._target = host, int(port)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._flows = threading.Event()
+        self.address = ""
+        self._loop: asyncio.AbstractEventLoop
+        self._is_ready, self._ending = threading.Event(), asyncio.Event()
+        self._flows = asyncio.Event()
         self._flows.set()
         self._is_cut = False
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._pumps: set[threading.Thread] = set()
-        self._acceptor = threading.Thread(target=self._accept, name="link", daemon=True)
+        self._open: set[asyncio.StreamWriter] = set()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="link", daemon=True
+        )
 
     def __enter__(self) -> Self:
-        self._acceptor.start()
+        self._thread.start()
+        self._is_ready.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End every connection and thread. Blocks for some seconds at most."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._listener.close()
+        """End every connection and the thread."""
         self.cut()
-        self._flows.set()
-        self._acceptor.join(_CLOSING_LIMIT_S)
-        with self._lock:
-            pumps = list(self._pumps)
-        for pump in pumps:
-            pump.join(_CLOSING_LIMIT_S)
+        self._call(self._ending.set)
+        self._thread.join()
 
     def cut(self) -> None:
-        with self._lock:
-            self._is_cut = True
-            for one in self._open:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+        self._is_cut = True
+        self._call(lambda: _abort(self._open))
 
     def stall(self) -> None:
-        self._flows.clear()
+        self._call(self._flows.clear)
 
     def restore(self) -> None:
-        with self._lock:
-            self._is_cut = False
-        self._flows.set()
+        self._is_cut = False
+        self._call(self._flows.set)
 
-    def _accept(self) -> None:
-        for client in self._clients():
-            try:
-                server = socket.create_connection(self._target, timeout=_CLOSING_LIMIT_S)
-            except OSError:
-                client.close()
-                continue
-            server.settimeout(None)
-            self._join(client, server)
+    def _call(self, act: Callable[[], object]) -> None:
+        """In the loop's thread."""
+        self._loop.call_soon_threadsafe(act)
 
-    def _clients(self) -> Iterator[socket.socket]:
-        """The connections that clients open, until the listener is closed."""
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            yield client
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._is_ready.set()
+        await self._ending.wait()
+        server.close()
 
-    def _join(self, client: socket.socket, server: socket.socket) -> None:
-        with self._lock:
-            if self._is_cut:
-                client.close()
-                server.close()
-                return
-            self._open |= {client, server}
-            ended: list[socket.socket] = []
-            for source, sink in ((client, server), (server, client)):
-                pump = threading.Thread(
-                    target=self._pump, args=(source, sink, ended), name="link-pump", daemon=True
-                )
-                self._pumps.add(pump)
-                pump.start()
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pair = {writer}
+        self._open |= pair
+        try:
+            if not self._is_cut:
+                answers, server = await asyncio.open_connection(*self._target)
+                pair.add(server)
+                self._open |= pair
+            if not self._is_cut:
+                await asyncio.gather(self._pump(reader, server), self._pump(answers, writer))
+        except OSError:
+            pass  # the target refuses
+        finally:
+            self._open -= pair
+            _abort(pair)
 
-    def _pump(self, source: socket.socket, sink: socket.socket, ended: list[socket.socket]) -> None:
-        """Forward one direction to its end. The second of a pair to end closes both sockets."""
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        """Forward one direction to its end."""
         with suppress(OSError):
-            while data := source.recv(_CHUNK_BYTES):
-                self._flows.wait()
-                sink.sendall(data)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
-        with self._lock:
-            self._pumps.discard(threading.current_thread())
-            ended.append(source)
-            if len(ended) == 2:
-                self._open -= {source, sink}
-                source.close()
-                sink.close()
+            while data := await source.read(_CHUNK_BYTES):
+                await self._flows.wait()
+                sink.write(data)
+                await sink.drain()
+            sink.write_eof()
+
+
+def _abort(writers: Iterable[asyncio.StreamWriter]) -> None:
+    for one in writers:
+        one.transport.abort()

@@ -272,7 +272,8 @@ def opened(
     ends.
     """
     with ExitStack() as stack:
-        stream = stack.enter_context(_stream(setting))
+        stream = _stream(setting)
+        stack.enter_context(stream)
         kind = ZookeeperEnsemble if setting.ensemble else ZookeeperServer
         zookeeper = kind(directory / "zookeeper")
         stack.callback(zookeeper.end)
