@@ -59,6 +59,12 @@ class StateView:
         return [first for first, _ in ranges], list(accumulate((last for _, last in ranges), max))
 
     @property
+    def text(self) -> str:
+        return (
+            f"checkpoint {self.state.checkpoint_text} and read position {self.state.read_position}"
+        )
+
+    @property
     def covers_to(self) -> Place:
         """The state claims all records up to here: they are resolved, or it has them as unresolved.
         A checkpoint beyond the read position would be such a claim, too.

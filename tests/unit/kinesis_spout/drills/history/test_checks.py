@@ -45,7 +45,7 @@ def test_a_history_that_keeps_all_promises_is_accepted() -> None:
     """So is none at all, but for the states that nobody has read."""
     assert broken_promises(good()) == []
     assert broken_promises(History()) == [
-        "1 states are left with something to do: no state was ever read"
+        "1 states are unfinished at the end: no state was ever read"
     ]
 
 
@@ -73,9 +73,9 @@ def forget_a_shard(history: History) -> None:
     ("spoil", "what"),
     [
         (lose_the_ack_of_one, "records were lost: ann 1"),
-        (deliver_again_what_was_committed, "came again without a reason: ann 1"),
+        (deliver_again_what_was_committed, "were redelivered without a reason: ann 1"),
         (pass_a_record_that_was_not_read, "states passed records without an outcome"),
-        (forget_a_shard, "left with something to do: shardId-000000000000 has no state"),
+        (forget_a_shard, "unfinished at the end: shardId-000000000000 has no state"),
     ],
 )
 def test_what_a_random_history_does_not_do_is_named(
@@ -117,7 +117,7 @@ def test_only_a_fault_that_rewinds_brings_back_what_was_stored() -> None:
     assert broken_promises(again_after(REWIND)) == []
     for fault in (None, AWAY, REWIND._replace(began_ns=0, ended_ns=0)):
         (broken,) = broken_promises(again_after(fault))
-        assert "1 records came again without a reason: ann 0" in broken
+        assert "1 records were redelivered without a reason: ann 0" in broken
 
 
 def test_states_go_back_once_after_a_fault_that_rewinds() -> None:
@@ -138,7 +138,7 @@ def test_a_process_that_was_killed_cannot_be_why_the_records_of_another_come_aga
     history.tasks = {FIRST: 0, SECOND: 0, "third": 1}
     history.faults = [history.faults[0]._replace(run="third")]
     (broken,) = broken_promises(history)
-    assert "came again without a reason: ann 3" in broken
+    assert "were redelivered without a reason: ann 3" in broken
     history.faults = [history.faults[0]._replace(run="")]
     assert broken_promises(history) == []
 
@@ -151,7 +151,7 @@ def test_a_process_that_is_over_leaves_what_is_pending() -> None:
     history.told = [one for one in history.told if one != told(12, Step.ACK, 3)]
     assert broken_promises(history) == []
     history.told = [*history.told, told(30, Step.COMMIT)]
-    assert any("came again without a reason: ann 3" in one for one in broken_promises(history))
+    assert any("were redelivered without a reason: ann 3" in one for one in broken_promises(history))
 
 
 def test_an_excuse_needs_a_record_that_its_process_can_have_delivered() -> None:
@@ -205,7 +205,7 @@ def test_with_fates_that_nobody_knows_each_ack_and_each_letter_is_right() -> Non
     assert broken_promises(history) == []
     history.told = [one._replace(reason="") for one in history.told]
     assert broken_promises(history) == [
-        "1 dead letters are not as they must be: the letter of ann 3 has no reason"
+        "1 dead letters are wrong: the letter of ann 3 has no reason"
     ]
     lose_the_ack_of_one(history)
     assert any("records were lost: ann 1" in one for one in broken_promises(history))
