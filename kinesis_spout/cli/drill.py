@@ -72,8 +72,8 @@ def drill(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="Your function of a TrackedBatch, in place of the drill's own. It is found from "
-            "the current directory. What it writes to its sinks stays there.",
+            help="Your function of a TrackedBatch, in place of the drill's own, imported from the "
+            "current directory. What it writes to its sinks stays there.",
             rich_help_panel=JOB,
         ),
     ] = None,
@@ -118,7 +118,7 @@ def drill(
         float, typer.Option(min=1, max=1_000, help="Records put a second.", rich_help_panel=WORLD)
     ] = 50.0,
     seed: Annotated[
-        int, typer.Option(help="Draws keys and random faults.", rich_help_panel=WORLD)
+        int, typer.Option(help="Seed of the keys and the random faults.", rich_help_panel=WORLD)
     ] = 1,
     minutes: Annotated[
         float, typer.Option(min=0.1, help="How long a soak disturbs.", rich_help_panel=WORLD)
@@ -134,7 +134,7 @@ def drill(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="Write the verdict as a page; of several drills, each to FILE-NAME.",
+            help="Write the verdict as a page. Each of several drills has a file of its own.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -211,7 +211,7 @@ def _check(setting: Setting) -> None:
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
         raise typer.BadParameter(
-            "the drill makes a stream there, and removes it; say how its name begins",
+            "the drill makes a stream there and removes it; give the begin of its name",
             param_hint="--stream-prefix",
         )
     for option, text in (("--process", setting.process), ("--payload", setting.payload)):
@@ -233,16 +233,16 @@ def _warn_of_function(setting: Setting) -> None:
     """Say what the drill cannot keep from being touched."""
     if setting.process is None:
         return
+    has_parameter = takes_scratch(load_function(setting.process))
     errors().print(
-        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code, and is called for "
-        "real: whatever it writes to outside of its scratch directory has records of the drill in "
-        "it afterwards, some of them several times. "
+        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code and is called for "
+        "real. Whatever it writes outside of its scratch directory stays, with records of the "
+        "drill, some of them several times. The environment variable "
+        f"{SCRATCH_VARIABLE} names that directory. "
         + (
-            f"Its parameter {SCRATCH} gets that directory; the environment variable "
-            f"{SCRATCH_VARIABLE} names it, too."
-            if takes_scratch(load_function(setting.process))
-            else f"It has no parameter {SCRATCH}, which would get that directory; the environment "
-            f"variable {SCRATCH_VARIABLE} names it, too."
+            f"Its parameter {SCRATCH} gets it, too."
+            if has_parameter
+            else f"It has no parameter {SCRATCH}, which would get it, too."
         ),
         highlight=False,
         soft_wrap=True,
