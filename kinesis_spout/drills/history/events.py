@@ -1,4 +1,4 @@
-"""What happened in a drill: what was put, what each process of the job told, which faults there
+"""What happened in a drill: what was put, what each process of the job reported, which faults there
 were, what was stored.
 
 A consumer tells each step in a line of its process's own file, before the spout or the Spark source
@@ -156,7 +156,7 @@ class Fault(NamedTuple):
       `History.tasks[run]`. A process that ended by itself because of another fault, and was started
       again, is a fault of its own: until then it may have resolved records that it could not store.
     - `rewinds`: what ZooKeeper holds may be older afterwards, because it was restored or removed by
-      hand. States may go back once, and records come again that were stored as resolved.
+      hand. States may move back once, and records that were stored as resolved are redelivered.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Which records came again, and because of which fault. Pure.
+"""Which records were redelivered, and because of which fault. Pure.
 
-Theory of operation. A record is delivered (GOT), then answered (ACK, FAIL, REJECT) or not; FAIL
-brings it again. LETTER resolves it, as ACK does. Another delivery, or another letter, of a record
-that is not failed is a redelivery. It needs a reason:
+Theory of operation. A record is delivered (GOT), then answered (ACK, FAIL, REJECT) or not; after
+FAIL its retry is due. LETTER resolves it, as ACK does. Another delivery, or another letter, of a
+record that is not failed is a redelivery. It needs a reason:
 
     the record was       a reason is
     resolved             a fault between the outcome and the redelivery, that took the outcome away
@@ -13,10 +13,10 @@ that is not failed is a redelivery. It needs a reason:
                          another one
 
 A fault of one process is a reason for what that process had delivered. It is one, too, for what the
-process delivers itself when it was held up and could not see that others went on.
+process delivers itself when it was held up and could not see that others continued.
 
-What is known to be stored: a sample says so; or a spout told two commits of the shard after it had
-applied the ack. A commit begins after the one before it was told, so the second one has it.
+What is known to be stored: a sample says so; or a spout reported two commits of the shard after it
+had applied the ack. A commit begins after the one before it was reported, so the second one has it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kinesis_spout.drills.history.events import Fault, History, RecordId, Told
-
-_OF_THE_LOOP = frozenset({GOT, ACK, FAIL, REJECT})
 
 
 class Redelivery(NamedTuple):
@@ -62,7 +60,7 @@ class Redelivery(NamedTuple):
 @dataclass(slots=True)
 class _Record:
     """The last line of a record, the time of its last delivery, its last outcome, and the fault
-    that it came again for.
+    that it was redelivered for.
     """
 
     last: Told
@@ -83,28 +81,23 @@ def redeliveries(history: History) -> list[Redelivery]:
         if record is None:
             records[told.record] = _Record(told, told.at_ns, told if told.is_outcome else None)
             continue
-        if _is_again(told, record):
-            one = reasons.judge(told, record)
-            record.fault = one.fault
-            found.append(one)
-        elif told.step is GOT and record.outcome is not None:
+        is_got = told.step is GOT
+        is_again = record.last.step is not FAIL if is_got else record.last.is_outcome
+        if is_again and (is_got or told.step is LETTER):
+            found.append(reasons.judge(told, record))
+            record.fault = found[-1].fault
+        elif is_got and record.outcome is not None:
             found.append(
                 Redelivery(told, record.last, record.outcome, explained=True, fault=record.fault)
             )
         # An answer to what is resolved already is late: it changes nothing.
-        if told.is_outcome or told.step is GOT or not record.last.is_outcome:
+        if told.is_outcome or is_got or not record.last.is_outcome:
             record.last = told
-        if told.step is GOT:
+        if is_got:
             record.got_ns = told.at_ns
         if told.is_outcome:
             record.outcome = told
     return found
-
-
-def _is_again(told: Told, record: _Record) -> bool:
-    if told.step is GOT:
-        return record.last.step is not FAIL
-    return told.step is LETTER and record.last.is_outcome
 
 
 class _Reasons:
@@ -115,19 +108,24 @@ class _Reasons:
         self._faults_began_ns = [fault.began_ns for fault in history.faults]
         self._ended_by_ns = list(accumulate((fault.ended_ns for fault in history.faults), max))
         self._states = states_by_shard(history.samples)
-        self._commits = _Commits(history)
         self._last_ns = {told.run: told.at_ns for told in history.told}
+        # When spouts reported that they had stored a shard, and when they had applied an answer.
+        self._commits_ns: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._loop_ns: dict[str, list[int]] = defaultdict(list)
+        for told in history.told:
+            if told.step is COMMIT:
+                self._commits_ns[told.run, told.shard_id].append(told.at_ns)
+            elif told.step is not LETTER:
+                self._loop_ns[told.run].append(told.at_ns)
 
     def judge(self, told: Told, record: _Record) -> Redelivery:
         since, outcome = record.last, record.outcome
         fault = max(self._faults_of(told, record), key=lambda one: one[0], default=None)
-        is_left = not since.is_outcome and since.step is not REJECT and self._is_over(told, since)
+        # The process of the line before is another one, and never spoke again.
+        is_over = since.run != told.run and self._last_ns[since.run] < told.at_ns
+        is_left = not since.is_outcome and since.step is not REJECT and is_over
         explained = fault is not None or (is_left and not self._is_stored(told, record, told.at_ns))
         return Redelivery(told, since, outcome, explained, None if fault is None else fault[1])
-
-    def _is_over(self, told: Told, since: Told) -> bool:
-        """Whether the process of the line before is another one, and never spoke again."""
-        return since.run != told.run and self._last_ns[since.run] < told.at_ns
 
     def _faults_of(self, told: Told, record: _Record) -> Iterator[tuple[tuple[bool, int], Fault]]:
         """The faults that explain it, with their rank: those of a process, and then later ones,
@@ -143,9 +141,11 @@ class _Reasons:
                 continue
             if is_stored is None:
                 is_stored = self._is_stored(told, record, told.at_ns)
+            # The process that delivers was held up, and could not see the outcome of another one.
+            held_up = fault.run == told.run != since.run and since.at_ns >= fault.began_ns
             if (
                 fault.rewinds
-                or _held_up(fault, told, since)
+                or held_up
                 or (
                     not is_stored
                     and fault.run in ("", since.run)
@@ -162,28 +162,10 @@ class _Reasons:
         view = None if states is None else states.known_at(at_ns)
         if view is not None and view.is_resolved(told.record[1:]):
             return True
-        stored_ns = self._commits.stored_ns(record.outcome)
+        stored_ns = self._stored_ns(record.outcome)
         return stored_ns is not None and stored_ns <= at_ns
 
-
-def _held_up(fault: Fault, told: Told, since: Told) -> bool:
-    """Whether the process that delivers could not see the outcome that another one told."""
-    return fault.run == told.run != since.run and since.at_ns >= fault.began_ns
-
-
-class _Commits:
-    """When spouts told that they had stored a shard, and when they had applied an answer."""
-
-    def __init__(self, history: History) -> None:
-        self._commits_ns: dict[tuple[str, str], list[int]] = defaultdict(list)
-        self._loop_ns: dict[str, list[int]] = defaultdict(list)
-        for told in history.told:
-            if told.step is COMMIT:
-                self._commits_ns[told.run, told.shard_id].append(told.at_ns)
-            elif told.step in _OF_THE_LOOP:
-                self._loop_ns[told.run].append(told.at_ns)
-
-    def stored_ns(self, outcome: Told) -> int | None:
+    def _stored_ns(self, outcome: Told) -> int | None:
         """When the ack is known to be stored; None if it is not. A letter is written beside the
         loop, so nothing is known of it.
         """
