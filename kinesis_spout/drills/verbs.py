@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.drills.spark_arguments import Outage
-    from kinesis_spout.drills.world.kinesis import SeenShard
+    from kinesis_spout.drills.world.remote_stream import SeenShard
     from kinesis_spout.drills.world.world import World
     from kinesis_spout.testing import FakeKinesis
     from kinesis_spout.testing import Fault as ServiceFault
@@ -63,10 +63,13 @@ def start(world: World) -> None:
 
 @_verb
 def start_second(world: World) -> None:
-    """Start a second process beside the first one, which owns what both want."""
+    """Start a second process beside the first one, which owns what both want. Wait until it has
+    connected to ZooKeeper, where it asks for that.
+    """
     second = world.job.start_task()
     # Over at once: nothing that one delivers after the other from now on is excused.
     world.add_fault(f"{second} started beside the first", time.monotonic_ns())
+    world.wait_until(lambda: _is_connected(world, second), f"the connection of {second}")
 
 
 @_verb
@@ -556,6 +559,18 @@ def _published(world: World) -> dict[str, bytes | None]:
 def _below(world: World, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
     below = [one for pid in world.job.pids.values() for one in descendants(pid)]
     return [one for one in below if is_wanted(one)]
+
+
+def _is_connected(world: World, run: str) -> bool:
+    """Whether the process, or one below it, has a connection to ZooKeeper."""
+    pid = world.job.pids.get(run, 0)
+    with suppress(psutil.Error):  # one of them has ended meanwhile
+        return pid != 0 and any(
+            getattr(link.raddr, "port", None) in world.zookeeper.ports
+            for one in (psutil.Process(pid), *descendants(pid))
+            for link in one.net_connections("tcp")
+        )
+    return False
 
 
 def _command(one: psutil.Process) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.drills.history.events import Step, Told
-from kinesis_spout.drills.world.kinesis import FIRST_SHARDS, OwnStream
+from kinesis_spout.drills.world.kinesis import OwnStream
 from kinesis_spout.drills.world.programs import spout_job
+from kinesis_spout.drills.world.remote_stream import FIRST_SHARDS
 from kinesis_spout.drills.world.zookeeper import StoredStates
 from state.store.ownership import TaskShare
 from tests.support.state.zookeeper import wait_until

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.drills.credentials import REGION, aws_of
+from kinesis_spout.drills.world.remote_stream import FIRST_SHARDS, RemoteStream, SeenShard
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from kinesis_spout.testing.service.requests import UpdateShardCount
 
@@ -13,25 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kinesis_spout.config import AwsConfig
-    from kinesis_spout.drills.world.remote_stream import RemoteStream
 
-DrillStream: TypeAlias = "OwnStream | RemoteStream"
-"""A stream that a drill makes and removes, as a context manager. Any thread may call it; its
-methods block on the service and raise `KinesisError`.
-"""
 
-FIRST_SHARDS = 4
 _AGE_MS = 12 * 3_600_000  # of our own stream when a drill begins
-
-
-class SeenShard(NamedTuple):
-    """A shard of a listing. The hash keys are inclusive at both ends."""
-
-    shard_id: str
-    parents: tuple[str, ...]
-    is_open: bool
-    hash_start: int
-    hash_end: int
 
 
 class ServiceClock(SystemClock):
@@ -108,3 +93,9 @@ class OwnStream:
         )
         with self.fake.lock:
             self.fake.update_shard_count(request)
+
+
+DrillStream: TypeAlias = OwnStream | RemoteStream
+"""A stream that a drill makes and removes, as a context manager. Any thread may call it; its
+methods block on the service and raise `KinesisError`.
+"""

@@ -6,10 +6,9 @@ import logging
 import threading
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kinesis_spout.config import StreamRef
-from kinesis_spout.drills.world.kinesis import FIRST_SHARDS, SeenShard
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError, StreamNotFoundError
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
@@ -22,11 +21,22 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
 
 log = logging.getLogger("kinesis_spout")
+FIRST_SHARDS = 4
 _ACTIVE_LIMIT_S = 300.0  # AWS takes a minute for most changes
 _POLL_S = 0.5
 _FIRST_ANSWER_S = 5.0
 _REMOVAL_S = 60.0
 _PUT_AGAIN_S = 0.1
+
+
+class SeenShard(NamedTuple):
+    """A shard of a listing. The hash keys are inclusive at both ends."""
+
+    shard_id: str
+    parents: tuple[str, ...]
+    is_open: bool
+    hash_start: int
+    hash_end: int
 
 
 class RemoteStream:

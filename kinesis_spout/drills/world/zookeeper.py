@@ -67,17 +67,18 @@ preAllocSize=4096
 
 class ZookeeperServer:
     """The server of one directory, which is started again when it is killed. For one thread, but
-    for `znodes`. `away`: when it did not answer, from and to in monotonic ns.
+    for `znodes`. `ports`: of 127.0.0.1, from the start on. `away`: when it did not answer, from and
+    to in monotonic ns.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._ports: list[int] = []
+        self.ports: list[int] = []
         self.away: list[tuple[int, int]] = []
 
     @property
     def connect_string(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self._ports) + CHROOT
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports) + CHROOT
 
     @property
     def data(self) -> list[Path]:
@@ -87,9 +88,9 @@ class ZookeeperServer:
     def start(self) -> None:
         """Blocks until it answers. Its port stays the same."""
         address = ensure_running(self._directory, timeout_s=_START_S, idle_s=IDLE_S)
-        before, self._ports = self._ports, [int(address.rpartition(":")[2])]
-        if before not in ([], self._ports):
-            raise DrillError(f"ZooKeeper moved from port {before[0]} to {self._ports[0]}")
+        before, self.ports = self.ports, [int(address.rpartition(":")[2])]
+        if before not in ([], self.ports):
+            raise DrillError(f"ZooKeeper moved from port {before[0]} to {self.ports[0]}")
 
     def end(self) -> None:
         """Stop it in order. Idempotent."""
@@ -109,7 +110,7 @@ class ZookeeperServer:
 
     def znodes(self) -> int | None:
         """The number of all nodes; None while it does not answer."""
-        counts = (ask_local(port).nodes for port in self._ports)
+        counts = (ask_local(port).nodes for port in self.ports)
         return next((count for count in counts if count is not None), None)
 
     def _kill(self) -> None:
@@ -155,13 +156,13 @@ class ZookeeperEnsemble(ZookeeperServer):
 
     def start(self) -> None:
         """Start the servers that do not run. Returns when all of them answer."""
-        if not self._ports:
+        if not self.ports:
             self._write_configs()
         for server in range(_ENSEMBLE):
             process = self._processes.get(server)
             if process is None or process.poll() is not None:
                 self._processes[server] = self._start(self._folder(server))
-        self._wait(lambda: all(answers(port) for port in self._ports), "answer")
+        self._wait(lambda: all(answers(port) for port in self.ports), "answer")
 
     def end(self) -> None:
         for process in self._processes.values():
@@ -174,7 +175,7 @@ class ZookeeperEnsemble(ZookeeperServer):
 
     def leader(self) -> int | None:
         """The number of the server that leads; None while there is none."""
-        roles = [ask_local(port).role for port in self._ports]
+        roles = [ask_local(port).role for port in self.ports]
         return roles.index("leader") if "leader" in roles else None
 
     def kill_leader(self) -> None:
@@ -198,12 +199,12 @@ class ZookeeperEnsemble(ZookeeperServer):
     def _write_configs(self) -> None:
         with ExitStack() as stack:
             ports = [_free_port(stack) for _ in range(3 * _ENSEMBLE)]
-        self._ports, peers, elections = ports[:3], ports[3:6], ports[6:]
+        self.ports, peers, elections = ports[:3], ports[3:6], ports[6:]
         members = "\n".join(
             f"server.{server + 1}=127.0.0.1:{peer}:{election}"
             for server, (peer, election) in enumerate(zip(peers, elections, strict=True))
         )
-        for server, port in enumerate(self._ports):
+        for server, port in enumerate(self.ports):
             folder = self._folder(server)
             (folder / "data").mkdir(parents=True)
             (folder / "data" / "myid").write_text(str(server + 1))
