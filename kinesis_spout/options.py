@@ -378,7 +378,8 @@ _READING = by_field(
     ),
     Option(
         "readsPerSecond",
-        "GetRecords calls a second and shard; the service allows 5 to all consumers together",
+        "maximum GetRecords calls per second to each shard; the service allows 5, shared by all "
+        "consumers",
         "5",
         _number,
         fits=lambda value: 0.1 <= value <= 1000,
@@ -387,7 +388,8 @@ _READING = by_field(
     ),
     Option.size(
         "readBytesPerSecond",
-        "bytes read a second and shard; the service allows 2 MB",
+        "maximum bytes read per second from each shard; the service allows 2 MB, shared by all "
+        "consumers",
         "2MiB",
         least="1KiB",
     ),
@@ -406,7 +408,8 @@ _READING = by_field(
     ),
     Option.whole(
         "maxUnresolvedPerShard",
-        "maximum unresolved records of a shard; at this number no new records of it are read",
+        "maximum number of unresolved records per shard; at this number, no new records are read "
+        "from the shard",
         "100000",
     ),
     Option.duration(

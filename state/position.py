@@ -27,8 +27,8 @@ _AGO = re.compile(r"-([0-9]{1,9})(s|m|h|d)", re.ASCII)
 _OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?", re.ASCII)
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MAX_AGO_MS = 100 * 365 * 86_400_000  # a time that every calendar has
-_REST = "an ISO time like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence>"
-_GRAMMAR = f"TRIM_HORIZON, {_REST} or SHARD_END"
+_REST = "an ISO time (2026-01-31T12:00:00Z), AT:<sequence>"
+_GRAMMAR = f"TRIM_HORIZON, {_REST}, AFTER:<sequence> or SHARD_END"
 
 
 class PositionKind(StrEnum):
@@ -176,7 +176,7 @@ class StartingPosition:
         except (InvalidPositionError, ValueError) as exc:
             raise InvalidPositionError(
                 f"{text!r} is not a starting position",
-                f"use LATEST, -2h, TRIM_HORIZON, 14:00, {_REST}",
+                f"use LATEST, -2h, TRIM_HORIZON, 14:00, {_REST} or AFTER:<sequence>",
             ) from exc
         if position.is_end:
             raise InvalidPositionError(

@@ -238,7 +238,7 @@ def _check(search: ShardSearch, shard: ShardInfo, goal: Goal, notes: list[str]) 
     if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
             f"shard {shard.shard_id} is open, so it has no end yet",
-            "use LATEST to skip what it has",
+            "use LATEST to skip the records that are in it now",
         )
     if goal.position.sequence is not None and not goal.was_there:
         _check_number(search, shard, goal.position.sequence, notes)

@@ -121,7 +121,9 @@ def key_of_json(line: bytes, name: str) -> str:
     if isinstance(value, _Number):
         return _number_text(value, name)
     if not isinstance(value, str):
-        raise LineError(f"has no field {name} with a string or a number for the partition key")
+        raise LineError(
+            f"needs a string or a number in field {name}, which is used as the partition key"
+        )
     return _utf8(value, name)
 
 

@@ -119,7 +119,7 @@ class Machine:
         if version is None:
             return warning(f"{java} does not print its version; check that it is {LOWEST_JAVA}")
         if int(version[1]) < LOWEST_JAVA:
-            return failed(f"{java} has version {version[1]}; {advice}")
+            return failed(f"{java} is version {version[1]}; {advice}")
         return ok(f"{version[1]} ({program})")
 
     def check_spark(self) -> Finding:
@@ -141,7 +141,7 @@ class Machine:
             differs = f"PySpark is {version}, but the JVM's Spark in {named} is {core}"
             unset = "unset SPARK_HOME, or " if given else ""
             return failed(f"{differs}; {unset}run pip install pyspark=={core}")
-        return ok(f"PySpark and the JVM's Spark have version {version or core}")
+        return ok(f"PySpark and the JVM's Spark are both version {version or core}")
 
     def _outdated(self) -> Iterator[Finding]:
         for name, lowest, extra in self.required:

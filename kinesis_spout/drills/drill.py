@@ -63,7 +63,7 @@ class Drill:
         refusals = (
             (
                 Need.OWN_KINESIS in self.needs and not setting.is_fake,
-                "makes faults of the service, which only the drill's own Kinesis makes",
+                "needs service faults, which only the drill's own Kinesis can produce",
                 "run it without --localstack, --endpoint-url and --region",
             ),
             (

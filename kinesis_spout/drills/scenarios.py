@@ -133,7 +133,7 @@ _ALL = (
     ),
     Drill(
         "zookeeper-restart",
-        "kills ZooKeeper, and later stops it for some seconds",
+        "kills ZooKeeper, and later stops it for a few seconds",
         "sessions that outlast a lost connection; writes that are repeated",
         (verbs.kill_zookeeper(), wait(3), verbs.stop_zookeeper(3), wait(3)),
         outlasts=Outlasts.SPOUT,
@@ -154,7 +154,7 @@ _ALL = (
     ),
     Drill(
         "throttling",
-        "throttles every read for some seconds",
+        "throttles every read for a few seconds",
         "backoff, and iterators that are kept",
         (strike("throttled reads", throttle()),),
         needs=_OWN,
@@ -162,7 +162,7 @@ _ALL = (
     ),
     Drill(
         "brown-out",
-        "answers no call of the service for some seconds",
+        "answers no call of the service for a few seconds",
         "calls that are retried",
         (strike("no call answered", service_unavailable(), operations=(None,), seconds=5),),
         needs=_OWN,
@@ -170,7 +170,7 @@ _ALL = (
     ),
     Drill(
         "expired-iterators",
-        "lets every iterator expire for some seconds",
+        "lets every iterator expire for a few seconds",
         "a new iterator after the last record that was read",
         (strike("every iterator expired", expired_iterator()),),
         needs=_OWN,
@@ -233,7 +233,7 @@ _ALL = (
     ),
     Drill(
         "slow-worker",
-        "stops the Python workers of Spark for some seconds while a batch runs",
+        "stops the Python workers of Spark for a few seconds while a batch runs",
         "sessions that are renewed: a task that was held up continues",
         (verbs.stop_workers(6),),  # a worker's session is shorter
         needs=_SPARK,
@@ -362,21 +362,21 @@ _ALL = (
     ),
     Drill(
         "disk-full",
-        "lets no write of the driver to its disk succeed, until the job ends",
+        "makes every write of the driver to its disk fail until the job ends",
         "a batch that Spark could not commit is not settled",
         (verbs.fill_disk(), start()),
         needs=_SPARK,
     ),
     Drill(
         "sink-outage",
-        "lets every batch fail, until the job has ended twice",
+        "makes every batch fail until the job has ended twice",
         "a batch that failed is not acked",
         (verbs.fail_until_ended(Outage.SINK, 2), start()),
         needs=_SPARK,
     ),
     Drill(
         "record-outage",
-        "lets every record fail for some seconds",
+        "makes every record fail for a few seconds",
         "failures in an outage do not count as attempts",
         (verbs.fail(Outage.RECORDS, 12),),  # a record that used up its retries would die sooner
         needs=_SPARK | {Need.OWN_FUNCTION},
@@ -384,7 +384,7 @@ _ALL = (
     ),
     Drill(
         "dead-letter-outage",
-        "lets no dead letter be written, until the job has ended twice",
+        "makes every write of a dead letter fail until the job has ended twice",
         "nothing is acked before its dead letters are written",
         (verbs.fail_until_ended(Outage.LETTERS, 2), start()),
         needs=_SPARK,

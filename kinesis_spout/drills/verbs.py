@@ -420,7 +420,9 @@ def kill_leader(world: World) -> None:
         return stored is not None and stored != first
 
     # Much longer than a client takes to find another server.
-    world.wait_until(has_written, "a write of the job with the others", limit_s=30.0)
+    world.wait_until(
+        has_written, ("a write by the job through the remaining ZooKeeper servers"), limit_s=30.0
+    )
     ensemble.start()
 
 
@@ -431,7 +433,7 @@ def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
     """
     if world.link is None:
         raise DrillError("the job has no link to ZooKeeper that could be cut")
-    how = "with no answer of ZooKeeper" if is_silent else "cut off from ZooKeeper"
+    how = "without an answer from ZooKeeper" if is_silent else "cut off from ZooKeeper"
     with world.fault(f"the job {how} for {seconds:g} s"):
         if is_silent:
             world.link.stall()

@@ -363,7 +363,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
             yield f"{status.not_asked:,} of {shards} {was} not asked"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
         yield f"nothing is known of {shards}"
-        yield "Kinesis refused the read" if look.refused else "no shard was asked for its tip"
+        yield "Kinesis refused the read" if look.refused else "no shard's tip was read"
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
         if status.silent:

@@ -127,8 +127,9 @@ class KinesisClient:
                 raise
         now = Position.at_timestamp(now_ms)
         log.warning(
-            "the clock of %s was set back, and position %s of shard %s is in its future: the "
-            "shard is read from %s on, so records from before the position may be delivered",
+            "%s: the service's clock was set back, so position %s of shard %s is now in the "
+            "future; reading the shard from %s instead, which may deliver records from before "
+            "the position",
             self.where,
             position,
             shard_id,

@@ -36,14 +36,16 @@ _REFUSED = "check the position and the stream"
 _KMS_DECRYPT = "allow kms:Decrypt on the key that the stream is encrypted with"
 # The advice about the same code when other calls than reads get it.
 _WHEN_LISTING = {
-    _THROTTLED: "the account's calls that describe streams and list shards are limited, so list "
-    "them less often, or try again later",
+    _THROTTLED: (
+        "list shards less often, or try again later: the account's DescribeStreamSummary and "
+        "ListShards calls are rate-limited"
+    ),
 }
 _WHEN_PUTTING = {
     _THROTTLED: "add shards to the stream, or put fewer records at a time",
     _POLICY: "allow kinesis:PutRecords (and kms:GenerateDataKey if the stream is encrypted)",
     _KMS_DECRYPT: "allow kms:GenerateDataKey on the key that the stream is encrypted with",
-    _REFUSED: "check the stream, and the size of records that it takes",
+    _REFUSED: "check the stream's name and its maximum record size",
 }
 
 _IN_USE = "wait until the stream is ACTIVE"

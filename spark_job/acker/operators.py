@@ -289,8 +289,8 @@ def _write(sink: _Sink, checked: Total) -> None:
         )
     if written is not None and written != checked:
         raise AckerError(
-            f"{sink.name}: {checked.rows} rows were checked, and {written.rows} went through the "
-            "first action of its function, which are not the same rows",
+            f"{sink.name}: the rows that the first action of its function wrote ({written.rows}) "
+            f"are not the rows that were checked ({checked.rows})",
             "let the write be that "
             "action (no isEmpty or take before it), or raise Spark's storage memory if it lost "
             "persisted rows",

@@ -131,7 +131,8 @@ def run(
         )
     if trigger is not None and available_now:
         raise typer.BadParameter(
-            "--available-now ends by itself; leave it out", param_hint="--trigger"
+            "it does not apply with --available-now, which ends by itself; leave --trigger out",
+            param_hint="--trigger",
         )
     named = {
         "stream": stream,

@@ -47,7 +47,7 @@ class StreamSink:
                 raise ConfigError(f"DeadLetter.to_stream: option {name} is not known", hint)
         if not isinstance(stream, str):
             raise ConfigError(
-                "DeadLetter.to_stream: the stream is not named by a text",
+                "DeadLetter.to_stream: the stream is not a string",
                 "give its name or its ARN",
             )
         ref = StreamRef.of(stream)

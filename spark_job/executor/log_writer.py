@@ -114,8 +114,8 @@ class TaskLogWriter:
                 "run the batch again",
             )
         log.info(
-            "task %d of plan %s: another attempt has published first; reading the records that it "
-            "read",
+            "task %d of plan %s: another attempt published its log first; reading the same "
+            "records as that attempt",
             self._task,
             self._plan_id,
         )

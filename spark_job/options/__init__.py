@@ -88,8 +88,8 @@ OPTIONS = {**STREAM, **SHARED, **_SPARKS}
 # Options of earlier versions that nobody could choose a value for, with the reason. One that is
 # given is warned of, and has no effect.
 RETIRED = {
-    "probeMaxShards": "up to 100 shards are probed by the driver, more are read by tasks",
-    "idleInterval": "more than 100 shards that are idle are read every 10 seconds",
+    "probeMaxShards": "the driver probes up to 100 shards; with more, tasks read them",
+    "idleInterval": "with more than 100 shards, tasks read the idle ones every 10 seconds",
     "statesPerWrite": "shard states are written in as few transactions as ZooKeeper takes",
 }
 

@@ -159,7 +159,9 @@ AWSLABS = System(
         "kinesis.clientRetryIntervalsMs": _CALLS,
         "kinesis.clientMaxRetryIntervalMs": _CALLS,
         "kinesis.stsEndpointUrl": "set AWS_ENDPOINT_URL_STS in the environment",
-        "kinesis.credentialProviderClass": "use profile, roleArn, or botocore's other ways",
+        "kinesis.credentialProviderClass": (
+            "use profile, roleArn, or any other way in which botocore finds credentials"
+        ),
         "kinesis.credentialProviderParam": "use profile, roleArn, or botocore's other ways",
         "kinesis.internal.avoidEmptyBatches": f"{_LEAVE_OUT}: a batch begins when records are "
         "there",
@@ -208,7 +210,7 @@ DATABRICKS = System(
         "clientRetries": _CALLS,
         "maxShardsPerDescribe": f"{_LEAVE_OUT}: all shards are listed",
         "consumerNamePrefix": "use consumerName, as the name of the consumer",
-        "consumerRefreshInterval": f"{_LEAVE_OUT}: a task that has no subscription polls",
+        "consumerRefreshInterval": f"{_LEAVE_OUT}: a task without a subscription reads by polling",
         "registeredConsumerId": "use consumerName or consumerArn",
         "registeredConsumerIdType": "use consumerName or consumerArn",
         "registerConsumerTimeoutInterval": f"{_LEAVE_OUT}: until the consumer is there, shards are "
@@ -238,7 +240,7 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
         for name, instead in system.refused.items():
             if name.lower() == key.lower():
                 raise ConfigError(
-                    f"option {name} is of {system.name} and is not taken here",
+                    f"option {name} is of {system.name} and is not supported here",
                     instead,
                     option=name,
                 )

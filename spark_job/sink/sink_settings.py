@@ -73,9 +73,9 @@ class SinkSettings:
         values = values_of(texts_from_options(own, SINK_OPTIONS), SINK_OPTIONS)
         if values["aggregate"] and values["ordering"] == BY_KEY:
             raise ConfigError(
-                "option aggregate is true and option ordering is key",
-                "the records of an aggregate "
-                "are put again one by one after a reshard, so leave one of the two out",
+                "option aggregate=true cannot be combined with ordering=key",
+                "leave one of the two out: after a reshard the records of an aggregate are put "
+                "one by one, which loses their order",
             )
         name, arn = values.pop("stream"), values.pop("stream_arn")
         stream = None if name is None and arn is None else StreamRef.parse(name=name, arn=arn)

@@ -80,7 +80,7 @@ def write_letters(
         raise ExhaustedRecordError(
             f"record {first.message_id} failed {first.attempts} times and may not be tried again "
             f"({first.reason}), and on_exhausted is stop, so nothing of its batch is acked",
-            "repair the function, or give tracked(...) a dead_letter",
+            "repair the function, or leave on_exhausted out and give tracked(...) a dead_letter",
         )
     if letters and options.on_exhausted is OnExhausted.DROP:
         log.warning(

@@ -262,8 +262,8 @@ class TrackedBatch:
         foreign = next((message_id for message_id in reasons if message_id not in keys), None)
         if foreign is not None:
             raise ValueError(
-                f"record {foreign} is not of this batch, so it cannot be failed in it; give "
-                "messageIds of batch.df"
+                f"record {foreign} is not in this batch, so it cannot be failed here; pass "
+                "messageIds from batch.df"
             )
         delay_s = None if after_s is None else min(after_s, MAX_DELAY_S)
         records = [

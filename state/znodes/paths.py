@@ -49,7 +49,7 @@ def valid_name(what: str, name: str) -> str:
     if _FORBIDDEN.search(name):
         raise InvalidStoreSettingError(
             f"{what} {name!r} is not a valid name in ZooKeeper",
-            "use a name without '/', control characters and emoji",
+            "use a name without '/', control characters or emoji",
         )
     if len(name.encode()) > _MAX_NAME_BYTES:
         raise InvalidStoreSettingError(

@@ -153,8 +153,8 @@ def _check_shard(change: StateChange) -> None:
     before, after = change.before, change.after
     if before is not None and before.state.shard_id != after.shard_id:
         raise ValueError(
-            f"a change of shard {after.shard_id} is based on shard {before.state.shard_id}; pass "
-            "the state of the same shard"
+            f"the new state belongs to shard {after.shard_id}, but the state that it replaces "
+            f"belongs to shard {before.state.shard_id}; pass the state of the same shard"
         )
 
 

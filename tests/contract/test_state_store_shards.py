@@ -187,7 +187,7 @@ def test_a_shard_twice_in_one_write_is_refused(store_world: StoreWorld) -> None:
     with pytest.raises(ValueError, match="occurs twice"):
         store.shard_states.save([StateChange(None, state_at(1)), StateChange(None, state_at(2))])
     known = store.shard_states.save([StateChange(None, state_at(1))])[0]
-    with pytest.raises(ValueError, match="based on shard"):
+    with pytest.raises(ValueError, match="that it replaces belongs to shard"):
         store.shard_states.save([StateChange(known, state_at(2, "shardId-000000000009"))])
 
 

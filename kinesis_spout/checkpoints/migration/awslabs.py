@@ -166,10 +166,13 @@ def origin_of(
 def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
     """The ends of batches, from the items of the connector's table."""
     ends: dict[int, dict[str, _End]] = {}
-    wrong = "the table has an item that is not the end of a batch"
+    wrong = "the table has an item that does not record where a batch ended"
     for item in items:
         found = in_item(
-            item, _Item, wrong, "give the connector's option kinesis.dynamodb.tableName"
+            item,
+            _Item,
+            wrong,
+            ("give the table that the connector's option kinesis.dynamodb.tableName names"),
         )
         batch, shard = found.metadata_key, found.metadata_sort_key
         end = decoded(found.metadata_value, _End, f"batch {batch}, {shard}")

@@ -57,7 +57,8 @@ def local_folder(location: Path) -> Path:
         location = type(location)("/" + text.removeprefix("file:").lstrip("/"))
     if ":/" in text and not text.startswith("file:"):
         raise MigrationError(
-            f"{text} is not a folder of this machine", "copy it here first, as with `aws s3 sync`"
+            f"{text} is not a folder on this machine",
+            ("copy it here first, for example with `aws s3 sync`"),
         )
     if not location.is_dir():
         raise MigrationError(f"{location} is not a folder", "give the query's checkpointLocation")

@@ -107,7 +107,7 @@ def test_a_record_of_another_batch_cannot_be_failed(spark: SparkSession) -> None
     """Then the call fails no record at all."""
 
     def process(batch: AckedBatch) -> None:
-        with pytest.raises(ValueError, match="shardId-000000000009:5:1 is not of this batch"):
+        with pytest.raises(ValueError, match="shardId-000000000009:5:1 is not in this batch"):
             batch.fail([record_id(0), "shardId-000000000009:5:1"], "mixed")
 
     assert run_batch(source_frame(spark, ["a"]), process).failed_numbers == set()

@@ -291,7 +291,10 @@ def test_a_text_that_is_not_utf_8_stops_its_batch() -> None:
         ({"streamName": "a", "streamArn": "arn:aws:kinesis:eu-west-1:1:stream/a"}, "both given"),
         ({"requestsInFlight": "0"}, "at least 1"),
         ({"awsAccessKeyId": "a"}, "awsSecretAccessKey"),
-        ({"aggregate": "true", "ordering": "key"}, "aggregate is true and option ordering is key"),
+        (
+            {"aggregate": "true", "ordering": "key"},
+            "aggregate=true cannot be combined with ordering=key",
+        ),
     ],
 )
 def test_a_bad_option_of_the_sink_is_refused(options: dict[str, str], message: str) -> None:

@@ -72,9 +72,9 @@ def ui(
 ) -> None:
     """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
 
-    Without --application the page begins with all applications in ZooKeeper, and opens each
-    of them. It only reads, so it may run beside the jobs. It has no login, and listens on
-    this machine only. Ctrl-C ends it.
+    Without --application the page starts with a list of all applications in ZooKeeper, from
+    which you can open any of them. It only reads, so it may run beside the jobs. It has no
+    login, and listens on this machine only unless --host says otherwise. Ctrl-C ends it.
     """
     if dead_letters is not None and not place.application:
         raise typer.BadParameter("name the application of the letters", param_hint="--dead-letters")

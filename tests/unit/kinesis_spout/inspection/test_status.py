@@ -126,7 +126,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # nothing is ok of which nothing is known
     # not asked, beside others
     (look(*PARTS, tips={1: AT_TIP}), "ok: "),
-    (one(tips={}), "unknown: nothing is known of 1 shard; no shard was asked for its tip"),
+    (one(tips={}), "unknown: nothing is known of 1 shard; no shard's tip was read"),
     (
         one(identity=RECREATED),
         "unknown: the application's state belongs to an earlier stream of this name",

@@ -432,7 +432,7 @@ def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
     again = probing_coordinator(one, is_probed=is_probed)
     plan = next_plan(again, plan)
     assert run(one, again, plan) == put
-    assert "was set back, and position" in caplog.text
+    assert "was set back, so position" in caplog.text
 
 
 def test_a_start_that_the_service_refuses_ends_the_query_and_the_next_start_is_free(
