@@ -104,7 +104,7 @@ function drawRow(at, row, index, counts, dense, used) {
   const { height, isHigh, columns, xOf } = at, y = at.topOf(index), parts = [];
   const isOpen = row.some((one) => one.endedMs === null);
   const endMs = Math.max(...row.map((one) => one.endedMs ?? -Infinity));
-  const began = at.x(Math.min(...row.map((one) => one.beganMs)));
+  const beganMs = Math.min(...row.map((one) => one.beganMs)), began = at.x(beganMs);
   const end = isOpen ? at.right : at.x(endMs);
   const tone = TONES[Math.max(...row.map((one) => TONES.indexOf(one.tone ?? "")))];
   const bar = svg("rect", { class: `lane ${tone}`, x: px(began), y, rx: 2, height,
@@ -138,18 +138,20 @@ function drawRow(at, row, index, counts, dense, used) {
   const most = Math.max(sum(counts.put), sum(counts.done));
   const area = isHigh ? height - strip - 3 : height - 2;
   const seen = Math.max(...Object.values(counts).map((one) => one.findLastIndex(Boolean)), 0);
+  const first = at.columnOf(beganMs);
   const last = isOpen ? columns : Math.max(seen, at.columnOf(endMs)) + 1;
   const line = (values) => {
-    let d = "", total = 0, was = null;
-    for (let column = 0; column < last; column++) {
+    let d = "", total = sum(values.slice(0, first)), was = null;
+    for (let column = first; column < last; column++) {
       total += values[column];
       const next = px(y + 2 + area - (area * Math.max(total, 0)) / most);
-      if (next !== was) d += `${was === null ? `M${px(xOf(0))} ` : `H${px(xOf(column))}V`}${next}`;
+      const x = px(xOf(column));
+      if (next !== was) d += was === null ? `M${x} ${next}` : `H${x}V${next}`;
       was = next;
     }
     return `${d}H${px(xOf(last))}`;
   };
-  const close = `V${px(y + 2 + area)}H${px(xOf(0))}z`;
+  const close = `V${px(y + 2 + area)}H${px(xOf(first))}z`;
   if (isHigh && sum(counts.put)) draw("put", line(counts.put) + close);
   if (isHigh && sum(counts.done)) draw("done", line(counts.done) + close);
   const depth = (many) => (many ? within(1, Math.ceil((4 * many) / dense), 4) : 0);
@@ -267,7 +269,8 @@ function chart(title, from, to, lines, said, isNow = true) {
   const newest = lines.filter(([, , points]) => points.length)
     .map(([, label, points]) => `${label} ${said(points.at(-1)[1])}`.trim()).join(", ");
   const note = over ? " (▲: above the scale)" : "";
-  const text = all.length ? `${newest}; at most ${said(most)}${note}` : "no figures yet";
+  const text = !all.length ? "no figures yet"
+    : `${isNow ? `${newest}; ` : ""}at most ${said(most)}${note}`;
   const grid = [0, high / 2, high].map((one) => [
     svg("line", { class: "grid", x1: left, x2: right, y1: y(one), y2: y(one) }),
     all.length ? svg("text", { class: "end", x: left - 6, y: y(one) + 4 }, said(one)) : null]);
