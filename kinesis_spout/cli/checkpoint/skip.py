@@ -14,11 +14,11 @@ from kinesis_spout.cli import places
 from kinesis_spout.cli.checkpoint.moving import confirmed, moving_command
 from kinesis_spout.cli.checkpoint.printing import reason_text, records_of, say
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.places import Place, takes_place
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.dead_letter.letter import Letter, moment
+from kinesis_spout.dead_letter.letter_file import LetterFile
 from kinesis_spout.service.client import KinesisClient
 from state.failpoint import failpoint
 from state.plan import missing_records

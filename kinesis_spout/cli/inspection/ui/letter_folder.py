@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -30,12 +30,6 @@ _COLUMNS = frozenset(
 )
 
 
-class _File(NamedTuple):
-    path: Path
-    size: int
-    changed_ns: int
-
-
 @dataclass(slots=True)
 class LetterFolder:
     """A file of letters, or a folder of them. Letters of another application or stream are left
@@ -45,7 +39,7 @@ class LetterFolder:
     path: Path
     application: str
     stream: str
-    _known: tuple[_File, ...] | None = field(default=None, init=False)
+    _known: tuple[tuple[Path, int, int], ...] | None = field(default=None, init=False)
     _found: Letters | None = field(default=None, init=False)
     _asked: int = field(default=0, init=False)
 
@@ -67,17 +61,17 @@ class LetterFolder:
             )
 
     def read(self) -> Letters:
-        """What the files hold. Most calls answer from memory. Blocks on the disk; never raises for
-        a file that cannot be read, which `Letters.notes` names.
+        """The letters of the files. Most calls answer from memory; others block on the disk. A file
+        that cannot be read is in `Letters.notes`.
         """
         self._asked += 1
         if self._found is None or self._asked % READ_EVERY == 0:
             files = tuple(self._files())
             if files != self._known or self._found is None:
-                self._known, self._found = files, self._counted(files)
+                self._known, self._found = files, self._counted([path for path, *_ in files])
         return self._found
 
-    def _files(self) -> Iterator[_File]:
+    def _files(self) -> Iterator[tuple[Path, int, int]]:
         for number, path in enumerate(LocalLetterFiles(self.path).files()):
             if number >= MAX_FILES:
                 break
@@ -87,18 +81,18 @@ class LetterFolder:
                 found = path.stat()
             except OSError:
                 continue  # a plan's folder is overwritten when its batch runs again
-            yield _File(path, found.st_size, found.st_mtime_ns)
+            yield path, found.st_size, found.st_mtime_ns
 
-    def _counted(self, files: tuple[_File, ...]) -> Letters:
+    def _counted(self, files: list[Path]) -> Letters:
         reasons: dict[str, ReasonCount] = {}
         # A whole aggregate has the message id of its first user record, and no number in itself.
         ids: set[tuple[str, bool]] = set()
         left_out: Counter[str] = Counter()
         unreadable: list[str] = []
-        for file in files:
-            kind = FileName.of(file.path.name).kind or LetterFormat.JSON
+        for path in files:
+            kind = FileName.of(path.name).kind or LetterFormat.JSON
             try:
-                for piece in pieces_of(file.path, kind, _COLUMNS):
+                for piece in pieces_of(path, kind, _COLUMNS):
                     if len(ids) >= MAX_LETTERS:
                         break
                     if piece is None:
@@ -106,10 +100,8 @@ class LetterFolder:
                         continue
                     letter = piece.letter
                     identity = letter.message_id, letter.sub_sequence_number is None
-                    if (
-                        letter.application not in {None, self.application}
-                        or letter.stream_name != self.stream
-                    ):
+                    application = letter.application or self.application
+                    if (letter.stream_name, application) != (self.stream, self.application):
                         left_out["others'"] += 1
                     elif identity not in ids:
                         ids.add(identity)
@@ -125,7 +117,7 @@ class LetterFolder:
                             )
                         )
             except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
-                unreadable.append(f"{file.path.name}: {exc}")
+                unreadable.append(f"{path.name}: {exc}")
         notes = [plural(many, *_NOTES[what]) for what, many in left_out.items()]
         if len(ids) >= MAX_LETTERS:
             notes.append(f"Only the first {count(MAX_LETTERS)} letters are counted.")
