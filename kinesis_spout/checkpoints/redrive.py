@@ -10,12 +10,10 @@ A ledger beside the letters (`_redriven`) records the letters that were put, aft
 them. So a second run puts nothing twice, and after a kill at most the last 500 are put again. Do
 not start two runs on one path at a time: each would put all letters.
 
-The files are read once. Of several letters of one record one is chosen, and records in the ledger
-are left out. An aggregate that was delivered whole and its user record 0 have the same numbers, and
-are two records. A record that is no aggregate is one, however it was delivered. The files may also
-come from a stream of letters. A stream takes a large payload only in several records, so such a
-letter is in parts, which are joined here. The selected letters wait in a temporary file, and some
-hundred bytes of each in memory.
+Of several letters of one record one is chosen, and records in the ledger are left out. An aggregate
+that was delivered whole and its user record 0 have the same numbers, and are two records. A record
+that is no aggregate is one, however it was delivered. Letters from a stream may be in parts, which
+are joined here. The selected letters wait in a temporary file.
 """
 
 from __future__ import annotations
@@ -30,29 +28,24 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, RedriveError, format_of
+from kinesis_spout.dead_letter.ledger import Identity, PutBefore, entry_of, identity_of
 from kinesis_spout.dead_letter.letter import Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import payload_records
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 REASONS_SHOWN = 20
-TO_PUT, PUT_BEFORE = "to put", "put before"
-WITHOUT_PAYLOAD, INCOMPLETE = "without payload", "incomplete"
 _NEVER = datetime.min.replace(tzinfo=UTC)
-
-# Target stream, stream, shard, sequence number, sub-sequence number, and whether it is an aggregate
-# that was delivered whole.
-_Identity = tuple[str, str, str, str, int, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,15 +122,21 @@ class _Chosen(NamedTuple):
         """One with a payload if there is any, and the last of these."""
         return self.has_payload, self.last_failure or _NEVER, self.attempts
 
+    def state(self, *, is_known: bool) -> str:
+        """The field of `Found` that counts it."""
+        if self.is_incomplete and not is_known:
+            return "incomplete"
+        if not self.has_payload and not self.is_incomplete:
+            return "without_payload"
+        return "put_before" if is_known else "to_put"
+
 
 @dataclass(slots=True)
 class Redrive:
     """Dead letters, to be put back on their stream. A context manager. Call `read` first.
 
-    `letters`: one for each selected record, by the record, with its state.
-
-    Methods block on files and on Kinesis. Call them from one thread at a time. They raise
-    `kinesis_spout.errors.KinesisError`, of which `RedriveError` is about the files.
+    `letters`: one for each selected record, by the record, with its state. Methods block on files
+    and on Kinesis. They raise `KinesisError`, of which `RedriveError` is about the files.
     """
 
     files: LetterFiles
@@ -145,7 +144,7 @@ class Redrive:
     aws: AwsConfig = field(default_factory=AwsConfig)
     clock: Clock = field(default_factory=SystemClock)
     unreadable: int = 0
-    letters: dict[_Identity, tuple[str, _Chosen]] = field(default_factory=dict)
+    letters: dict[Identity, tuple[str, _Chosen]] = field(default_factory=dict)
     _spool: _Spool = field(init=False)
 
     def __enter__(self) -> Self:
@@ -160,14 +159,11 @@ class Redrive:
         states = Counter(state for state, _ in self.letters.values())
         by_reason: dict[tuple[str, str], list[_Chosen]] = defaultdict(list)
         for (target, *_), (state, letter) in self.letters.items():
-            if state == TO_PUT:
+            if state == "to_put":
                 by_reason[target, letter.reason].append(letter)
         most = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
         return Found(
-            to_put=states[TO_PUT],
-            put_before=states[PUT_BEFORE],
-            without_payload=states[WITHOUT_PAYLOAD],
-            incomplete=states[INCOMPLETE],
+            **states,
             unreadable=self.unreadable,
             reasons=tuple(
                 ReasonCount(
@@ -190,10 +186,8 @@ class Redrive:
     ) -> int:
         """Put the letters back, at most `limit` of them. Returns how many were put.
 
-        At least once, see the module docstring. Letters are put in chunks of at most 500, with at
-        most 32 MiB of payload unless one letter alone has more. `stopping` is
-        called before each chunk, and True ends the run. `progress` is called after each chunk, with
-        the number of letters put so far.
+        At least once, in the chunks of `in_chunks`. `stopping` is called before each chunk, and
+        True ends the run. `progress` is called after each, with the number put so far.
         """
         count = 0
 
@@ -235,7 +229,7 @@ class Redrive:
             # otherwise, and so does every run after it.
             now = datetime.fromtimestamp(self.clock.now_ms() / 1_000, UTC)
             put = [
-                (*_numbers(target, letter), letter.message_id, now, letter.is_whole)
+                entry_of(target, letter, now)
                 for target, letter, records in made
                 if unput.isdisjoint(map(id, records))
             ]
@@ -244,34 +238,32 @@ class Redrive:
                 done(len(put))
 
     def _ordered(self) -> Iterator[tuple[str, Letter]]:
-        """The letters to put, each with the name of its target stream, by target, stream, shard and
-        sequence number.
-        """
+        """The letters to put and their targets, by target, stream, shard and sequence number."""
         to_put = [
             (*identity[:3], len(identity[3]), *identity[3:], letter.at)
             for identity, (state, letter) in self.letters.items()
-            if state == TO_PUT
+            if state == "to_put"
         ]
         for target, *_, at in sorted(to_put):
             yield target, self._spool.get(at)
 
-    def read(self, format: LetterFormat | None = None, *, heads: bool = False) -> None:  # noqa: A002  # the option's name
-        """Read the files, and choose one letter for each selected record. Without `format`, the
+    def read(self, kind: LetterFormat | None = None, *, heads: bool = False) -> None:
+        """Read the files, and choose one letter for each selected record. Without `kind`, the
         files' names decide. `heads`: for `find`, and not for `put`. Raises `RedriveError` if the
         files contain no dead letters.
         """
-        kind = format or format_of(self.files)
+        kind = kind or format_of(self.files)
         if kind is None:
             return
-        ledger, rows = _Ledger(self.files.ledger()), 0
-        best: dict[_Identity, _Chosen] = {}
+        ledger, rows = PutBefore(self.files.ledger()), 0
+        best: dict[Identity, _Chosen] = {}
         # A whole aggregate has the message id of its first user record, and no sub-sequence number.
         parts: dict[tuple[str, str, int | None, int], dict[int, int]] = defaultdict(dict)
 
         def consider(letter: Letter, *, is_incomplete: bool = False) -> None:
             target = self.selection.target
             name = letter.stream_name if target is None else target.name
-            identity = (*_numbers(name, letter), letter.is_whole)
+            identity = identity_of(name, letter)
             ledger.see(identity)
             if self.selection.takes(letter):
                 chosen = _Chosen(
@@ -303,7 +295,7 @@ class Redrive:
             data = b"".join(one.data or b"" for one in pieces) if len(found) == count else None
             consider(replace(pieces[0], data=data), is_incomplete=data is None)
         self.letters = {
-            identity: (_state(letter, is_known=ledger.has(identity)), letter)
+            identity: (letter.state(is_known=ledger.has(identity)), letter)
             for identity, letter in best.items()
         }
         if self.unreadable and not rows:
@@ -311,31 +303,6 @@ class Redrive:
                 f"the {kind} files in {self.files} contain no dead letters",
                 "give the path of a DeadLetter, and its format",
             )
-
-
-class _Ledger:
-    """The records that were put.
-
-    An entry that does not say whether its record is whole counts for the letter of these numbers.
-    Where the files have both kinds it counts for none of them: a record is put twice rather than
-    never.
-    """
-
-    def __init__(self, entries: Iterable[tuple[Any, ...]]) -> None:
-        known = set(entries)
-        self._decided = {entry for entry in known if entry[-1] is not None}
-        self._undecided = {entry[:-1] for entry in known if entry[-1] is None}
-        self._kinds: dict[tuple[Any, ...], set[bool]] = {one[1:]: set() for one in self._undecided}
-
-    def see(self, record: _Identity) -> None:
-        """A letter in the files, selected or not: what an entry means must not depend on that."""
-        if (kinds := self._kinds.get(record[1:-1])) is not None:
-            kinds.add(record[-1])
-
-    def has(self, record: _Identity) -> bool:
-        return record in self._decided or (
-            record[:-1] in self._undecided and len(self._kinds[record[1:-1]]) <= 1
-        )
 
 
 class _Spool:
@@ -356,21 +323,3 @@ class _Spool:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _numbers(target: str, letter: Letter) -> tuple[str, str, str, str, int]:
-    return (
-        target,
-        letter.stream_name,
-        letter.shard_id,
-        letter.sequence_number,
-        letter.sub_sequence_number or 0,
-    )
-
-
-def _state(letter: _Chosen, *, is_known: bool) -> str:
-    if letter.is_incomplete and not is_known:
-        return INCOMPLETE
-    if not letter.has_payload and not letter.is_incomplete:
-        return WITHOUT_PAYLOAD
-    return PUT_BEFORE if is_known else TO_PUT

@@ -5,8 +5,8 @@ It needs neither Spark nor Python code of the user.
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,6 @@ import typer
 from kinesis_spout.cli.consume_screen import ConsumeScreen
 from kinesis_spout.cli.exec_process import ExecProcess
 from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, one_sentence
-from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.patience import patience, services
 from kinesis_spout.cli.places import StreamArgument, both_or_neither, note, zookeeper_flag
@@ -30,6 +29,7 @@ from kinesis_spout.cli.shared_options import (
     with_zone,
 )
 from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.dead_letter.letter_file import LetterFile
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED
 from kinesis_spout.prometheus_exporter import MetricsServer
@@ -42,40 +42,22 @@ from state.zookeeper.store import DEFAULT_ROOT
 INPUT, OUTPUT, MONITORING = "Input", "Output", "Monitoring"
 ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at the end
 COMMAND_MAX_PENDING = 100  # few enough not to time out in the pipe to a slow command
-_TIMEOUT = "30s"
 _BATCH_RECORDS = 500
 _BATCH_BYTES = 1024 * 1024
 # Fields of SpoutConfig, and of the objects given to it -> options of this command.
 _OPTION_NAMES = {
     "starting_position": "--from",
-    "until": "--until",
     "shards": "--shard",
-    "max_records": "--max-records",
-    "aggregated_records": "--aggregated-records",
-    "read_mode": "--read-mode",
-    "consumer_name": "--consumer-name",
-    "consumer_arn": "--consumer-arn",
-    "task_index": "--task-index",
-    "total_tasks": "--total-tasks",
-    "max_pending": "--max-pending",
     "message_timeout_s": "--message-timeout",
-    "dead_letter": "--dead-letter",
-    "exec": "--exec",
     "port": "--metrics-port",
     "wire_format": "wireFormat",
+} | {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        *("until", "max_records", "aggregated_records", "read_mode", "consumer_name"),
+        *("consumer_arn", "task_index", "total_tasks", "max_pending", "dead_letter", "exec"),
+    )
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumeJob:
-    """The options of one run."""
-
-    spout: SpoutConfig
-    command: str | None
-    letters: Path | None
-    raw: bool
-    stats: bool | None
-    metrics_port: int | None
 
 
 def consume(
@@ -184,7 +166,7 @@ def consume(
             help="A record without an answer for this long counts as failed.",
             rich_help_panel=OUTPUT,
         ),
-    ] = _TIMEOUT,
+    ] = "30s",
     max_pending: Annotated[
         int | None,
         typer.Option(
@@ -265,56 +247,72 @@ def consume(
                 message_timeout_s=None if exec_ is None else timeout_s,
                 retry=replace(RetryPolicy(), retry_limit=retry_limit),
             )
-            job = ConsumeJob(
-                spout=spout,
-                command=exec_,
-                letters=dead_letter,
-                raw=raw,
-                stats=stats,
-                metrics_port=metrics_port,
-            )
-            _consume(job, stop)
+            _consume(spout, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
         except ConfigError as exc:
             raise (
                 exc.respelt(_OPTION_NAMES[exc.option]) if exc.option in _OPTION_NAMES else exc
             ) from None
 
 
-def _consume(job: ConsumeJob, stop: StopSignals) -> None:
+def _consume(
+    config: SpoutConfig,
+    stop: StopSignals,
+    exec_: str | None,
+    letters: Path | None,
+    *,
+    raw: bool,
+    stats: bool | None,
+    port: int | None,
+) -> None:
     """Read until the end. Blocks.
 
     Raises `typer.Exit` when nobody reads stdout any more, `CliError`, and the errors of the spout.
     """
-    screen = ConsumeScreen(
-        job.spout.stream_ref.name, table=_shows_table(job), quiet=job.stats is False
-    )
+    stream = config.stream_ref.name
+    # By default, only on a terminal that does not also show the records.
+    table = sys.stderr.isatty() and not (sys.stdout.isatty() and exec_ is None)
+    screen = ConsumeScreen(stream, table=table if stats is None else stats, quiet=stats is False)
+
+    def stopped() -> bool:
+        return stop.stopping
+
     command = None
-    if job.command is not None:
-        command = ExecProcess(
-            job.command,
-            warn=screen.warn,
-            stopped=lambda: stop.stopping,
-            on_stderr=screen.print_line if screen.is_live else None,
-        )
+    if exec_ is not None:
+        on_stderr = screen.print_line if screen.is_live else None
+        command = ExecProcess(exec_, warn=screen.warn, stopped=stopped, on_stderr=on_stderr)
     with screen.logs(), ExitStack() as stack:
-        letters = None if job.letters is None else stack.enter_context(LetterFile(job.letters))
         spout = KinesisSpout(
-            replace(job.spout, dead_letter=letters, listeners=() if command is None else (command,))
+            replace(
+                config,
+                dead_letter=None if letters is None else stack.enter_context(LetterFile(letters)),
+                listeners=() if command is None else (command,),
+            )
         )
-        if job.metrics_port is not None:
-            server = stack.enter_context(MetricsServer(spout, job.metrics_port))
+        if port is not None:
+            server = stack.enter_context(MetricsServer(spout, port))
             screen.note(f"metrics for Prometheus at {server.url}")
         stack.callback(spout.close)
-        given = job.spout
-        with patience(screen.note, services(given.aws, given.stream_ref.name, given.zookeeper)):
+        with patience(screen.note, services(config.aws, stream, config.zookeeper)):
             spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():
             try:
-                with _closing(spout), screen.live(spout):
-                    _run(job, spout, command, stop)
-            except BrokenPipeError:
+                with screen.live(spout):
+                    if command is not None:
+                        _run_command(spout, command, stopped, is_kept=bool(config.application))
+                    else:
+                        write_records(
+                            spout,
+                            LineWriter(sys.stdout.fileno(), stopped),
+                            raw_line if raw else record_line,
+                            stopped=stopped,
+                            max_records=config.max_records,
+                        )
+                spout.close()
+            except BrokenPipeError:  # a reader of stdout that is gone is no error of the run
+                spout.close()
                 raise typer.Exit(BROKEN_PIPE) from None
-            except BaseException:
+            except BaseException as exc:
+                spout.close(error=exc if isinstance(exc, Exception) else None)
                 screen.finish(spout)
                 raise
             screen.finish(spout)
@@ -323,75 +321,50 @@ def _consume(job: ConsumeJob, stop: StopSignals) -> None:
                     f"{command.bad_answers:,} lines of the command's output were no answers"
                 )
             if not stop.stopping:
-                _fail_for_letters(job, spout)
+                _fail_for_letters(spout, letters)
 
 
-@contextmanager
-def _closing(spout: KinesisSpout) -> Iterator[None]:
-    """Close the spout at the end, with the error that ends the run. A reader of stdout that is
-    gone is no error.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except Exception as exc:
-        spout.close(error=exc)
-        raise
-    finally:
-        spout.close()
-
-
-def _fail_for_letters(job: ConsumeJob, spout: KinesisSpout) -> None:
+def _fail_for_letters(spout: KinesisSpout, letters: Path | None) -> None:
     """Raise `CliError` when records were not processed, though the run has ended."""
-    count = spout.metrics().total.counts.dead_lettered
-    if count:
+    if count := spout.metrics().total.counts.dead_lettered:
         what = "1 record was" if count == 1 else f"{count:,} records were"
-        how = "dropped; --dead-letter FILE keeps such records"
-        if job.letters is not None:
-            how = f"dead-lettered to {job.letters}"
+        how = f"dead-lettered to {letters}"
+        if letters is None:
+            how = "dropped; --dead-letter FILE keeps such records"
         raise CliError(f"{what} not processed, and {how}")
 
 
-def _run(
-    job: ConsumeJob, spout: KinesisSpout, command: ExecProcess | None, stop: StopSignals
+def _run_command(
+    spout: KinesisSpout, command: ExecProcess, stopped: Callable[[], bool], *, is_kept: bool
 ) -> None:
-    def stopped() -> bool:
-        return stop.stopping
+    """Pass each record to the command, which answers by itself, until the end or `stopped()`.
 
-    if command is None:
-        line_of = raw_line if job.raw else record_line
-        write_records(
-            spout,
-            LineWriter(sys.stdout.fileno(), stopped),
-            line_of,
-            stopped=stopped,
-            max_records=job.spout.max_records,
-        )
-        return
+    Raises `CliError` when the command ends by itself: a record may have ended it, and will do so
+    again in the next run. `is_kept`: whether checkpoints are stored.
+    """
     command.open(spout.ack)
     try:
-        still_running = run_command(spout, command, stopped=stopped)
+        for emission in spout.emissions(lambda: stopped() or command.has_ended):
+            if not command.send(emission):
+                break
+        has_ended = command.has_ended
     finally:
         command.close(ANSWERS_GRACE_S)
-    if not still_running and not stop.stopping:
-        # A record may have ended the command, and will do so again in the next run.
-        later = (
-            "are read again in the next run"
-            if job.spout.application
-            else "are not remembered, because there is no --application"
-        )
-        left = f"; {_unanswered(command)} {later}" if command.waiting else ""
-        ended = CliError(f"the command {command.outcome}, so no more records are processed{left}")
-        spout.close(crashed=command.has_crashed, error=ended)
-        raise ended
-
-
-def _unanswered(command: ExecProcess) -> str:
-    records = "1 record" if command.waiting == 1 else f"{command.waiting:,} records"
-    if command.has_read_nothing:
-        return f"it has read none of the {records} that it was sent, which"
-    return f"{records} without an answer"
+    if not has_ended or stopped():
+        return
+    left = ""
+    if command.waiting:
+        count = "1 record" if command.waiting == 1 else f"{command.waiting:,} records"
+        what = f"{count} without an answer"
+        if command.has_read_nothing:
+            what = f"it has read none of the {count} that it was sent, which"
+        later = "read again in the next run"
+        if not is_kept:
+            later = "not remembered, because there is no --application"
+        left = f"; {what} are {later}"
+    ended = CliError(f"the command {command.outcome}, so no more records are processed{left}")
+    spout.close(crashed=command.has_crashed, error=ended)
+    raise ended
 
 
 def write_records(
@@ -426,17 +399,6 @@ def write_records(
         raise BrokenPipeError
 
 
-def run_command(spout: KinesisSpout, command: ExecProcess, *, stopped: Callable[[], bool]) -> bool:
-    """Pass each record to the command, which answers by itself.
-
-    Returns at the end, or when `stopped()`. False: the command has ended by itself.
-    """
-    for emission in spout.emissions(lambda: stopped() or command.has_ended):
-        if not command.send(emission):
-            break
-    return not command.has_ended
-
-
 def _batch(spout: KinesisSpout, first: SpoutEmission, max_records: int) -> Iterator[SpoutEmission]:
     """`first` and the records that are available now, so that one write does for many."""
     yield first
@@ -447,10 +409,3 @@ def _batch(spout: KinesisSpout, first: SpoutEmission, max_records: int) -> Itera
             return
         size_bytes += len(more.data)
         yield more
-
-
-def _shows_table(job: ConsumeJob) -> bool:
-    """By default, only on a terminal that does not also show the records."""
-    if job.stats is not None:
-        return job.stats
-    return sys.stderr.isatty() and not (sys.stdout.isatty() and job.command is None)

@@ -31,19 +31,12 @@ if TYPE_CHECKING:
 _REFRESH_S = 1.0
 _WIDE = 200  # in a file, a row must not be folded
 MAX_WARNINGS = 10
-_COLUMNS = (
-    "emitted",
-    "acked",
-    "failed",
-    "retried",
-    "timed out",
-    "dead-lettered",
-    "pending",
-    "queued",
-    "lag",
-    "p50",
-    "p99",
-)
+# Headers of the counts -> fields of the metrics.
+_COUNTS = {
+    name: name.replace(" ", "_").replace("-", "_")
+    for name in ("emitted", "acked", "failed", "retried", "timed out", "dead-lettered")
+}
+_COLUMNS = (*_COUNTS, "pending", "queued", "lag", "p50", "p99")
 # In a terminal that has no room for all columns, headers take two lines, and these are left out.
 _BROKEN = {"timed out": "timed\nout", "dead-lettered": "dead-\nlettered"}
 _LEAST = ("p50", "retried", "p99", "queued", "timed out", "failed", "dead-lettered", "pending")
@@ -147,18 +140,17 @@ class ConsumeScreen:
 
     def logs(self) -> AbstractContextManager[None]:
         """Print warnings and errors of the log as sentences here, while the block runs."""
-        return shown_log(self._print_logged)
 
-    def _print_logged(self, record: logging.LogRecord) -> None:
-        kind = "[red]error:[/]" if record.levelno >= logging.ERROR else "[yellow]warning:[/]"
-        self._print(f"{kind} {escape(record.getMessage())}")
+        def show(record: logging.LogRecord) -> None:
+            kind = "[red]error:[/]" if record.levelno >= logging.ERROR else "[yellow]warning:[/]"
+            self._print(f"{kind} {escape(record.getMessage())}")
+
+        return shown_log(show)
 
 
 def stats_table(stream: str, metrics: SpoutMetrics, width: int = _WIDE) -> Table:
-    """A row of totals, then the first `MAX_SHARDS` shards, in a terminal of so many columns.
-
-    p50 and p99: upper bounds of the time from a record's arrival to its ack. Where there is no room
-    for all, shards have short names, and the least of the columns are left out.
+    """A row of totals, then the first `MAX_SHARDS` shards, in so many columns of a terminal. p50
+    and p99 are upper bounds of the time from a record's arrival to its ack.
     """
     shown = list(metrics.shards)[:MAX_SHARDS]
     cells = [_cells(metrics.total), *(_cells(metrics.shards[shard_id]) for shard_id in shown)]
@@ -201,34 +193,17 @@ def stats_table(stream: str, metrics: SpoutMetrics, width: int = _WIDE) -> Table
 def summary(stream: str, metrics: SpoutMetrics) -> str:
     """The counts in one line. Counts of zero are left out, except emitted and acked."""
     counts = metrics.total.counts
-    rest = {
-        "acked": counts.acked,
-        "failed": counts.failed,
-        "retried": counts.retried,
-        "timed out": counts.timed_out,
-        "dead-lettered": counts.dead_lettered,
-        "pending": metrics.total.pending,
-        "queued": metrics.total.queued,
-        "of another shard, left out": counts.left_out,
-    }
+    rest = {name: getattr(counts, field) for name, field in _COUNTS.items() if name != "emitted"}
+    rest |= {"pending": metrics.total.pending, "queued": metrics.total.queued}
+    rest["of another shard, left out"] = counts.left_out
     parts = [f"{value:,} {name}" for name, value in rest.items() if value or name == "acked"]
     return f"stream {stream}: {counts.emitted:,} emitted, {', '.join(parts)}"
 
 
 def _cells(one: ShardMetrics) -> list[str]:
-    counts = one.counts
-    numbers = (
-        *(
-            counts.emitted,
-            counts.acked,
-            counts.failed,
-            counts.retried,
-            counts.timed_out,
-            counts.dead_lettered,
-        ),
-        *(one.pending, one.queued),
-    )
-    times = (one.lag_ms, quantile_ms(counts.latency, 0.5), quantile_ms(counts.latency, 0.99))
+    numbers = (*(getattr(one.counts, field) for field in _COUNTS.values()), one.pending, one.queued)
+    latency = one.counts.latency
+    times = (one.lag_ms, quantile_ms(latency, 0.5), quantile_ms(latency, 0.99))
     return [
         *(f"{number:,}" for number in numbers),
         *("-" if ms is None else duration(ms) for ms in times),

@@ -34,7 +34,7 @@ from kinesis_spout.spout.listener import SpoutListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import IO, BinaryIO
+    from typing import IO
 
     from kinesis_spout.spout.emission import SpoutEmission
 
@@ -46,6 +46,11 @@ _ID = re.compile(rb'"id"\s*:\s*"([^"\\]+)"')
 _TERMINATION_S = 5.0
 _MOMENT_S = 0.5
 _INT = struct.Struct("i")
+_SILENT = (
+    "the command has read all that it was sent, and has written nothing for the whole of "
+    "--message-timeout: if it answers, the answers are in a buffer of its own, which it must flush "
+    "after each line (print(..., flush=True), stdbuf -oL)"
+)
 
 
 class _Answer(msgspec.Struct):
@@ -58,14 +63,56 @@ class _Answer(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Answer)
 
 
+class _Records:
+    """The records that the command has. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, tuple[SpoutEmission, int]] = {}  # and `_lines` when it was sent
+        self._lock = threading.Lock()
+        self._lines = 0  # that the command has written
+        self._is_said_silent = False
+        self._late: OrderedDict[str, None] = OrderedDict()  # message ids
+
+    def sent(self, emission: SpoutEmission) -> None:
+        with self._lock:
+            self.waiting[emission.message_id] = emission, self._lines
+
+    def next_line(self) -> int:
+        """The number of the line that the command has written now."""
+        with self._lock:
+            self._lines += 1
+            self._is_said_silent = False
+            return self._lines
+
+    def answered(self, message_id: str) -> tuple[SpoutEmission | None, bool]:
+        """The record if it waits for this answer, and whether it has timed out."""
+        with self._lock:
+            emission, _ = self.waiting.pop(message_id, (None, 0))
+            return emission, self._late.pop(message_id, self) is None
+
+    def timed_out(self, message_id: str, *, is_read: Callable[[], bool]) -> bool:
+        """Remember the record for a while. Whether it is news that the command is silent: it has
+        written nothing since it got the record, though it has read all.
+        """
+        with self._lock:
+            emission, lines = self.waiting.pop(message_id, (None, 0))
+            if emission is None:
+                return False
+            self._late[message_id] = None
+            if len(self._late) > MAX_LATE_ANSWERS:
+                self._late.popitem(last=False)
+            is_news = lines == self._lines and not self._is_said_silent and is_read()
+            self._is_said_silent |= is_news
+            return is_news
+
+
 class ExecProcess(SpoutListener):
     """One process of the command. `send` and `close` are for one thread.
 
-    It listens to the spout for time-outs. `warn` gets a sentence for each line of output that is
-    not a valid answer; a thread of this class calls it. `stopped()` is polled while the command
-    reads nothing; once it is true, the command has a few seconds more. `on_stderr` gets each line
-    of the command's stderr, without its line end, in another thread of this class. None: the
-    command writes to the stderr of this process.
+    It listens to the spout for time-outs. Threads of this class call `warn`, with a sentence for
+    each line of output that is not a valid answer, and `on_stderr`, with each line of the command's
+    stderr; without it, the command writes to the stderr of this process. `stopped()` is polled
+    while the command reads nothing; once it is true, the command has a few seconds more.
     """
 
     def __init__(
@@ -87,25 +134,18 @@ class ExecProcess(SpoutListener):
                 "exec", "is empty", text, remedy="give a program and its arguments"
             )
         self.bad_answers = 0
+        self.has_read_nothing = False  # of what it was sent, when it ended: known after `close`
         self._warn = warn
         self._stopped = stopped
-        self._lock = threading.Lock()
-        self._waiting: dict[str, SpoutEmission] = {}
-        self._lines = 0  # that the command has written
-        self._lines_before: dict[str, int] = {}  # when a waiting record was sent
-        self._is_said_silent = False
-        self._late: OrderedDict[str, None] = OrderedDict()  # message ids
-        self._ack_late: Callable[[str], bool] | None = None
+        self._on_stderr = on_stderr
+        self._records = _Records()
+        self._ack_late: Callable[[str], bool] = lambda _: False
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: LineWriter | None = None
-        self._on_stderr = on_stderr
         self._readers: list[threading.Thread] = []
         self._answers_ended = threading.Event()
         self._had_to_be_stopped = False
         self._sent_bytes = 0
-        self.has_read_nothing = False
-        """Known after `close`: the command has ended without reading any of what it was sent, so no
-        record can have ended it."""
 
     def open(self, ack_late: Callable[[str], bool]) -> None:
         """Start the process. `ack_late` acks a record that has timed out, by its message id
@@ -117,7 +157,7 @@ class ExecProcess(SpoutListener):
         """
         self._ack_late = ack_late
         try:
-            process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 self._words,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -132,29 +172,31 @@ class ExecProcess(SpoutListener):
                 self._words[0],
                 remedy="give a program in PATH",
             ) from exc
-        self._process = process
         if process.stdin is not None:
             self._writer = LineWriter(
                 process.stdin.fileno(), lambda: self._stopped() or self.has_ended
             )
-        self._start_reader("answers", self._read_answers, process.stdout)
-        if process.stderr is not None:
-            self._start_reader("stderr", self._forward, process.stderr)
+        for name, read, pipe in (
+            ("answers", self._read_answers, process.stdout),
+            ("stderr", self._forward, process.stderr),
+        ):
+            if pipe is not None:
+                reader = threading.Thread(
+                    target=read, args=(pipe,), name=f"kinesis-spout-{name}", daemon=True
+                )
+                self._readers.append(reader)
+                reader.start()
 
     @property
     def waiting(self) -> int:
         """The number of records that are not answered and have not timed out."""
-        with self._lock:
-            return len(self._waiting)
+        return len(self._records.waiting)
 
     @property
     def has_ended(self) -> bool:
         """No more answers will come: the process has ended, or has closed its stdout."""
-        return (
-            self._answers_ended.is_set()
-            or self._process is None
-            or self._process.poll() is not None
-        )
+        process = self._process
+        return self._answers_ended.is_set() or process is None or process.poll() is not None
 
     @property
     def has_crashed(self) -> bool:
@@ -180,9 +222,7 @@ class ExecProcess(SpoutListener):
         False if it could not be passed: the command has ended, or reads nothing and `stopped()`.
         """
         line = record_line(emission)
-        with self._lock:
-            self._waiting[emission.message_id] = emission
-            self._lines_before[emission.message_id] = self._lines
+        self._records.sent(emission)
         try:
             written = 0 if self._writer is None else self._writer.write(line)
         except BrokenPipeError:
@@ -191,33 +231,17 @@ class ExecProcess(SpoutListener):
         return written == len(line)
 
     def timed_out(self, emission: SpoutEmission) -> None:
-        """Remember the record for a while: a late ack still counts. Say so if the command has
-        written nothing since it was sent, though it has read all.
-        """
-        with self._lock:
-            is_silent = self._lines_before.pop(emission.message_id, None) == self._lines
-            if self._waiting.pop(emission.message_id, None) is None:
-                return
-            self._late[emission.message_id] = None
-            if len(self._late) > MAX_LATE_ANSWERS:
-                self._late.popitem(last=False)
-            if not is_silent or self._is_said_silent or self.has_unread:
-                return
-            self._is_said_silent = True
-        log.warning(
-            "the command has read all that it was sent, and has written nothing since, for the "
-            "whole of --message-timeout: if it answers, the answers are in a buffer of its own, "
-            "which it must flush after each line (print(..., flush=True), stdbuf -oL)"
-        )
+        """A late ack still counts. The log says so if the command is silent."""
+        if self._records.timed_out(emission.message_id, is_read=self._has_read_all):
+            log.warning(_SILENT)
 
-    @property
-    def has_unread(self) -> bool:
-        """Whether the command has not read all that it was sent, as far as the system tells."""
+    def _has_read_all(self) -> bool:
+        """As far as the system tells."""
         stdin = None if self._process is None else self._process.stdin
         try:
-            return stdin is not None and _unread_bytes(stdin) > 0
+            return stdin is None or _unread_bytes(stdin) <= 0
         except ValueError:  # it was closed meanwhile
-            return True
+            return False
 
     def close(self, grace_s: float) -> None:
         """Close the command's stdin, wait up to `grace_s` for its last answers, and end it.
@@ -242,22 +266,13 @@ class ExecProcess(SpoutListener):
         for reader in self._readers:
             reader.join(_TERMINATION_S)
 
-    def _start_reader(
-        self, name: str, read: Callable[[BinaryIO], None], pipe: IO[bytes] | None
-    ) -> None:
-        reader = threading.Thread(
-            target=read, args=(pipe,), name=f"kinesis-spout-{name}", daemon=True
-        )
-        self._readers.append(reader)
-        reader.start()
-
-    def _forward(self, stderr: BinaryIO) -> None:
+    def _forward(self, stderr: IO[bytes]) -> None:
         with stderr:
             while line := stderr.readline(MAX_ANSWER_BYTES):
                 if self._on_stderr is not None:
                     self._on_stderr(line.decode(errors="replace").rstrip("\r\n"))
 
-    def _read_answers(self, answers: BinaryIO) -> None:
+    def _read_answers(self, answers: IO[bytes]) -> None:
         splitter = LineSplitter(MAX_ANSWER_BYTES)
         try:
             with answers:
@@ -270,82 +285,61 @@ class ExecProcess(SpoutListener):
             self._answers_ended.set()
 
     def _apply(self, line: bytes | LongLine) -> None:
-        with self._lock:
-            self._lines += 1
-            self._is_said_silent = False
-            number = self._lines
-        if isinstance(line, LongLine):
-            self._apply_long(number, line)
+        where = f"line {self._records.next_line()} of the command's output"
+        if not isinstance(line, LongLine) and not line.strip():
             return
-        if not line or line.isspace():
-            return
-        answer = self._decoded(number, line)
+        answer, fault = _answer_of(line)
+        if fault:
+            self._reject(f"{where} {fault}")
         if answer is None:
             return
-        with self._lock:
-            emission = self._waiting.pop(answer.id, None)
-            self._lines_before.pop(answer.id, None)
-            is_late = answer.id in self._late
-            self._late.pop(answer.id, None)
-        if is_late:
-            # A late failure changes nothing: the time-out was the failure.
-            if answer.ok and self._ack_late is not None:
-                self._ack_late(answer.id)
-        elif emission is None:
-            self._reject(
-                f"line {number} of the command's output is for a record that does not wait for an "
-                "answer, and is ignored"
-            )
-        elif answer.ok:
+        emission, is_late = self._records.answered(answer.id)
+        if emission is not None and answer.ok:
             emission.ack()
-        else:
+        elif emission is not None:
             emission.fail(answer.reason, retry=answer.retry)
-
-    def _decoded(self, number: int, line: bytes) -> _Answer | None:
-        """The answer of a line; None for a line that is none, which is ignored. One that is not
-        valid is a failure of its record, which else would time out, again and again.
-        """
-        try:
-            answer = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            fault, found = str(exc), _lenient(line)
-            wrong = f"line {number} of the command's output is not"
-            if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
-                self._reject(
-                    f'{wrong} an answer such as {{"id": "...", "ok": true}}, and is ignored: '
-                    f"{fault}"
-                )
-                return None
-            try:
-                answer = msgspec.convert(found, _Answer)
-            except msgspec.ValidationError as wrong_type:
-                self._reject(f"{wrong} a valid answer, and its record counts as failed: {fault}")
-                answer = _Answer(str(found["id"]), ok=False)
-                answer.reason = f"its answer is not valid: {wrong_type}"
-        if answer.reason is not None and not isinstance(answer.reason, str | float):
-            answer.reason = json.dumps(answer.reason)
-        return answer
-
-    def _apply_long(self, number: int, line: LongLine) -> None:
-        """Fail the record of an answer that is too long to be read: without an outcome it would
-        time out, again and again.
-        """
-        self._reject(
-            f"line {number} of the command's output has {line.size_bytes:,} bytes, and an answer "
-            f"has at most {MAX_ANSWER_BYTES:,}; its record counts as failed"
-        )
-        named = _ID.search(line.head)
-        message_id = "" if named is None else named[1].decode(errors="replace")
-        with self._lock:
-            emission = self._waiting.pop(message_id, None)
-            self._lines_before.pop(message_id, None)
-            self._late.pop(message_id, None)
-        if emission is not None:
-            emission.fail(f"its answer has {line.size_bytes:,} bytes")
+        elif is_late and answer.ok:  # a late failure changes nothing: the time-out was the failure
+            self._ack_late(answer.id)
+        elif not (is_late or fault):
+            self._reject(
+                f"{where} is for a record that does not wait for an answer, and is ignored"
+            )
 
     def _reject(self, sentence: str) -> None:
         self.bad_answers += 1
         self._warn(sentence)
+
+
+def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
+    """The answer of a line, and what is wrong with the line; None for one that is no answer. An
+    answer that is not valid, or too long to be read, is a failure of its record, which else would
+    time out, again and again.
+    """
+    if isinstance(line, LongLine):
+        named = _ID.search(line.head)
+        message_id = "" if named is None else named[1].decode(errors="replace")
+        size = f"has {line.size_bytes:,} bytes"
+        return (
+            _Answer(message_id, ok=False, reason=f"its answer {size}"),
+            f"{size}, and an answer has at most {MAX_ANSWER_BYTES:,}; its record counts as failed",
+        )
+    fault = ""
+    try:
+        answer = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        found = _lenient(line)
+        if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
+            fault = f'is not an answer such as {{"id": "...", "ok": true}}, and is ignored: {exc}'
+            return None, fault
+        try:
+            answer = msgspec.convert(found, _Answer)
+        except msgspec.ValidationError as wrong_type:
+            fault = f"is not a valid answer, and its record counts as failed: {exc}"
+            reason = f"its answer is not valid: {wrong_type}"
+            answer = _Answer(str(found["id"]), ok=False, reason=reason)
+    if answer.reason is not None and not isinstance(answer.reason, str | float):
+        answer.reason = json.dumps(answer.reason)
+    return answer, fault
 
 
 def _lenient(line: bytes) -> object:

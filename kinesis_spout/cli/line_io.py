@@ -109,7 +109,9 @@ class LineReader:
         held_bytes = 0
         due_s = 0.0
         while not self._stopped():
-            chunk = self._read(max(0.0, due_s - self._clock.monotonic_s()) if lines else _POLL_S)
+            wait_s = max(0.0, due_s - self._clock.monotonic_s()) if lines else _POLL_S
+            has_arrived = select.select([self._descriptor], [], [], wait_s)[0]
+            chunk = os.read(self._descriptor, _READ_BYTES) if has_arrived else None
             if chunk == b"":
                 last = self._splitter.rest()
                 lines += [] if last is None else [last]
@@ -125,12 +127,6 @@ class LineReader:
                 lines, held_bytes = [], 0
         if lines:
             yield lines
-
-    def _read(self, timeout_s: float) -> bytes | None:
-        """None when nothing has arrived in time; empty at the end of the input."""
-        if not select.select([self._descriptor], [], [], timeout_s)[0]:
-            return None
-        return os.read(self._descriptor, _READ_BYTES)
 
 
 class LineWriter:

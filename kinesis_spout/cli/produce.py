@@ -3,8 +3,7 @@
 import secrets
 import sys
 from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -12,6 +11,7 @@ from rich.markup import escape
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.line_io import LineReader, LongLine
 from kinesis_spout.cli.patience import patience, services
+from kinesis_spout.cli.places import note
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import connection_of, errors, flag, root_options, typed_text
 from kinesis_spout.config import StreamRef
@@ -26,7 +26,7 @@ from kinesis_spout.service.record_putter import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
 
@@ -112,8 +112,8 @@ def produce(
             lines = LinePutter(
                 _aggregating(putter, client) if aggregate else putter.put,
                 _record_maker(key, key_from, as_json=as_json),
-                partial(_warn, console, [0]),
-                _at_once if aggregate else in_requests,
+                note,
+                (lambda records: [list(records)]) if aggregate else in_requests,
             )
             reader = LineReader(
                 sys.stdin.fileno(),
@@ -132,7 +132,7 @@ def _put_all(
 ) -> None:
     try:
         for batch in reader.batches():
-            with patience(partial(_note, console), trying):
+            with patience(note, trying):
                 lines.put(batch)
     except KinesisError as exc:
         put = _counted(lines.put_count, "record was", "records were")
@@ -140,20 +140,16 @@ def _put_all(
             f"{exc}; {put} put, {_named(lines.unconfirmed)} may have been put, later lines were not"
         ) from exc
     finally:
-        put = _counted(lines.put_count, "record", "records")
+        put, empty = _counted(lines.put_count, "record", "records"), lines.empty_count
+        skipped = f"; {_counted(empty, 'empty line was', 'empty lines were')} skipped"
         console.print(
-            f"put {put} on stream {escape(stream)}{_skipped(lines)}",
+            f"put {put} on stream {escape(stream)}{skipped if empty else ''}",
             highlight=False,
             soft_wrap=True,
         )
     if lines.refused_count:
         refused = _counted(lines.refused_count, "line was", "lines were")
         raise CliError(f"{refused} not put")
-
-
-def _skipped(lines: "LinePutter") -> str:
-    count = lines.empty_count
-    return f"; {_counted(count, 'empty line was', 'empty lines were')} skipped" if count else ""
 
 
 def _counted(count: int, one: str, several: str) -> str:
@@ -177,11 +173,14 @@ def _named(lines: "Sequence[int]") -> str:
 def _record_maker(
     key: str | None, key_from: str | None, *, as_json: bool
 ) -> "Callable[[bytes], OutgoingRecord]":
+    def random_key() -> str:
+        return secrets.token_hex(8)
+
     if as_json:
-        return lambda line: outgoing_of_json(line, _random_key)
+        return lambda line: outgoing_of_json(line, random_key)
     if key_from is not None:
         return lambda line: OutgoingRecord(key_of_json(line, key_from), line)
-    return lambda line: OutgoingRecord(_random_key() if key is None else key, line)
+    return lambda line: OutgoingRecord(random_key() if key is None else key, line)
 
 
 def _aggregating(
@@ -200,38 +199,13 @@ def _aggregating(
     return AggregatingPutter(putter, client.list_shards).put
 
 
-def _at_once(records: "Iterable[OutgoingRecord]") -> "list[list[OutgoingRecord]]":
-    return [list(records)]
-
-
-def _random_key() -> str:
-    return secrets.token_hex(8)
-
-
-def _warn(console: "Console", printed: list[int], sentence: str) -> None:
-    """Print the first few sentences; later ones are only counted."""
-    printed[0] += 1
-    if printed[0] <= MAX_WARNINGS:
-        _note(console, sentence)
-
-
-def _note(console: "Console", sentence: str) -> None:
-    console.print(f"[yellow]note:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
-
-
-class _Numbered(NamedTuple):
-    line: int
-    record: OutgoingRecord
-
-
 class LinePutter:
     """Puts lines on a stream as records, and reports the lines that cannot be put.
 
     `put_records` puts all records that it gets, and passes on each that was put; `split` divides
     the records of a batch of lines into what it gets at a time. `record_of` makes a record of a
-    line, and raises `LineError`. Empty lines are skipped. Lines are counted from 1. `warn` gets a
-    sentence for each line that is not put. After `put` has raised, `unconfirmed` holds the lines
-    that may or may not have been put.
+    line, and raises `LineError`. Lines are counted from 1. `warn` gets a sentence for each of the
+    first lines that are not put. After `put` has raised, `unconfirmed` has the lines in doubt.
     """
 
     def __init__(
@@ -257,22 +231,22 @@ class LinePutter:
         When the service refuses a request, it is halved until only the records at fault are left
         out. Raises any other `KinesisError`.
         """
-        numbered = [one for line in lines if (one := self._numbered(line)) is not None]
+        made = [one for line in lines for one in self._records(line)]
         at = 0
-        for request in self._split(one.record for one in numbered):
-            self._put(numbered[at : at + len(request)])
+        for request in self._split(record for _, record in made):
+            self._put(made[at : at + len(request)])
             at += len(request)
 
-    def _numbered(self, line: bytes | LongLine) -> _Numbered | None:
+    def _records(self, line: bytes | LongLine) -> "Iterator[tuple[int, OutgoingRecord]]":
+        """The record of a line with the line's number, if it has one."""
         self._line += 1
-        if not line or (isinstance(line, bytes) and line.isspace()):
+        if isinstance(line, bytes) and not line.strip():
             self.empty_count += 1
-            return None
+            return
         try:
-            return _Numbered(self._line, self._checked(line))
+            yield self._line, self._checked(line)
         except LineError as exc:
             self._refuse(self._line, str(exc))
-            return None
 
     def _checked(self, line: bytes | LongLine) -> OutgoingRecord:
         """The record of a line, within the service's limits. Raises `LineError`."""
@@ -287,31 +261,32 @@ class LinePutter:
             raise LineError(_too_long(record.size_bytes))
         return record
 
-    def _put(self, numbered: "Sequence[_Numbered]") -> None:
-        waiting = {id(one.record): one for one in numbered}
+    def _put(self, made: "Sequence[tuple[int, OutgoingRecord]]") -> None:
+        waiting = {id(record): (line, record) for line, record in made}
 
         def accepted(record: OutgoingRecord, _shard_id: str | None) -> None:
             del waiting[id(record)]
             self.put_count += 1
 
         try:
-            self._put_records([one.record for one in numbered], accepted)
+            self._put_records([record for _, record in made], accepted)
         except RequestRefusedError as exc:
             rest = list(waiting.values())
-            if len(rest) <= 1:
-                for one in rest:
-                    self._refuse(one.line, f"is refused: {exc}")
-                return
-            half = len(rest) // 2
-            self._put(rest[:half])
-            self._put(rest[half:])
+            if len(rest) == 1:
+                self._refuse(rest[0][0], f"is refused: {exc}")
+            elif rest:
+                half = len(rest) // 2
+                self._put(rest[:half])
+                self._put(rest[half:])
         except KinesisError:
-            self.unconfirmed = [one.line for one in waiting.values()]
+            self.unconfirmed = [line for line, _ in waiting.values()]
             raise
 
     def _refuse(self, line: int, why: str) -> None:
+        """The first ones are named, and the others are only counted."""
         self.refused_count += 1
-        self._warn(f"line {line} {why}")
+        if self.refused_count <= MAX_WARNINGS:
+            self._warn(f"line {line} {why}")
 
 
 def _too_long(size_bytes: int) -> str:

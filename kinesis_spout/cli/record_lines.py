@@ -57,18 +57,17 @@ _LONGEST_PLAIN = 256  # characters of a number that is written without an expone
 def record_line(emission: SpoutEmission) -> bytes:
     """The record as a JSON object in one line, with its line end.
 
-    Its members are `id`, `shard`, `sequence`, `key`, `arrival`, `attempt`, and `data` or
-    `dataBase64`. `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text
-    if it is valid UTF-8. Otherwise `dataBase64` is the payload in base64. A record without a
-    partition key has no `key`.
+    `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text if it is valid
+    UTF-8. Otherwise `dataBase64` is the payload in base64. A record without a partition key has no
+    `key`.
     """
     text, in_base64 = _payload(emission.data)
     line = _RecordLine(
         id=emission.message_id,
         shard=emission.shard_id,
         sequence=emission.sequence_number,
-        key=_key(emission.partition_key),
-        arrival=_iso(emission.approximate_arrival_ms),
+        key=msgspec.UNSET if emission.partition_key is None else emission.partition_key,
+        arrival=str(Position.at_timestamp(emission.approximate_arrival_ms)),
         attempt=emission.attempt,
         data=text,
         data_base64=in_base64,
@@ -197,16 +196,8 @@ def _utf8(text: str, name: str) -> str:
     return text
 
 
-def _key(partition_key: str | None) -> str | msgspec.UnsetType:
-    return msgspec.UNSET if partition_key is None else partition_key
-
-
 def _payload(data: bytes) -> tuple[str | msgspec.UnsetType, str | msgspec.UnsetType]:
     try:
         return data.decode(), msgspec.UNSET
     except UnicodeDecodeError:
         return msgspec.UNSET, b64encode(data).decode()
-
-
-def _iso(at_ms: int) -> str:
-    return str(Position.at_timestamp(at_ms))

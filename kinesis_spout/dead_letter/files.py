@@ -2,12 +2,6 @@
 
 The files are lines of JSON (also with gzip or bzip2), parquet or orc, and may lie in folders. Names
 that begin with `_` or `.` are Spark's own, and are left out.
-
-The ledger says which letters were put back. It is parquet files in `_redriven`. An entry names a
-record by its stream, shard and sequence number, regardless of the attempt of its letter. It also
-names the target stream, so a trial on another stream does not keep a record from its own stream.
-`isWhole` tells an aggregate that was delivered whole from its first user record, which has the same
-numbers. It is null in an entry of an earlier version, which may be of either.
 """
 
 from __future__ import annotations
@@ -27,6 +21,7 @@ import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
+from kinesis_spout.dead_letter.ledger import LEDGER_FOLDER, LEDGER_IDENTITY, LEDGER_SCHEMA
 from kinesis_spout.dead_letter.letter import ALL_MEMBERS, piece_of, piece_of_line
 from kinesis_spout.errors import KinesisError
 
@@ -36,28 +31,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.dead_letter.letter import Piece
 
-# Spark's readers skip names that begin with an underscore, but warn if the path that they are given
-# ends in one: hence the folder inside.
-LEDGER_FOLDER = "_redriven/ledger"
-LEDGER_DDL = (
-    "target STRING, streamName STRING, shardId STRING, sequenceNumber STRING, "
-    "subSequenceNumber BIGINT, messageId STRING, redrivenAt TIMESTAMP, isWhole BOOLEAN"
-)
-_LEDGER_TYPES = {
-    "STRING": pa.string(),
-    "BIGINT": pa.int64(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "BOOLEAN": pa.bool_(),
-}
-_LEDGER_SCHEMA = pa.schema(
-    [
-        (name, _LEDGER_TYPES[kind])
-        for name, kind in (column.split() for column in LEDGER_DDL.split(", "))
-    ]
-)
-LEDGER_IDENTITY = (
-    *("target", "streamName", "shardId", "sequenceNumber", "subSequenceNumber", "isWhole"),
-)
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _COLUMNS = frozenset(column.name for column in ALL_MEMBERS)
 # Compressed files are named part-0.snappy.parquet and part-0.json.gz.
@@ -78,10 +51,7 @@ class LetterFormat(StrEnum):
 
 
 class RedriveError(KinesisError):
-    """Files that cannot be put back: not dead letters, or of a format that must be given.
-
-    A sentence for the user. Nothing was put.
-    """
+    """Files that cannot be put back: not dead letters, or of a format that must be given."""
 
 
 class LetterFiles(Protocol):
@@ -89,9 +59,7 @@ class LetterFiles(Protocol):
     raise the errors of what reads the files.
     """
 
-    def names(self) -> Iterable[str]:
-        """The files' names."""
-        ...
+    def names(self) -> Iterable[str]: ...
 
     def pieces(self, kind: LetterFormat, *, heads: bool) -> Iterator[Piece | None]:
         """All letters of the files; None for a row that is none. `heads`: of a payload its first
@@ -194,9 +162,9 @@ class LocalLetterFiles:
 
     def append(self, entries: Sequence[tuple[Any, ...]]) -> None:
         """An entry is on the disk when it returns."""
-        columns = zip(*entries, strict=True) if entries else ([] for _ in _LEDGER_SCHEMA)
-        arrays = map(pa.array, map(list, columns), _LEDGER_SCHEMA.types)
-        table = pa.Table.from_arrays(list(arrays), schema=_LEDGER_SCHEMA)
+        columns = zip(*entries, strict=True) if entries else ([] for _ in LEDGER_SCHEMA)
+        arrays = map(pa.array, map(list, columns), LEDGER_SCHEMA.types)
+        table = pa.Table.from_arrays(list(arrays), schema=LEDGER_SCHEMA)
         folder, name = self._ledger_folder, f"part-{uuid4()}.parquet"
         try:
             folder.mkdir(parents=True, exist_ok=True)

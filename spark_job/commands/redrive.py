@@ -279,7 +279,8 @@ def _show(console: Console, found: Found) -> None:
         for name in ("first failure", "last failure"):
             table.add_column(name, no_wrap=True)
         for one in found.reasons:
-            times = (_minute(one.first_failure), _minute(one.last_failure))
+            failures = (one.first_failure, one.last_failure)
+            times = ("" if time is None else f"{time:%Y-%m-%d %H:%M}Z" for time in failures)
             table.add_row(f"{one.letters:,}", Text(one.stream), Text(one.reason), *times)
         console.print(table)
     letters = "dead letter" if found.to_put == 1 else "dead letters"
@@ -297,7 +298,3 @@ def _show(console: Console, found: Found) -> None:
     ):
         if count:
             console.print(line.format(count), highlight=False, soft_wrap=True)
-
-
-def _minute(time: datetime | None) -> str:
-    return "" if time is None else f"{time:%Y-%m-%d %H:%M}Z"

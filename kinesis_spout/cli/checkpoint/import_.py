@@ -25,8 +25,8 @@ from kinesis_spout.cli.checkpoint.operation import (
 )
 from kinesis_spout.cli.checkpoint.transfer import Replace, check_replaced
 from kinesis_spout.cli.places import note
+from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import usage_errors
-from kinesis_spout.html.text import visible
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position

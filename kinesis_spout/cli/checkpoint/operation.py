@@ -24,9 +24,9 @@ from kinesis_spout.cli.places import (
     operators_command,
     takes_place,
 )
+from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.html.text import visible
 from kinesis_spout.service.client import KinesisClient
 from state.process import this_process
 from state.zookeeper.store import ZookeeperStateStore

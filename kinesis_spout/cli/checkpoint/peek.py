@@ -9,9 +9,9 @@ import typer
 from kinesis_spout.checkpoints.record import Peeked, RecordStatus, peek_record, status_of
 from kinesis_spout.cli.checkpoint.operation import Operation, operates, reason_text
 from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.config import nearest_name
-from kinesis_spout.html.text import visible
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import ShardInfo
 from state.position import Position

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.letter_file import LetterFile
 from kinesis_spout.cli.record_lines import (
     LineError,
     key_of_json,
@@ -17,6 +16,7 @@ from kinesis_spout.cli.record_lines import (
     record_line,
 )
 from kinesis_spout.dead_letter.letter import Letter, line_of
+from kinesis_spout.dead_letter.letter_file import LetterFile
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.spout.emission import SpoutEmission

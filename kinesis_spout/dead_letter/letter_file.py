@@ -69,8 +69,6 @@ class LetterFile:
                 os.fsync(self._file.fileno())
 
     def _ends_without_newline(self) -> bool:
-        with self._path.open("rb") as written:
-            if not written.seek(0, os.SEEK_END):
-                return False
-            written.seek(-1, os.SEEK_END)
-            return written.read(1) != b"\n"
+        with self._path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            return size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
