@@ -25,10 +25,9 @@ from state.znodes.tree import Delete, Set, TransactionRefusedError
 from state.zookeeper.embedded import (
     answers,
     ensure_running,
-    find_jars,
-    find_java,
     java_environment,
     read_running,
+    server_command,
     stop,
 )
 from state.zookeeper.server_words import ask_local
@@ -213,13 +212,7 @@ class ZookeeperEnsemble(ZookeeperServer):
     def _start(self, folder: Path) -> subprocess.Popen[bytes]:
         with (folder / "server.out").open("ab") as output:
             return subprocess.Popen(
-                [
-                    *(find_java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-                    "-Dzookeeper.jmx.log4j.disable=true",
-                    *("-cp", f"{find_jars()}/*"),
-                    "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-                    "zoo.cfg",
-                ],
+                server_command(heap="128m"),
                 cwd=folder,
                 env=java_environment(),
                 stdin=subprocess.DEVNULL,

@@ -31,7 +31,7 @@ from tests.support.inspection.looks import (
 from tests.support.inspection.streams import CREATED_MS, read_to, timed, very_many
 
 MANY = 10_000
-MAX_BYTES = 8_000_000
+MAX_BYTES = 10_000_000
 MAX_CPU_S = 8.0
 STALLED = look(
     timed(0),
