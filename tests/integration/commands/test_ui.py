@@ -150,7 +150,8 @@ def test_a_page_in_a_file_and_letters_by_reason(
     consumer: None, words: list[str], orders: ServedFake, tmp_path: Path
 ) -> None:
     """For a post-mortem: the file needs no server."""
-    letter = {"id": "a", "stream": "orders", "shard": "s", "reason": "late", "attempts": 3}
+    letter = {"id": "shardId-000000000000:5:2", "stream": "orders", "sequence": "5"}  # of old
+    letter |= {"shard": "shardId-000000000000", "attempts": 3, "reason": "late"}
     (tmp_path / "dead.jsonl").write_text(json.dumps(letter) + "\n")
     files = ("--once", str(tmp_path / "page.html"), "--dead-letters", str(tmp_path / "dead.jsonl"))
     ended = run(orders, *words, *files)

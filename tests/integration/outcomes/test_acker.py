@@ -364,7 +364,7 @@ WRITERS: dict[str, tuple[Callable[[DataFrame], object], str]] = {
         lambda f: f.foreachPartition(lambda rows: None),
         "ran no action on the frame",
     ),
-    "a part": (lambda f: f.limit(1).collect(), "sink 1: 3 rows were checked, and"),
+    "a part": (lambda f: f.limit(1).collect(), "sink 1: .* are not the rows that were checked .3."),
     "a look first": (lambda f: (f.take(1), f.collect()), "let the write be that action"),
 }
 
@@ -409,7 +409,7 @@ def test_rows_that_differ_between_check_and_write_fail_the_batch(
         rows = acker.anchor(batch)
         acker.settle((map_in_arrow(rows, fewer_later, rows.schema), loses_the_cache))
 
-    with pytest.raises(AckerError, match="sink 1: 3 rows were checked, and 2 went through"):
+    with pytest.raises(AckerError, match=r"wrote .2. are not the rows that were checked .3."):
         run_batch(frame.coalesce(1), process)
 
 

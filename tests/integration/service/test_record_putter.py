@@ -139,7 +139,7 @@ def test_the_first_request_and_the_later_ones_are_the_same(
         (error("ResourceNotFoundException"), StreamNotFoundError, "check the stream's name"),
         (error("AccessDeniedException"), AccessDeniedError, "allow kinesis:PutRecords"),
         (error("KMSAccessDeniedException"), AccessDeniedError, "kms:GenerateDataKey"),
-        (error("ValidationException"), RequestRefusedError, "size of records"),
+        (error("ValidationException"), RequestRefusedError, "maximum record size"),
         (ok(), MalformedResponseError, "incomplete"),
         (Answer(503, b"<html>"), ServiceUnavailableError, "try again later"),
         (answer(TAKEN), MalformedResponseError, "incomplete"),

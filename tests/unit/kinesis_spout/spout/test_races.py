@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
 
 MIN_SWITCH_INTERVAL_S = 1e-6
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture(autouse=True)
