@@ -150,8 +150,14 @@ def test_a_page_in_a_file_and_letters_by_reason(
     consumer: None, words: list[str], orders: ServedFake, tmp_path: Path
 ) -> None:
     """For a post-mortem: the file needs no server."""
-    letter = {"id": "shardId-000000000000:5:2", "stream": "orders", "sequence": "5"}  # of old
-    letter |= {"shard": "shardId-000000000000", "attempts": 3, "reason": "late"}
+    letter: dict[str, Any] = {
+        "id": "shardId-000000000000:5:2",
+        "stream": "orders",
+        "sequence": "5",  # as of old
+        "shard": "shardId-000000000000",
+        "attempts": 3,
+        "reason": "late",
+    }
     (tmp_path / "dead.jsonl").write_text(json.dumps(letter) + "\n")
     files = ("--once", str(tmp_path / "page.html"), "--dead-letters", str(tmp_path / "dead.jsonl"))
     ended = run(orders, *words, *files)
