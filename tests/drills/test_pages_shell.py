@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from base64 import b64encode
 from typing import TYPE_CHECKING
 
 from tests.support.shell.command_line import environment
@@ -87,7 +88,7 @@ def test_every_line_does_what_it_says(
 
     ended = in_shell(fake_kinesis, tmp_path, f"{process} --until now")
     assert (ended.returncode, ended.stdout) == (1, ""), "a record was dead-lettered"
-    assert data_of((tmp_path / "dead.jsonl").read_text()) == ["order 7"]
+    assert data_of((tmp_path / "dead.jsonl").read_text()) == [b64encode(b"order 7").decode()]
     ended = in_shell(fake_kinesis, tmp_path, put_back)
     assert (ended.returncode, ended.stderr) == (0, "put 1 record on stream orders\n")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from kinesis_spout.checkpoints.skip import find_skip, write_skip
-from kinesis_spout.inspection.cause import ActionKind
+from kinesis_spout.inspection.cause import ActionKind, Kind
 from kinesis_spout.inspection.explanation import explain
 from state.process import this_process
 from state.sequence_number import SequenceNumber
@@ -177,6 +177,11 @@ def test_a_record_is_given_up_as_it_says(seed: int) -> None:
         found = next(filter(None, map(_skip_of, wrong)), None)
         if found is not None:
             break
+        if {cause.kind for one in wrong for cause in one.causes} == {
+            Kind.CRASH_LOOP,
+            Kind.CAUGHT_UP,
+        }:
+            return  # the ends are shown until a run gets further, and there is nothing to read
     else:
         return
     history.job.stop()

@@ -144,8 +144,8 @@ def refuse_another_stream(seen: Snapshot) -> None:
     known = seen.stored.identity
     if known is not None and seen.is_of_another_stream:
         raise CliError(
-            f"the application's state does not belong to {seen.stream.arn} of today, but to "
-            f"{known.arn}, created at {Position.at_timestamp(known.created_ms)}",
+            f"the application's state belongs to another stream, {known.arn}, created at "
+            f"{Position.at_timestamp(known.created_ms)}",
             "use another application name, or remove that state with kinesis-spout reset",
         )
 
