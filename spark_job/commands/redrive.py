@@ -19,7 +19,6 @@ from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.checkpoints.redrive import Found, Redrive, Selection
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import (
@@ -35,6 +34,7 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, LocalLetterFiles
 from kinesis_spout.dead_letter.letter import moment
+from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection
 from kinesis_spout.programs.installation import how_to_install
 from spark_job.commands.spark_options import DEFAULT_LOG, Conf, LogFile, Master
 from state.errors import InvalidPositionError

@@ -19,7 +19,6 @@ import pytest
 
 from kinesis_spout.aggregation.hash_range import UserRecord
 from kinesis_spout.aggregation.user_records import unpacked
-from kinesis_spout.checkpoints.redrive import Found, Redrive, Selection
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import (
     LetterFormat,
@@ -29,6 +28,7 @@ from kinesis_spout.dead_letter.files import (
 from kinesis_spout.dead_letter.ledger import LEDGER_DDL, LEDGER_FOLDER
 from kinesis_spout.dead_letter.letter import CHUNK_LETTERS, Letter
 from kinesis_spout.dead_letter.outgoing import PART_BYTES, envelopes
+from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection
 from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
 from scheme.record import KPL_MAGIC
 from spark_job.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError

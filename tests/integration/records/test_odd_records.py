@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 from pyspark.sql.types import StructType
 
-from kinesis_spout.checkpoints.redrive import Redrive, Selection
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import LetterFormat
+from kinesis_spout.dead_letter.redrive import Redrive, Selection
 from kinesis_spout.errors import ConfigError
 from spark_job import DeadLetter, KinesisSource, Retry, register
 from spark_job.dead_letter.spark_files import SparkLetterFiles

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from kinesis_spout.checkpoints.redrive import Selection
+from kinesis_spout.dead_letter.redrive import Selection
 from spark_job.commands.redrive import selection_of
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
