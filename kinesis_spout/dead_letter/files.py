@@ -23,6 +23,7 @@ import pyarrow.parquet as pa_parquet
 
 from kinesis_spout.dead_letter.ledger import LEDGER_FOLDER, LEDGER_IDENTITY, LEDGER_SCHEMA
 from kinesis_spout.dead_letter.letter import ALL_MEMBERS, piece_of, piece_of_line
+from kinesis_spout.dead_letter.letter_file import sync_folder
 from kinesis_spout.errors import KinesisError
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ class LocalLetterFiles:
                 file.flush()
                 os.fsync(file.fileno())
             (folder / f".{name}").rename(folder / name)
+            sync_folder(folder)
         except OSError as exc:
             raise RedriveError(
                 f"the ledger {folder} cannot be written ({exc.strerror})",

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from kinesis_spout.dead_letter.letter import Letter
 
 
+def sync_folder(folder: Path) -> None:
+    """Blocks until the names in it are on the disk. Raises OSError."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 class LetterFile:
     """Appends dead letters to a file. A context manager, and a `SpoutConfig.dead_letter`: several
     threads may call it.

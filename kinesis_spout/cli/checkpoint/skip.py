@@ -1,6 +1,5 @@
 """`kinesis-spout checkpoint skip`: gives up unresolved records of a shard."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +21,7 @@ from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.dead_letter.letter import Letter, moment
-from kinesis_spout.dead_letter.letter_file import LetterFile
+from kinesis_spout.dead_letter.letter_file import LetterFile, sync_folder
 from kinesis_spout.service.client import KinesisClient
 from state.failpoint import failpoint
 from state.plan import missing_records
@@ -143,14 +142,5 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
                 which = "" if missing >= record.count else f"{missing} of the "
                 say(f"  not saved, because expired: {which}{_name(record)}")
             saved += letters
-    _sync_folder(path)
+    sync_folder(path.absolute().parent)
     say(f"saved {records_of(saved)} to {path}")
-
-
-def _sync_folder(path: Path) -> None:
-    """A new file's name is on the disk once its folder is."""
-    folder = os.open(path.absolute().parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
