@@ -11,9 +11,8 @@ from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals
 from kinesis_spout.cli.inspection.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
+    look_once,
     looking,
-    refuse_another_stream,
-    two_snapshots,
 )
 from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
 from kinesis_spout.cli.inspection.ui.observed import (
@@ -115,9 +114,7 @@ def ui(
 
 def _once(one: ObservedApplication, signals: StopSignals) -> dict[str, Any]:
     with looking(one.place, max_asked=one.settings.max_asked) as looks:
-        before, now = two_snapshots(looks, signals, one.settings.window_s)
-        refuse_another_stream(now)
-        return one.json_of(looks.look(before, now))
+        return one.json_of(look_once(looks, signals, one.settings.window_s))
 
 
 def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> None:

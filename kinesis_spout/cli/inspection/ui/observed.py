@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kinesis_spout.cli.places import Place
     from kinesis_spout.clock import Clock
     from kinesis_spout.inspection.health import Look
+    from kinesis_spout.inspection.status import ApplicationStatus
 
 MAX_SAMPLES = 900  # half an hour at the faster pace
 MAX_EXPLAINED, MAX_GROUPS = 300, 8  # shards that are explained, and groups of them that are shown
@@ -68,12 +69,11 @@ class ObservedApplication:
         look = self._window.look()
         self._samples.append(sample_json(look, None if self._look is None else self._look.now))
         self._look = look
-        return self.json_of(look)
+        return self.json_of(status_of(look))
 
-    def json_of(self, look: Look) -> dict[str, Any]:
-        """The page's JSON of a look."""
-        status = status_of(look)
-        shards = needy(status)
+    def json_of(self, status: ApplicationStatus) -> dict[str, Any]:
+        """The page's JSON of an observation."""
+        look, shards = status.look, needy(status)
         groups = grouped(look, shards[:MAX_EXPLAINED])[:MAX_GROUPS] if shards else []
         return {
             **observation_json(status, [self._explained(look, one) for one in groups]),
