@@ -7,14 +7,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.spout.config import SpoutConfig
 from state.errors import PlanClosedError, StaleOwnerError, TaskLogError
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
 from tests.simulation.job import SimulatedReader
 from tests.simulation.past import Past
-from tests.simulation.spout_process import Books, SpoutProcess, letter_id, record_id
-from tests.simulation.world import APPLICATION
+from tests.simulation.spout_process import Books, SpoutProcess, config_of, letter_id, record_id
 from tests.support.simulated.micro_batch_engine import CRASHES, TRACKED_CRASHES
 from tests.support.simulated.played_outcomes import end_of
 from tests.support.spout.spout_world import LOOPS
@@ -228,22 +226,15 @@ class Turns(Past):
             else self.outcomes.policy.retry
         )
         books = Books(self.done, set())
-        config = SpoutConfig(
-            stream=self.world.stream,
-            application=APPLICATION,
-            zookeeper="in-memory:2181",
-            aws=self.world.settings.aws,
-            starting_position=self.world.settings.starting_position.text,
-            fail_on_data_loss=self.world.settings.fail_on_data_loss,
-            dead_letter=self._take_letter,
-            breaker_failures=None,
-            owner_wait_s=0.0,
+        config = config_of(
+            self.world,
+            books,
+            self._take_letter,
             message_timeout_s=None,
             retry=retry,
             max_unresolved_per_shard=self.random.choice((2, 1000)),
             prefetch_records=self.random.choice((3, 1000)),
             shard_refresh_interval_s=REFRESH_S,
-            listeners=(books,),
         )
         return SpoutProcess(self.world, books, config)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.drills.history.states import StateView
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.spout.config import DEFAULT_MAX_PENDING, SpoutConfig
+from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from kinesis_spout.testing import error, internal_failure
 from kinesis_spout.testing.faults.plan import drop
 from state.retry_policy import RetryPolicy
@@ -16,11 +16,11 @@ from state.tracker.inflight_record_tracker import UNANSWERED
 from tests.simulation.checks import Checks
 from tests.simulation.history import begins_on_backlog, count_world, telling
 from tests.simulation.past import SHARD
-from tests.simulation.spout_process import Books, SpoutProcess, letter_id, record_id
+from tests.simulation.spout_process import Books, SpoutProcess, config_of, letter_id, record_id
 from tests.simulation.state_steps import Pauses
 from tests.simulation.stream_steps import StreamSteps
 from tests.simulation.streams_history import SETTLES_S
-from tests.simulation.world import APPLICATION, World
+from tests.simulation.world import World
 from tests.support.spout.spout_world import LOOPS
 
 if TYPE_CHECKING:
@@ -106,19 +106,8 @@ class SpoutSteps(Checks):
             }
         for _ in range(MOST_OPENINGS):
             books = Books(self.done, self.answered)
-            config = SpoutConfig(
-                stream=self.world.stream,
-                application=APPLICATION,
-                zookeeper="in-memory:2181",
-                aws=self.world.settings.aws,
-                starting_position=self.world.settings.starting_position.text,
-                fail_on_data_loss=self.world.settings.fail_on_data_loss,
-                dead_letter=self._take_letter,
-                breaker_failures=None,
-                owner_wait_s=0.0,
-                task_index=task,
-                listeners=(books,),
-                **self.spouts.options,
+            config = config_of(
+                self.world, books, self._take_letter, task_index=task, **self.spouts.options
             )
             try:
                 self.spouts.processes[task] = SpoutProcess(self.world, books, config)

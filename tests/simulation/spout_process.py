@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.kinesis_spout import KinesisSpout
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.services import SpoutServices
 from state.memory_store import MemoryTree
 from state.znodes.topics import StoreTopics
 from tests.simulation.in_process import InlineFeed, InlinePool, InProcessClient, wait_in
-from tests.simulation.world import OutageTree
+from tests.simulation.world import APPLICATION, OutageTree
 from tests.support.spout.spout_world import StepLoops
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.dead_letter.letter import Letter
-    from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.isolation import IsolatedDelivery
     from state.sequence_number import SequenceNumber
@@ -44,6 +46,25 @@ def stored_attempts(state: ShardState) -> dict[str, int]:
     """
     assert all(one.count == 1 for one in state.unresolved)
     return {f"{state.shard_id}:{one.first}": one.attempts for one in state.unresolved}
+
+
+def config_of(
+    world: World, books: Books, dead_letter: Callable[[Letter], None], **options: Any
+) -> SpoutConfig:
+    """Of a spout on the world's stream and ZooKeeper, with these options besides."""
+    return SpoutConfig(
+        stream=world.stream,
+        application=APPLICATION,
+        zookeeper="in-memory:2181",
+        aws=world.settings.aws,
+        starting_position=world.settings.starting_position.text,
+        fail_on_data_loss=world.settings.fail_on_data_loss,
+        dead_letter=dead_letter,
+        breaker_failures=None,
+        owner_wait_s=0.0,
+        listeners=(books,),
+        **options,
+    )
 
 
 @dataclass
