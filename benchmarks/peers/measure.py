@@ -28,6 +28,7 @@ RUN_VARIABLE = "PEERS_RUN"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SAMPLE_S = 0.25
 TIMEOUT_S = 600.0
+KINDS = ("JVM", "workers", "planning", "ZooKeeper", "driver")
 
 
 class ReaderFailedError(Exception):
@@ -39,7 +40,7 @@ class Sight:
     """What is seen at a mark."""
 
     at_s: float
-    cpu_s: float
+    cpu_s: Mapping[str, float]
     machine_cpu_s: float
     server: dict[str, Any]
     fields: dict[str, Any]
@@ -111,7 +112,7 @@ def _marks(
         memory.counts = mark == "begin"
         reached_s = time.perf_counter()
         seen: dict[str, Any] = {
-            "cpu_s": cpu_s(processes_of(run)),
+            "cpu_s": cpu_s_of(processes_of(run)),
             "machine_cpu_s": machine_cpu_s(),
             "server": server(),
             "fields": fields,
@@ -131,7 +132,8 @@ def figures(begin: Sight, end: Sight) -> dict[str, Any]:
     `others_cores`: what the rest of the machine took meanwhile, the noise of the run.
     """
     wall_s = end.at_s - begin.at_s
-    cpu = end.cpu_s - begin.cpu_s
+    kinds = {kind: spent - begin.cpu_s.get(kind, 0.0) for kind, spent in end.cpu_s.items()}
+    cpu = sum(kinds.values())
     server_cpu = end.server["cpu_s"] - begin.server["cpu_s"]
     others = end.machine_cpu_s - begin.machine_cpu_s - cpu - server_cpu
     before = begin.server["calls"]
@@ -139,6 +141,7 @@ def figures(begin: Sight, end: Sight) -> dict[str, Any]:
     return {
         "wall_s": round(wall_s, 3),
         "cpu_s": round(cpu, 2),
+        "cpu_s_of": {kind: round(spent, 2) for kind, spent in sorted(kinds.items())},
         "server_cpu_s": round(server_cpu, 2),
         "others_cores": round(max(0.0, others / wall_s), 2),
         "received_mb": round((end.server["bytes"] - begin.server["bytes"]) / 1e6, 1),
@@ -186,21 +189,38 @@ def processes_of(run: str) -> list[int]:
     return found
 
 
-def cpu_s(pids: Iterable[int]) -> float:
-    ticks = 0
+def cpu_s_of(pids: Iterable[int]) -> dict[str, float]:
+    """User and system time by kind of process, with that of children that have ended."""
+    found = dict.fromkeys(KINDS, 0.0)
     for pid in pids:
         with contextlib.suppress(OSError):
-            ticks += ticks_in(Path(f"/proc/{pid}/stat").read_text())
-    return ticks / TICKS_PER_S
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            own, of_ended = ticks_in(Path(f"/proc/{pid}/stat").read_text())
+            kind = kind_of(command)
+            found[kind] += own / TICKS_PER_S
+            # The daemon of the workers is their parent, the JVM that of the planning processes.
+            found["planning" if kind == "JVM" else kind] += of_ended / TICKS_PER_S
+    return found
 
 
-def ticks_in(stat: str) -> int:
-    """User and system time of /proc/PID/stat, of the process and of its children that have ended.
+def kind_of(command: bytes) -> str:
+    """The kind of the process with this /proc/PID/cmdline. A reader without Spark is a driver."""
+    program, *arguments = command.split(b"\0")
+    if Path(os.fsdecode(program)).name == "java":
+        is_zookeeper = any(one.startswith(b"org.apache.zookeeper.") for one in arguments)
+        return "ZooKeeper" if is_zookeeper else "JVM"
+    if b"pyspark.daemon" in arguments:
+        return "workers"
+    return "planning" if any(b"python_streaming" in one for one in arguments) else "driver"
+
+
+def ticks_in(stat: str) -> tuple[int, int]:
+    """User and system time of /proc/PID/stat: of the process, and of its children that have ended.
 
     The name of the command is in parentheses and may contain anything.
     """
-    fields = stat.rpartition(")")[2].split()
-    return sum(map(int, fields[11:15]))
+    user, system, user_of_ended, system_of_ended = map(int, stat.rpartition(")")[2].split()[11:15])
+    return user + system, user_of_ended + system_of_ended
 
 
 def machine_cpu_s() -> float:

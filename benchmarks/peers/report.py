@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.peers.measure import KINDS
 from benchmarks.peers.scenarios import SCENARIOS, Bar, Scenario
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def _per_record(result: Result, name: str) -> float | None:
 METRICS: Mapping[str, Metric] = {
     "rate": Metric(title="records/s", of=lambda run: run["records"] / run["wall_s"]),
     "cpu": Metric(title="CPU, us a record", of=lambda run: _per_record(run, "cpu_s"), digits=2),
+    "others": Metric(
+        title="cores that others took", of=lambda run: run.get("others_cores"), digits=2
+    ),
     "memory": Metric(title="peak memory, MB", of=lambda run: run.get("peak_mb")),
     "time": Metric(title="us a record", of=lambda run: _per_record(run, "wall_s"), digits=2),
     "share": Metric(
@@ -149,10 +153,25 @@ def _table(results: Sequence[Result], scenario: Scenario) -> str:
         for name in scenario.metrics:
             value = median_of(results, scenario.name, run.key, name)
             cells.append("not measured" if value is None else METRICS[name].text(value))
+            if name == "cpu":
+                cells[-1] += _parts(results, scenario.name, run.key)
             if name in {"p50", "p99"} and has_unseen(results, scenario.name, run.key):
                 cells[-1] = f"more than {cells[-1]}"
         lines.append(f"| {run.title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _parts(results: Sequence[Result], scenario: str, key: str) -> str:
+    """The median CPU of each kind of process; nothing where one kind took all of it."""
+    of_kind: dict[str, list[float]] = {}
+    for result in results:
+        if (result["scenario"], result["key"]) == (scenario, key):
+            for kind, spent in result.get("cpu_s_of", {}).items():
+                of_kind.setdefault(kind, []).append(1e6 * spent / result["records"])
+    found = {kind: median(of_kind[kind]) for kind in KINDS if any(of_kind.get(kind, ()))}
+    if len(found) < 2:
+        return ""
+    return f" ({', '.join(f'{kind} {spent:.2f}' for kind, spent in found.items())})"
 
 
 def _bars(found: Sequence[Verdict]) -> str:

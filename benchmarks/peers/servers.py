@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.peers.measure import cpu_s
+from benchmarks.peers.measure import cpu_s_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ class ReplayServer:
     def stats(self) -> dict[str, Any]:
         with urllib.request.urlopen(self.endpoint_url) as answer:  # noqa: S310  # our own
             found: dict[str, Any] = json.load(answer)
-        return found | {"cpu_s": cpu_s([self._pid])}
+        return found | {"cpu_s": sum(cpu_s_of([self._pid]).values())}
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.readers.spark ours|awslabs backlog|idle|tip --endpoint URL
         --directory DIR --warm NAME:RECORDS --measured NAME:RECORDS [--jar JAR]
-        [--option NAME=VALUE ...] [--schema DDL]
+        [--option NAME=VALUE ...] [--schema DDL] [--pause SECONDS]
 
 backlog: the records of a stream into the noop sink. idle: 20 s at the tip after a backlog. tip: the
 time from a record's arrival until a batch with it is visible, for 40 s of a live stream.
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 SETTLED_S, IDLE_S = 8.0, 20.0
+# A query that was stopped lets its planning process end a little later.
+PAUSE_S = 2.0
 TIP_S, TIP_WAIT_S, LIVE_PER_S = 40.0, 60.0, 20
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "peers", "AWS_SECRET_ACCESS_KEY": "peers"}
 
@@ -47,6 +49,7 @@ def main() -> None:
     parser.add_argument("--jar", type=Path)
     parser.add_argument("--option", action="append", default=[])
     parser.add_argument("--schema", help="the columns that our source shall make")
+    parser.add_argument("--pause", type=float, default=PAUSE_S, help="before a backlog begins")
     options = parser.parse_args()
     os.environ.update(CREDENTIALS, AWS_REGION="us-east-1", PYSPARK_PYTHON=sys.executable)
     job = Job(options)
@@ -75,6 +78,7 @@ class Job:
 
     def backlog(self) -> None:
         self._read(self._options.warm).stop()
+        time.sleep(self._options.pause)  # noqa: TID251  # the warm query's processes end
         marks.begin()
         query = self._read(self._options.measured)
         marks.end(int(self._options.measured.partition(":")[2]))

@@ -56,8 +56,10 @@ def test_a_bar_is_met_from_its_bound_on_and_undecided_without_both_figures(
 
 
 def test_the_report_says_of_each_bar_whether_it_is_met_and_its_plot_is_xml() -> None:
-    results = [result("ours", 1), result("awslabs", 1)]
+    kinds = {"JVM": 0.0003, "workers": 0.0002, "planning": 0.0}
+    results = [result("ours", 1, cpu_s_of=kinds, others_cores=0.25), result("awslabs", 1)]
     text = markdown(results)
+    assert "| 1,000 | 0.25 | 500.00 (JVM 0.30, workers 0.20) | 100 |" in text
     line = next(line for line in text.splitlines() if line.startswith("| backlog-100: records/s"))
     assert line.endswith("| 1 (1 to 1) | at least 1.5 | **not met** |")
     assert as_json(results)["scenarios"]["backlog-100"]["ours"]["rate"] == 1000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.peers.commands import ROOT
-from benchmarks.peers.measure import ReaderFailedError, run_reader
+from benchmarks.peers.measure import ReaderFailedError, kind_of, run_reader
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
@@ -37,7 +37,23 @@ def test_a_reader_is_measured_with_its_children_the_ended_ones_included(tmp_path
     )
     assert (found["records"], found["p50_ms"]) == (42, 7)
     assert found["cpu_s"] >= 0.25  # of 0.3; /proc counts in ticks
+    assert found["cpu_s_of"]["driver"] == found["cpu_s"]
     assert (tmp_path / "log").read_text() == "a line for the log\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("/usr/lib/jvm/bin/java -cp conf org.apache.spark.deploy.SparkSubmit shell", "JVM"),
+        ("java -Xmx1g org.apache.zookeeper.server.quorum.QuorumPeerMain zoo.cfg", "ZooKeeper"),
+        ("python -m pyspark.daemon pyspark.worker", "workers"),
+        ("python -m pyspark.sql.streaming.python_streaming_source_runner", "planning"),
+        ("python -m benchmarks.peers.readers.spark ours backlog", "driver"),
+        ("", "driver"),  # it has just ended
+    ],
+)
+def test_a_process_is_of_the_kind_that_its_command_names(command: str, kind: str) -> None:
+    assert kind_of(command.replace(" ", "\0").encode()) == kind
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
