@@ -174,6 +174,16 @@ def out(spout: SpoutScheduler, count: int = 1) -> list[SpoutEmission]:
     return [delivery for delivery in deliveries if delivery is not None]
 
 
+def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
+    """Although the new records were granted before it failed."""
+    now = [0]
+    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]), now_ms=lambda: now[0])
+    first, *_ = out(spout, 3)
+    spout.record_failure(first, "no")
+    now[0] = DUE_MS
+    assert [one.sequence for one in out(spout, 2)] == [seq(1), seq(4)]
+
+
 def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:
     """Its payload was not in memory when it was looked up. It was read again and delivered before
     the ack.
