@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -169,29 +170,34 @@ def _is_caught(mutant: Mutant, limit_s: float) -> tuple[bool, str, float]:
             text = file.read_text(encoding="utf-8")
             file.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
         environment = os.environ | {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            ran = subprocess.run(
-                command(mutant),
-                cwd=copy,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return False, "it hangs; bound the loop of its catcher", limit_s
-    said = (ran.stdout.strip() or ran.stderr.strip()).splitlines()[-1:]
+        with subprocess.Popen(
+            command(mutant),
+            cwd=copy,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as ran:
+            try:
+                stdout, stderr = ran.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                return False, "it hangs; bound the loop of its catcher", limit_s
+            finally:
+                # A simulation's workers would wait for it forever.
+                with suppress(ProcessLookupError):
+                    os.killpg(ran.pid, signal.SIGKILL)
+    said = (stdout.strip() or stderr.strip()).splitlines()[-1:]
     if mutant.catcher in SIMULATIONS:
         failed = BROKEN
     elif mutant.catcher.startswith(DRILL):
         failed = PROMISE_BROKEN
-        broken = [line for line in ran.stdout.splitlines() if failed.match(line)]
+        broken = [line for line in stdout.splitlines() if failed.match(line)]
         said = [" ".join(broken)] if broken else said
     else:
         failed = FAILED
     return (
-        ran.returncode == 1 and failed.search(ran.stdout) is not None,
+        ran.returncode == 1 and failed.search(stdout) is not None,
         said[0] if said else "",
         time.monotonic() - begun_s,
     )
