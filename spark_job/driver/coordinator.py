@@ -192,7 +192,7 @@ class Coordinator:
                 f"removed the state of application {application} on stream {stream}; give the "
                 "query a new checkpointLocation"
             )
-        self._catalog.loss.report(what, going_on="starting at the oldest record")
+        self._catalog.loss.report(what, going_on="the stream is read from its oldest record")
         return OLDEST
 
     # settling -------------------------------------------------------------------------------------

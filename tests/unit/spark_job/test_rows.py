@@ -87,6 +87,6 @@ def test_a_schema_with_other_columns_is_refused_with_those_there_are(
 def test_an_aggregate_is_refused_with_what_to_do_and_a_payload_like_one_is_not() -> None:
     plain = (b"", KPL_MAGIC, KPL_MAGIC + b"a payload of one's own", AGGREGATE[:-1] + b"\x00")
     refuse_aggregates(page(*plain), SHARD)
-    told = rf"4954 of shard {SHARD}.*aggregatedRecords to raw"
+    told = rf"4954 of shard {SHARD}.*aggregatedRecords to unpack"
     with pytest.raises(AggregatedRecordError, match=told):
         refuse_aggregates(page(*plain, AGGREGATE, AGGREGATE), SHARD)
