@@ -181,9 +181,8 @@ class Coordinator:
         if reset is None:
             what = (
                 f"Spark's checkpoint names plan {plan_id}, but ZooKeeper has no state of "
-                f"application {application} on stream {stream}; restore ZooKeeper, name the right "
-                "one in option zookeeper, or, after a reset, give the query a new "
-                "checkpointLocation"
+                f"application {application} on stream {stream}; restore ZooKeeper, or correct "
+                "option zookeeper; after a reset, give the query a new checkpointLocation"
             )
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"

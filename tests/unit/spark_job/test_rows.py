@@ -72,7 +72,7 @@ def test_columns_that_are_selected_are_those_of_all_columns(
         (StructType().add("data", StringType()), "a column data STRING, .* BINARY"),
         (StructType().add("DATA", BinaryType()), "a column DATA BINARY, .* data BINARY"),
         (StructType().add("data", BinaryType()).add("data", BinaryType()), "column data twice"),
-        (StructType().add("data", BinaryType(), nullable=False), "data is NOT NULL, .* leave"),
+        (StructType().add("data", BinaryType(), nullable=False), "column data NOT NULL, .*remove"),
         (StructType(), "no column; select some of streamName STRING"),
     ],
     ids=["unknown", "type", "case", "twice", "not null", "none"],
