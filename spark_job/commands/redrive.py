@@ -121,10 +121,10 @@ def redrive(
 ) -> None:
     """Put dead letters back on the streams that they came from, each record once.
 
-    Files on this machine are read directly: lines of JSON and parquet. Spark starts for any other
-    path. A ledger in _redriven, beside the letters, lists those that were put, so a second run puts
-    nothing twice. After a killed run, up to 500 records may be put again. Do not run two at a time
-    on one path.
+    Files of JSON lines or parquet on this machine are read directly. For any other path, Spark
+    starts. A ledger in the folder _redriven, beside the dead letters, lists the letters that were
+    put, so a second run puts nothing twice. After a killed run, up to 500 records may be put again.
+    Do not run two at a time on one path.
     """
     settings = parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug

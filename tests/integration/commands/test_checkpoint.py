@@ -216,7 +216,7 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     later = str(int(number) + 1)
     ended = peek(shell, later)
     assert ended.returncode == 1
-    assert ended.stdout == f"the shard has no record {later} (any more)\n"
+    assert ended.stdout == f"the shard does not contain record {later} (any more)\n"
 
 
 def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None:
