@@ -111,7 +111,7 @@ class AwsConfig:
             "role_external_id",
             self.role_external_id is not None and not has_role,
             "is given without role_arn",
-            "give the role that it belongs to",
+            "give role_arn too, or leave role_external_id out",
         )
         yield (
             "role_arn",
@@ -327,7 +327,7 @@ def _check_endpoint_url(url: str) -> None:
     if "@" in url:
         raise ConfigError.of(
             "endpoint_url",
-            "must not hold a user name or a password",
+            "must not contain a user name or a password",
             remedy="leave them out",
         )
     if not usable or any(character.isspace() for character in url):

@@ -162,8 +162,8 @@ class UnreadableRecordError(MalformedResponseError):
         super().__init__(
             f"{what}: record {number}{f' of {place}' if place else ''} {fault}, so neither it nor "
             "a later record can be read",
-            "repair the endpoint that serves the stream, or pass over the record with "
-            f"kinesis-spout checkpoint set --to AFTER:{number} --shard SHARD --allow-skip",
+            "repair the endpoint that serves the stream, or skip the record with kinesis-spout "
+            f"checkpoint set --to AFTER:{number} --shard SHARD --allow-skip",
         )
         self.what, self.index, self.number, self.fault = what, index, number, fault
         self.shard_id: str | None = None

@@ -223,9 +223,9 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
         if not field.nullable:
             # Spark compares the rows' schema with this one, and each column may have nulls.
             raise ConfigError(
-                f"the schema says that column {field.name} is NOT NULL, which this source does not "
-                "promise",
-                "leave NOT NULL out",
+                f"the schema declares column {field.name} NOT NULL, but the source may return "
+                "NULL there",
+                "remove NOT NULL",
             )
     names = tuple(schema.names)
     if not names:

@@ -71,7 +71,7 @@ def _too_fast(settings: SourceSettings) -> Iterator[str]:
     ):
         yield (
             f"option readsPerSecond is {settings.rate.reads_per_second:g}, but Kinesis allows "
-            f"{SERVICE_READS_PER_SECOND} reads a second and shard to all consumers together and "
+            f"{SERVICE_READS_PER_SECOND} reads per shard and second to all consumers together and "
             f"throttles the rest; give {SERVICE_READS_PER_SECOND} or less"
         )
 
@@ -85,8 +85,8 @@ def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:
         return
     if not master.startswith(("local[", "local-cluster[")):
         raise ConfigError(
-            f"option zookeeper is {zookeeper!r}, which is for one machine, but the Spark master is "
-            f"{master!r}",
+            f"option zookeeper is {zookeeper!r}, which only this machine can reach, but the Spark "
+            f"master is {master!r}",
             "give the connect string of an ensemble",
         )
 

@@ -148,7 +148,10 @@ class QueryEnds(StreamingQueryListener):
                 if is_announced.is_set():
                     return
         except Exception:  # as above
-            log.debug("that an error would be reported was not announced", exc_info=True)
+            log.debug(
+                ("the announcement that errors of the query are reported was not stored"),
+                exc_info=True,
+            )
 
     def _amend(self, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]) -> None:
         """Amend the run log of each known stream whose newest plan is one of `plans`; None: any."""
@@ -181,7 +184,7 @@ def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
             try:
                 spark.streams.addListener(ends)
             except Exception:  # py4j raises several kinds
-                log.debug("the session takes no listener", exc_info=True)
+                log.debug("the session does not accept a listener", exc_info=True)
                 return
             _watching[spark] = ends
             atexit.register(ends.report_the_rest)

@@ -153,15 +153,15 @@ class QuerySettings:
         if len(refs) < 2:
             if own:
                 raise ConfigError(
-                    f"option stream.{min(own)}.{next(iter(own[min(own)]))} is for a query of "
+                    f"option stream.{min(own)}.{next(iter(own[min(own)]))} needs a query of "
                     "several streams",
-                    "list them in streamName, or leave the prefix out",
+                    "list the streams in streamName, or leave the prefix out",
                 )
             return cls.of([SourceSettings.from_texts(texts)])
         if wrong := sorted(number for number in own if not 1 <= number <= len(refs)):
             raise ConfigError(
-                f"option stream.{wrong[0]}.{next(iter(own[wrong[0]]))} is of stream {wrong[0]}, "
-                f"but streamName lists {len(refs)}",
+                f"option stream.{wrong[0]}.{next(iter(own[wrong[0]]))} belongs to stream "
+                f"{wrong[0]}, but streamName lists {len(refs)} streams",
                 f"use stream.1 to stream.{len(refs)}, in the order of streamName",
             )
         streams = [
@@ -224,7 +224,7 @@ def _refs(texts: Mapping[str, str]) -> list[str]:
     if "," in listed and not all(refs):
         raise ConfigError(
             f"option streamName is {listed!r}, a list with an empty part",
-            "give names or ARNs with a comma between two",
+            "give names or ARNs, separated by single commas",
         )
     return refs
 
@@ -289,9 +289,14 @@ def texts_from_options(
             key, value = translated(key, text) or (key, text)
         name = names.get(key.lower())
         if name in texts:
-            raise ConfigError(f"option {given} means {key}, which is given too", "give one of them")
+            raise ConfigError(
+                f"option {given} means the same as option {key}, which is given too",
+                "give one of the two",
+            )
         if name is None and key != given:
-            raise ConfigError(f"option {given} means {key}, which is not an option here")
+            raise ConfigError(
+                f"option {given} means the same as option {key}, which does not apply here"
+            )
         if name is None:
             known = sorted(option.name for option in table.values())
             by_field = {

@@ -164,8 +164,8 @@ class StartingPosition:
             ago_ms = int(match[1]) * _UNIT_MS[match[2]]
             if ago_ms > _MAX_AGO_MS:
                 raise InvalidPositionError(
-                    f"{text!r} is longer ago than any stream keeps its records",
-                    "use TRIM_HORIZON for the oldest one",
+                    f"{text!r} is longer ago than the longest retention of a stream",
+                    "use TRIM_HORIZON to start at the oldest record",
                 )
             return cls(text, ago_ms=ago_ms)
         try:

@@ -86,7 +86,9 @@ class HistoryRecorder:
                 self._recorded = None  # another task leads, or has led: read its entries
             except (StoreUnavailableError, StoredDataError, StateTooLargeError) as exc:
                 self._recorded = None
-                log.warning("the history of the checkpoints is not written for now: %s", exc)
+                log.warning(
+                    ("the history of the checkpoints cannot be written at the moment: %s"), exc
+                )
             took_s = self._clock.monotonic_s() - begun_s
             self._due_s = begun_s + max(INTERVAL_S, took_s / MAX_SHARE)
 

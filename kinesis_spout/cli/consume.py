@@ -83,8 +83,10 @@ def consume(
     until: Annotated[
         str | None,
         typer.Option(
-            help="End when all records that arrived by this time are read: now, -2h, 14:00 (of "
-            "today, UTC) or an ISO time.",
+            help=(
+                "End once all records that arrived by this time are read: now, -2h, 14:00 (of "
+                "today, UTC) or an ISO time."
+            ),
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -96,8 +98,10 @@ def consume(
         int,
         typer.Option(
             min=0,
-            help="This process is this one of several, counted from 0, that share the stream's "
-            "shards.",
+            help=(
+                "The number of this process, counted from 0, among the --total-tasks processes "
+                "that share the stream's shards."
+            ),
             rich_help_panel=INPUT,
         ),
     ] = 0,
@@ -127,8 +131,10 @@ def consume(
         bool,
         typer.Option(
             "--fail-on-data-loss/--no-fail-on-data-loss",
-            help="Stop when records have expired before they were read, or go on with what is left "
-            "and say what was lost.",
+            help=(
+                "With records that expired before they were read: stop with an error, or warn "
+                "and read the remaining records."
+            ),
             rich_help_panel=INPUT,
         ),
     ] = True,
@@ -146,7 +152,7 @@ def consume(
         bool,
         typer.Option(
             "--raw",
-            help="Write only the payloads, with a line end after each.",
+            help="Write only the payloads, each followed by a line end.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -155,7 +161,7 @@ def consume(
         typer.Option(
             "--exec",
             metavar="COMMAND",
-            help="Write the lines to the stdin of this command. It answers each with a line: "
+            help="Write the lines to the stdin of this command, which answers each with a line: "
             '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
             rich_help_panel=OUTPUT,
         ),
@@ -163,7 +169,7 @@ def consume(
     message_timeout: Annotated[
         str,
         typer.Option(
-            help="A record without an answer for this long counts as failed.",
+            help="A record that the command has not answered after this time counts as failed.",
             rich_help_panel=OUTPUT,
         ),
     ] = "30s",
@@ -171,7 +177,7 @@ def consume(
         int | None,
         typer.Option(
             min=1,
-            help="Maximum number of records that wait for an answer (default: 100).",
+            help="Maximum number of records that wait for an answer of the command (default: 100).",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -185,7 +191,7 @@ def consume(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Append records whose retries are used up to this file, as lines of JSON.",
+            help="Append each record that has used up its retries to this file, as a line of JSON.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -193,8 +199,10 @@ def consume(
         bool | None,
         typer.Option(
             "--stats/--no-stats",
-            help="Show a table of counts on stderr (default: on a terminal that does not also show "
-            "the records).",
+            help=(
+                "Show a table of counts on stderr (default: only on a terminal that does not "
+                "also show the records)."
+            ),
             rich_help_panel=MONITORING,
         ),
     ] = None,
@@ -210,8 +218,8 @@ def consume(
 ) -> None:
     """Write a stream's records to stdout as lines of JSON, or pass them to a command.
 
-    With --application it continues where it stopped. Without, it starts at
-    --from and stores no checkpoints. Ctrl-C stops it cleanly.
+    With --application it continues where the application stopped. Without
+    --application it starts at --from and stores no checkpoints. Ctrl-C stops it cleanly.
     """
     application, zookeeper = both_or_neither(ctx, application, zookeeper)
     if raw and exec_ is not None:
@@ -318,7 +326,7 @@ def _consume(
             screen.finish(spout)
             if command is not None and command.bad_answers:
                 screen.note(
-                    f"{command.bad_answers:,} lines of the command's output were no answers"
+                    f"{command.bad_answers:,} lines of the command's output are not valid answers"
                 )
             if not stop.stopping:
                 _fail_for_letters(spout, letters)
@@ -357,11 +365,12 @@ def _run_command(
         count = "1 record" if command.waiting == 1 else f"{command.waiting:,} records"
         what = f"{count} without an answer"
         if command.has_read_nothing:
-            what = f"it has read none of the {count} that it was sent, which"
+            what = f"{count} that it was sent but has not read"
         later = "read again in the next run"
         if not is_kept:
             later = "not remembered, because there is no --application"
-        left = f"; {what} are {later}"
+        verb = "is" if command.waiting == 1 else "are"
+        left = f". {what} {verb} {later}"
     ended = CliError(f"the command {command.outcome}, so no more records are processed{left}")
     spout.close(crashed=command.has_crashed, error=ended)
     raise ended

@@ -86,7 +86,9 @@ class ConsumeScreen:
         if self._warnings <= MAX_WARNINGS:
             self.note(sentence)
         if self._warnings == MAX_WARNINGS:
-            self.note("further notes like these are only counted; the count comes at the end")
+            self.note(
+                "further notes of this kind are only counted. Their number is printed at the end"
+            )
 
     @contextmanager
     def live(self, spout: KinesisSpout) -> Iterator[None]:
@@ -195,7 +197,7 @@ def summary(stream: str, metrics: SpoutMetrics) -> str:
     counts = metrics.total.counts
     rest = {name: getattr(counts, field) for name, field in _COUNTS.items() if name != "emitted"}
     rest |= {"pending": metrics.total.pending, "queued": metrics.total.queued}
-    rest["of another shard, left out"] = counts.left_out
+    rest["left out (of another shard)"] = counts.left_out
     parts = [f"{value:,} {name}" for name, value in rest.items() if value or name == "acked"]
     return f"stream {stream}: {counts.emitted:,} emitted, {', '.join(parts)}"
 

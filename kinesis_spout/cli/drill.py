@@ -46,16 +46,18 @@ def drill(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME...", help="Drills by name, or all, or soak.", show_default=False
+            metavar="NAME...", help="Names of drills, or all, or soak.", show_default=False
         ),
     ] = None,
     list_: Annotated[
-        bool, typer.Option("--list", help="List the drills, and what each needs.")
+        bool, typer.Option("--list", help="List the drills and their requirements.")
     ] = False,
     spout: Annotated[
         bool,
         typer.Option(
-            "--spout", help="Drill the standalone spout, not a Spark job.", rich_help_panel=JOB
+            "--spout",
+            help=("Drill the standalone spout instead of a Spark job."),
+            rich_help_panel=JOB,
         ),
     ] = False,
     efo: Annotated[
@@ -74,8 +76,11 @@ def drill(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="Your function of a TrackedBatch, in place of the drill's own, imported from the "
-            "current directory. What it writes to its sinks stays there.",
+            help=(
+                "A function of your own that takes a TrackedBatch, called instead of the drill's "
+                "function. The module is searched from the current directory. Data that the "
+                "function writes to sinks stays there."
+            ),
             rich_help_panel=JOB,
         ),
     ] = None,
@@ -83,14 +88,17 @@ def drill(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="Makes the records: a function from a key and a number to bytes.",
+            help=(
+                "A function of your own that makes the records: it takes a key and a number and "
+                "returns bytes."
+            ),
             rich_help_panel=JOB,
         ),
     ] = None,
     ensemble: Annotated[
         bool,
         typer.Option(
-            "--ensemble", help="Run three ZooKeeper servers, not one.", rich_help_panel=WORLD
+            "--ensemble", help="Run three ZooKeeper servers instead of one.", rich_help_panel=WORLD
         ),
     ] = False,
     localstack: Annotated[
@@ -103,32 +111,47 @@ def drill(
     ] = False,
     endpoint_url: Annotated[
         str | None,
-        typer.Option(help="Kinesis endpoint to use, not our own Kinesis.", rich_help_panel=WORLD),
+        typer.Option(
+            help=("Kinesis endpoint to use instead of the drill's own local Kinesis."),
+            rich_help_panel=WORLD,
+        ),
     ] = None,
     region: Annotated[
         str | None,
-        typer.Option(help="AWS region to use, not our own Kinesis.", rich_help_panel=WORLD),
+        typer.Option(
+            help=("AWS region whose Kinesis is used instead of the drill's own local Kinesis."),
+            rich_help_panel=WORLD,
+        ),
     ] = None,
     stream_prefix: Annotated[
         str | None,
         typer.Option(
-            help="On AWS: the drill makes the stream PREFIX-drill-ID, and removes it.",
+            help="On AWS: the drill creates the stream PREFIX-drill-ID and deletes it at the end.",
             rich_help_panel=WORLD,
         ),
     ] = None,
     records_per_second: Annotated[
-        float, typer.Option(min=1, max=1_000, help="Records put a second.", rich_help_panel=WORLD)
+        float,
+        typer.Option(
+            min=1, max=1_000, help=("Number of records to put per second."), rich_help_panel=WORLD
+        ),
     ] = 50.0,
     seed: Annotated[
-        int, typer.Option(help="Seed of the keys and the random faults.", rich_help_panel=WORLD)
+        int, typer.Option(help="Seed of the keys and of the random faults.", rich_help_panel=WORLD)
     ] = 1,
     minutes: Annotated[
-        float, typer.Option(min=0.1, help="How long a soak disturbs.", rich_help_panel=WORLD)
+        float,
+        typer.Option(
+            min=0.1, help=("For how many minutes a soak disturbs the job."), rich_help_panel=WORLD
+        ),
     ] = 10.0,
     json_file: Annotated[
         Path | None,
         typer.Option(
-            "--json", metavar="FILE", help="Write the verdicts as JSON.", rich_help_panel=OUTPUT
+            "--json",
+            metavar="FILE",
+            help=("Write the verdicts to this file, as JSON."),
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     html_file: Annotated[
@@ -136,7 +159,10 @@ def drill(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="Write the verdict as a page. Each of several drills has a file of its own.",
+            help=(
+                "Write the verdict to this file, as an HTML page. With several drills, each gets "
+                "a file with its name in the file name."
+            ),
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -209,11 +235,13 @@ def _check(setting: Setting) -> None:
     """Raises typer's usage error for options that contradict each other, or name no function."""
     if setting.spout and (setting.process or setting.executors):
         raise typer.BadParameter(
-            "--process and --executors are for a Spark job; leave them out", param_hint="--spout"
+            "--process and --executors need a Spark job; leave them or --spout out",
+            param_hint="--spout",
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
         raise typer.BadParameter(
-            "the drill makes a stream there and removes it; give the begin of its name",
+            "--stream-prefix is missing: the drill creates a stream on AWS, whose name begins "
+            "with it",
             param_hint="--stream-prefix",
         )
     for option, text in (("--process", setting.process), ("--payload", setting.payload)):
@@ -226,7 +254,9 @@ def _choice(
     names: Sequence[str], setting: Setting, minutes: float
 ) -> tuple[list[Chosen], list[ConfigError]]:
     if not names:
-        raise typer.BadParameter("name a drill, all or soak; --list shows them", param_hint="NAME")
+        raise typer.BadParameter(
+            ("give the name of a drill, all or soak; --list shows the names"), param_hint="NAME"
+        )
     with usage_errors("NAME"):
         return choose(names, setting, minutes=minutes)
 
@@ -237,14 +267,14 @@ def _warn_of_function(setting: Setting) -> None:
         return
     has_parameter = takes_scratch(load_function(setting.process))
     errors().print(
-        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code and is called for "
-        "real. Whatever it writes outside of its scratch directory stays, with records of the "
-        "drill, some of them several times. The environment variable "
-        f"{SCRATCH_VARIABLE} names that directory. "
+        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code, and the drill "
+        "really calls it. Records of the drill that it writes outside of its scratch directory "
+        f"stay there, some of them several times. The environment variable {SCRATCH_VARIABLE} "
+        "names the scratch directory. "
         + (
-            f"Its parameter {SCRATCH} gets it, too."
+            f"So does its parameter {SCRATCH}."
             if has_parameter
-            else f"It has no parameter {SCRATCH}, which would get it, too."
+            else f"So would a parameter {SCRATCH}, which the function does not have."
         ),
         highlight=False,
         soft_wrap=True,
@@ -303,7 +333,7 @@ def _unexplained(history: History, again: Sequence[Redelivery]) -> Iterator[dict
 
 def _show_log(log: Path, *, is_kept: bool) -> None:
     """The end of the log of a job that did not do what the drill waited for."""
-    where = str(log) if is_kept else f"{log.name}, which --keep DIR keeps"
+    where = str(log) if is_kept else f"{log.name} (give --keep DIR to keep it)"
     try:
         lines = log.read_text("utf-8", errors="replace").splitlines()
     except OSError:

@@ -47,9 +47,9 @@ _TERMINATION_S = 5.0
 _MOMENT_S = 0.5
 _INT = struct.Struct("i")
 _SILENT = (
-    "the command has read all that it was sent, and has written nothing for the whole of "
-    "--message-timeout: if it answers, the answers are in a buffer of its own, which it must flush "
-    "after each line (print(..., flush=True), stdbuf -oL)"
+    "the command has read all its records but has written nothing during --message-timeout. If it "
+    "does answer, its answers are still in its own output buffer: let it flush after each line "
+    "(print(..., flush=True), stdbuf -oL)"
 )
 
 
@@ -302,7 +302,7 @@ class ExecProcess(SpoutListener):
             self._ack_late(answer.id)
         elif not (is_late or fault):
             self._reject(
-                f"{where} is for a record that does not wait for an answer, and is ignored"
+                f"{where} answers a record that does not wait for an answer. The line is ignored"
             )
 
     def _reject(self, sentence: str) -> None:
@@ -321,7 +321,7 @@ def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
         size = f"has {line.size_bytes:,} bytes"
         return (
             _Answer(message_id, ok=False, reason=f"its answer {size}"),
-            f"{size}, and an answer has at most {MAX_ANSWER_BYTES:,}; its record counts as failed",
+            f"{size}, but an answer has at most {MAX_ANSWER_BYTES:,}. Its record counts as failed",
         )
     fault = ""
     try:
@@ -329,12 +329,14 @@ def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         found = _lenient(line)
         if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
-            fault = f'is not an answer such as {{"id": "...", "ok": true}}, and is ignored: {exc}'
+            fault = (
+                f'is not an answer such as {{"id": "...", "ok": true}}: {exc}. The line is ignored'
+            )
             return None, fault
         try:
             answer = msgspec.convert(found, _Answer)
         except msgspec.ValidationError as wrong_type:
-            fault = f"is not a valid answer, and its record counts as failed: {exc}"
+            fault = f"is not a valid answer: {exc}. Its record counts as failed"
             reason = f"its answer is not valid: {wrong_type}"
             answer = _Answer(str(found["id"]), ok=False, reason=reason)
     if answer.reason is not None and not isinstance(answer.reason, str | float):

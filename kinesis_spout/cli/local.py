@@ -33,11 +33,14 @@ def local(
         int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 chooses a free one.")
     ] = DEFAULT_PORT,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Anybody who can reach it can read and write.")
+        str,
+        typer.Option(
+            help=("Address to listen on. Anybody who can reach it can read and write the streams.")
+        ),
     ] = LOOPBACK[0],
     stream: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[:SHARDS]", help="Create a stream at the start. Repeatable."),
+        typer.Option(metavar="NAME[:SHARDS]", help="Create this stream at the start. Repeatable."),
     ] = None,
     region: Annotated[str, typer.Option(help="AWS region in the ARNs.")] = "us-east-1",
     limits: Annotated[
@@ -70,7 +73,7 @@ def local(
         if host not in LOOPBACK:
             errors().print(
                 f"[bold yellow]warning:[/] anybody who can reach {escape(host)} can read and "
-                "write here, because credentials are not checked",
+                "write the streams, because credentials are not checked",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -84,7 +87,7 @@ def _parse_stream(text: str) -> _Stream:
     name, colon, shards = text.partition(":")
     if colon and not (shards.isascii() and shards.isdigit() and int(shards)):
         raise typer.BadParameter(
-            f"{text!r} is neither NAME nor NAME:SHARDS with 1 or more shards",
+            f"{text!r} is neither NAME nor NAME:SHARDS, where SHARDS is 1 or more",
             param_hint="--stream",
         )
     return _Stream(name, int(shards) if colon else 1)
@@ -106,7 +109,7 @@ def _start_server(fake: FakeKinesis, host: str, port: int) -> FakeKinesisServer:
         if exc.errno == errno.EADDRINUSE:
             raise CliError(
                 f"port {port} on {host} is in use",
-                "choose another with --port, or --port 0 for a free one",
+                "choose another port with --port, or give --port 0 for a free port",
             ) from exc
         raise CliError(
             f"cannot listen on {host}, port {port}: {exc.strerror}",

@@ -61,7 +61,7 @@ def zookeeper_flag(*, panel: str | None = None, needs: str = "") -> Any:
 
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 
 # An application that was just killed owns the stream until its ZooKeeper session expires.
@@ -224,7 +224,8 @@ def _check_stream(*, application: str | None, stream: str | None, **_: object) -
     """Raises typer's usage error for an application without its stream."""
     if application is not None and stream is None:
         raise typer.BadParameter(
-            "an application has state for each of its streams; name one", param_hint="--stream"
+            "name the stream: an application has a state for each of its streams",
+            param_hint="--stream",
         )
 
 
@@ -240,7 +241,7 @@ def both_or_neither(
         source = ctx.get_parameter_source(name)
         if value is not None and (source is None or source.name != "ENVIRONMENT"):
             raise typer.BadParameter(
-                "give both or neither", param_hint="--application, --zookeeper"
+                "give both, or neither of them", param_hint="--application, --zookeeper"
             )
     return None, None
 

@@ -60,7 +60,7 @@ def produce(
         str | None,
         typer.Option(
             metavar="FIELD",
-            help="Take the partition key from this field of each line, a JSON object.",
+            help="Read each line as a JSON object and take the partition key from this field.",
             callback=typed_text,
         ),
     ] = None,
@@ -68,15 +68,20 @@ def produce(
         bool,
         typer.Option(
             "--json",
-            help="Lines are JSON as consume and its --dead-letter write it: put data under key.",
+            help=(
+                "Read each line as JSON in the form that consume and its --dead-letter write. "
+                "The record gets the data and the partition key of that JSON."
+            ),
         ),
     ] = False,
     aggregate: Annotated[
         bool,
         typer.Option(
             "--aggregate",
-            help="Pack the lines that arrive together into aggregates of the Kinesis Producer "
-            "Library; readers must unpack them.",
+            help=(
+                "Pack lines that arrive at the same time into aggregates of the Kinesis Producer "
+                "Library. Readers must unpack them."
+            ),
         ),
     ] = False,
     region: Annotated[str | None, flag("region")] = None,
@@ -90,15 +95,17 @@ def produce(
 ) -> None:
     """Put each line of stdin on a stream as one record, as it arrives.
 
-    Records may change their order. A record whose response is lost is put again,
-    so it may be on the stream twice. Empty lines are skipped.
+    The order of records may change. A record whose response is lost is put again,
+    so the stream may get it twice. Empty lines are skipped.
     """
     if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
         raise typer.BadParameter(
             f"a partition key has 1 to {MAX_KEY_LENGTH} characters", param_hint="--key"
         )
     if sum((key is not None, key_from is not None, as_json)) > 1:
-        raise typer.BadParameter("use only one of them", param_hint="--key, --key-from, --json")
+        raise typer.BadParameter(
+            ("use only one of the three"), param_hint="--key, --key-from, --json"
+        )
     console = errors()
     with (
         StopSignals() as stop,
@@ -137,7 +144,8 @@ def _put_all(
     except KinesisError as exc:
         put = _counted(lines.put_count, "record was", "records were")
         raise CliError(
-            f"{exc}; {put} put, {_named(lines.unconfirmed)} may have been put, later lines were not"
+            f"{exc}; {put} put, {_named(lines.unconfirmed)} may have been put, and later lines "
+            "were not put"
         ) from exc
     finally:
         put, empty = _counted(lines.put_count, "record", "records"), lines.empty_count
@@ -193,7 +201,7 @@ def _aggregating(
     if client.describe().ignores_keys:
         raise CliError(
             "the stream spreads records over its shards by itself (record distribution AUTO), so "
-            "readers would leave out what is not of their shard",
+            "readers would leave out the user records that belong to other shards",
             "leave --aggregate out",
         )
     return AggregatingPutter(putter, client.list_shards).put
@@ -290,4 +298,7 @@ class LinePutter:
 
 
 def _too_long(size_bytes: int) -> str:
-    return f"has {size_bytes:,} bytes, and a record has at most {MAX_RECORD_BYTES:,} with its key"
+    return (
+        f"has {size_bytes:,} bytes, but a record has at most {MAX_RECORD_BYTES:,} bytes with its "
+        "key"
+    )

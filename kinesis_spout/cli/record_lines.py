@@ -169,7 +169,7 @@ def _leniently(text: bytes) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a value of JSON")
+    raise ValueError(f"{name} is not a valid JSON value")
 
 
 def _number_text(number: str, name: str) -> str:
@@ -190,9 +190,7 @@ def _utf8(text: str, name: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise LineError(
-            f"has half a surrogate pair in {name}, which no UTF-8 text can hold"
-        ) from exc
+        raise LineError(f"has half a surrogate pair in {name}, which UTF-8 cannot encode") from exc
     return text
 
 

@@ -102,7 +102,9 @@ def format_of(files: LetterFiles) -> LetterFormat | None:
     if len(found) > 1:
         raise RedriveError(f"{files} contains files of the formats {' and '.join(found)}", remedy)
     if kinds and not found:
-        raise RedriveError(f"{files} contains no file named .{', .'.join(LetterFormat)}", remedy)
+        raise RedriveError(
+            (f"{files} contains no file whose name ends in .{' or .'.join(LetterFormat)}"), remedy
+        )
     return found[0] if found else None
 
 

@@ -53,7 +53,7 @@ class LetterFile:
                 "dead_letter",
                 f"cannot be written: {exc.strerror}",
                 str(self._path),
-                remedy="choose a file that can",
+                remedy="choose a file that can be written",
             ) from exc
         return self
 

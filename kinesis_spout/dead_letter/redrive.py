@@ -301,7 +301,7 @@ class Redrive:
         if self.unreadable and not rows:
             raise RedriveError(
                 f"the {kind} files in {self.files} contain no dead letters",
-                "give the path of a DeadLetter, and its format",
+                "give the path that a DeadLetter writes to, and its format with --format",
             )
 
 

@@ -94,16 +94,16 @@ DEFINITIONS: tuple[Definition, ...] = (
     _metric(
         "stream_records_pushed",
         Kind.COUNTER,
-        "Records that came by subscription, with enhanced fan-out",
+        "Records that were read by subscription (enhanced fan-out)",
         SPARK,
     ),
     _metric(
         "stream_records_polled",
         Kind.COUNTER,
-        "Records that were polled though the query has enhanced fan-out",
+        "Records that were polled although the query uses enhanced fan-out",
         SPARK,
     ),
-    *_of_shards("records_malformed", Kind.COUNTER, "Records that do not decode", SPOUT),
+    *_of_shards("records_malformed", Kind.COUNTER, "Records that could not be decoded", SPOUT),
     *_of_shards(
         "records_left_out",
         Kind.COUNTER,
@@ -128,21 +128,22 @@ DEFINITIONS: tuple[Definition, ...] = (
     _metric(
         "stream_oldest_unresolved_seconds",
         Kind.GAUGE,
-        "How long ago the oldest record that is not resolved failed first; 0 without one",
+        "Seconds since the oldest unresolved record failed for the first time; 0 if no record is "
+        "unresolved",
         SPARK,
     ),
     *_of_shards(
         "lag_seconds",
         Kind.GAUGE,
-        "How far the reader is behind, in time of arrival: 0 at the tip; over all shards, of the "
-        "one that is farthest behind. Of a Spark job, at most so far",
+        "How far the reader is behind the tip, in seconds of arrival time; 0 at the tip. Over "
+        "all shards: the largest of them. Of a Spark job: an upper bound",
         *BOTH,
     ),
     *_of_shards(
         "retention_left_seconds",
         Kind.GAUGE,
-        "Seconds until the oldest record that is not read expires, at the earliest; over all "
-        "shards, of the one that is farthest behind",
+        "Seconds until the oldest unread record expires, at the earliest. Over all shards: the "
+        "smallest of them",
         SPARK,
     ),
     *_of_shards("latency_seconds", Kind.HISTOGRAM, "From a record's arrival to its ack", SPOUT),
@@ -150,7 +151,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     _metric(
         "failing_seconds",
         Kind.GAUGE,
-        "How long a part of the spout's work has failed and been tried again; 0 when it does not",
+        "Seconds for which a part of the spout's work has been failing; 0 while it succeeds",
         SPOUT,
         label="part",
     ),
@@ -164,27 +165,27 @@ DEFINITIONS: tuple[Definition, ...] = (
     _metric(
         "subscriptions",
         Kind.COUNTER,
-        "Subscriptions to shards that gave an event, with enhanced fan-out",
+        "Subscriptions to shards that delivered an event (enhanced fan-out)",
         SPOUT,
     ),
     _metric(
         "subscription_failures",
         Kind.COUNTER,
-        "Subscriptions that could not be had or that broke, with enhanced fan-out",
+        "Subscriptions that were refused or broke (enhanced fan-out)",
         SPOUT,
     ),
     _metric(
         "subscription_fallbacks",
         Kind.COUNTER,
-        "Reads of a shard that were polled in the end, as their subscription had failed, with "
-        "enhanced fan-out: refused, in_use, missing, broken, silent, ended",
+        "Reads of a shard that fell back to polling because its subscription had failed "
+        "(enhanced fan-out). Reasons: refused, in_use, missing, broken, silent, ended",
         SPARK,
         label="reason",
     ),
     _metric(
         "polled_shards",
         Kind.GAUGE,
-        "Shards that are polled because no subscription could be had, with enhanced fan-out",
+        "Shards that are polled because they have no subscription (enhanced fan-out)",
         SPOUT,
     ),
     _metric(
@@ -198,19 +199,19 @@ DEFINITIONS: tuple[Definition, ...] = (
     _metric(
         "last_batch_age_seconds",
         Kind.GAUGE,
-        "How long ago the last batch with a plan ended",
+        "Seconds since the last batch with a plan ended",
         SPARK,
     ),
     _metric(
         "report_age_seconds",
         Kind.GAUGE,
-        "How long ago the driver reported these figures: while a batch runs, they stand still",
+        "Seconds since the driver reported these figures. They do not change while a batch runs",
         SPARK,
     ),
     _metric(
         "data_losses",
         Kind.COUNTER,
-        "Reports that records may be lost, with which the query goes on or fails; kept after the "
+        "Reports that records may be lost, whether the query continued or failed; kept after the "
         "query's end",
         SPARK,
     ),

@@ -50,7 +50,7 @@ class CollectorServer:
                 "port",
                 f"cannot be bound at {self._host}: {exc.strerror}",
                 self.port,
-                remedy="use another",
+                remedy="use another port",
             ) from exc
         self.port = self._running[0].server_port
 

@@ -141,13 +141,11 @@ class _Refusals:
             )
         refused_s = self._without_a_page.add(now_s)
         if refused_s >= self._timeout_s:
+            what = f"shard {self._shard_id} of {where} has been throttled for {refused_s:.0f} s"
             remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
-            if is_of_the_key:
-                remedy = f"last with: {exc}"
-            raise StillThrottledError(
-                f"shard {self._shard_id} of {where} has been throttled for {refused_s:.0f} s",
-                remedy,
-            ) from exc
+            if isinstance(exc, KeyThrottledError):
+                what, remedy = f"{what} by KMS: {exc.message}", exc.remedy
+            raise StillThrottledError(what, remedy) from exc
 
     def on_expired(self, exc: ExpiredIteratorError, where: str, now_s: float) -> NoReturn:
         """A new iterator has expired, which no age explains: a fault of the service. Raises

@@ -244,9 +244,10 @@ class SubscribedGetter:
         first, last = pushed.page.first, pushed.page.last
         if first is not None and last is not None and last < first:
             what = (
-                f"records from {first} to {last}, which is out of order, so the event was dropped"
+                f"shard {self.shard_id} pushed records from {first} to {last}, which are out of "
+                "order, so the event was dropped"
             )
-            self._on_failure(opened, MalformedResponseError(f"shard {self.shard_id} pushed {what}"))
+            self._on_failure(opened, MalformedResponseError(what))
             return None
         page = _pushed_page(pushed, self.shard_id, position=self.position)
         if not self._polling.keeps_lists:
@@ -257,8 +258,11 @@ class SubscribedGetter:
         if pushed.continuation is None and not page.ended:
             # No subscription until the polling getter knows whether the shard has ended.
             self._must_poll = True
-            what = "its end without children, which does not prove the end, so the shard is polled"
-            self._on_failure(opened, MalformedResponseError(f"shard {self.shard_id} pushed {what}"))
+            what = (
+                f"shard {self.shard_id} pushed its end without children, which does not prove the "
+                "end, so the shard is polled"
+            )
+            self._on_failure(opened, MalformedResponseError(what))
         return event
 
     def _begin_if_due(self) -> None:

@@ -78,7 +78,7 @@ class SubscriptionCounts:
             error = self._errors.setdefault(shard_id, _NO_ANSWER)
         if is_first:
             log.warning(
-                "shard %s is polled, because it has had no subscription for %g s (%s); the "
+                "shard %s is polled, because it has had no subscription for %g s (%s). The "
                 "reader keeps trying to subscribe",
                 shard_id,
                 after_s,
@@ -136,9 +136,9 @@ class SharedConsumer:
                 return
             self._has_warned = True
         log.warning(
-            "another reader seems to use consumer %s too (it took the subscription to shard %s "
-            "%d times in %.0f s), so both poll part of the time; give each application its own "
-            "consumer with %s",
+            "another reader seems to use consumer %s too: it took the subscription to shard %s "
+            "%d times in %.0f s. Both readers poll part of the time. Give each application its "
+            "own consumer with %s",
             self._consumer,
             shard_id,
             _TIMES,

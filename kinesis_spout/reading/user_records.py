@@ -34,8 +34,7 @@ class AggregatedRecordError(KinesisError):
 
 
 _REMEDY = (
-    "set option aggregatedRecords to unpack for its user records, or set aggregatedRecords to raw "
-    "for its bytes"
+    "set option aggregatedRecords to unpack to get its user records, or to raw to get its bytes"
 )
 
 

@@ -154,7 +154,7 @@ class DataLossDetector:
         gone = [shard for shard in wanted if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
-                "the service no longer lists, and of which nothing was read",
+                "Kinesis no longer lists and of which nothing was read",
                 ", ".join(gone),
             )
 
@@ -168,7 +168,7 @@ class DataLossDetector:
         alone = [shard for shard in shards if not is_there(self._client, shard)]
         if alone:
             self._report_data_loss(
-                "have expired, and whose children were never observed", ", ".join(alone)
+                "have expired and whose children were never listed", ", ".join(alone)
             )
         return alone
 
@@ -184,7 +184,7 @@ class DataLossDetector:
         gone = [shard for shard in missing if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
-                "the service no longer lists, and which were not read to their ends",
+                "Kinesis no longer lists and which were not read to their ends",
                 _with_positions(gone, lineage.states, horizon_ms),
             )
         return gone
@@ -216,9 +216,9 @@ class DataLossDetector:
         for (first, last), lasted_s in self._holes.note(holes, listing.listed_s).items():
             if (first, last) not in self._reported_holes:
                 log.warning(
-                    "every listing of stream %s for %.0f s lacks an open shard for the hash keys "
-                    "%d to %d. A shard that the service does not list is not read: compare the "
-                    "shards with the AWS console",
+                    "stream %s: for %.0f s no listing has contained an open shard for the hash "
+                    "keys %d to %d. A shard that Kinesis does not list is not read. Compare the "
+                    "listed shards with the AWS console",
                     self._stream_name,
                     lasted_s,
                     first,
@@ -226,13 +226,13 @@ class DataLossDetector:
                 )
                 self._reported_holes.add((first, last))
 
-    def report(self, what: str, *, going_on: str = "reading the remaining records") -> None:
+    def report(self, what: str, *, going_on: str = "the remaining records are read") -> None:
         """Report a loss: raises `DataLossError` where `failOnDataLoss` is true, else warns."""
         self.reports += 1
         sentence = f"records may be lost: {what}"
         if self._fail_on_data_loss:
             raise DataLossError(sentence, f"{self._accept_loss} to read the remaining records")
-        log.warning("%s; %s, as failOnDataLoss is false", sentence, going_on)
+        log.warning("%s. failOnDataLoss is false, so %s", sentence, going_on)
 
     def _report_data_loss(self, what: str, named: str) -> None:
         self.report(f"stream {self._stream_name} has shards that {what}: {named}")
@@ -278,7 +278,7 @@ def _with_positions(
     named = []
     for shard in shards:
         lost = expired_unread(states[shard], horizon_ms)
-        lacks = "" if lost is None else f" lacks what arrived from {times_of(lost)}"
+        lacks = "" if lost is None else f" lacks the records that arrived from {times_of(lost)}"
         named.append(f"{shard} (read up to {states[shard].read_position}){lacks}")
     return ", ".join(named)
 

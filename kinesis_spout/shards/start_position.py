@@ -145,10 +145,10 @@ def _refuse_future(start: StartingPosition, now_ms: int) -> None:
     if wanted_ms is not None and wanted_ms > now_ms + LATEST_MARGIN_MS:
         raise ConfigError.of(
             "startingPosition",
-            f"is {start.pin(now_ms)}, in the future of the service, whose clock says "
+            f"is {start.pin(now_ms)}, which is in the future: Kinesis's clock says "
             f"{Position.at_timestamp(now_ms)}",
             start.text,
-            remedy="use LATEST, or a time that is over",
+            remedy="use LATEST or a time in the past",
         )
 
 

@@ -147,8 +147,8 @@ class SpoutAssigner:
         until_ms = self._until_ms = config.until_ms(now_ms)
         if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
             log.warning(
-                "the spout reads stream %s until %s, and waits for that time before it ends: the "
-                "service's clock says %s",
+                "the spout reads stream %s until %s and waits for that time before it ends. "
+                "Kinesis's clock says %s",
                 config.stream_ref.name,
                 Position.at_timestamp(until_ms),
                 Position.at_timestamp(now_ms),

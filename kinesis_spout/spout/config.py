@@ -162,7 +162,7 @@ class SpoutConfig:
             raise ConfigError.of(
                 given,
                 f"is given without {missing}",
-                remedy="give both, or neither to store nothing",
+                remedy="give both, or give neither to store nothing",
             )
         shared = {name: getattr(self, name) for name in _CHECKED}
         check_consumer(shared, self.stream_ref)
@@ -176,7 +176,7 @@ class SpoutConfig:
         if self.total_tasks > 1 and self.application is None:
             raise ConfigError.of(
                 "total_tasks",
-                "needs application and zookeeper, which tasks share their state in",
+                "needs application and zookeeper: tasks share their state there",
                 self.total_tasks,
             )
 
@@ -192,7 +192,7 @@ class SpoutConfig:
         )
         yield (
             ["until"],
-            "None with total_tasks above 1",
+            "None where total_tasks is above 1",
             lambda until: until is None or tasks == 1,
         )
         yield ["owner_wait_s"], "0 or more", lambda seconds: 0 <= seconds < math.inf

@@ -125,9 +125,9 @@ class _Refusals:
         how_often = f"{REFUSALS} times in a row" if is_said else "once"
         return LetterRefusedError(
             f"the dead letter of record {shard_id}:{first} was refused {how_often} "
-            f"({described(error)}); the record stays unresolved, and its "
-            f"letter is sent again within {_REFUSED.longest_s:g} s",
-            "correct dead_letter",
+            f"({described(error)}). The record stays unresolved, and its letter is sent again "
+            f"within {_REFUSED.longest_s:g} s",
+            "correct the file or function that dead_letter names",
         )
 
     def now(self, sent: Collection[_Sending]) -> RefusedLetters | None:
@@ -279,7 +279,9 @@ class SpoutDeadLetterQueue:
                     self._on_refused(one, error)
             elif not one.hangs and now_s - one.since_s >= LETTER_TIMEOUT_S:
                 one.hangs = True
-                self._on_refused(one, TimeoutError(f"no return within {LETTER_TIMEOUT_S:g} s"))
+                self._on_refused(
+                    one, TimeoutError(f"dead_letter did not return within {LETTER_TIMEOUT_S:g} s")
+                )
         return written
 
     def _on_written(self, one: _Sending) -> None:
@@ -313,7 +315,7 @@ class SpoutDeadLetterQueue:
 
 def _log_letter(letter: Letter) -> None:
     log.error(
-        "record %s failed %d times and is dropped: %s; set dead_letter to keep such records",
+        "record %s failed %d times and is dropped: %s. Set dead_letter to keep such records",
         letter.message_id,
         letter.attempts,
         letter.reason,

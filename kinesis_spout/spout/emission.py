@@ -72,7 +72,7 @@ class EmissionBlock:
             earlier, later = ("acked", "failed") if self.acked else ("failed", "acked")
             raise IllegalAckerEventError(
                 f"emission {message_id} was {later} after it was {earlier} in the same `with` "
-                "block, and the first outcome stands",
+                "block. The first outcome counts",
                 "give each emission one outcome",
             )
         self.acked = acked
@@ -170,7 +170,8 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
             data = held.data[0]
         else:
             raise LookupError(
-                f"the payload of {delivery.sequence} of {assigned.shard.shard_id} is not here"
+                f"the payload of record {delivery.sequence} of {assigned.shard.shard_id} is not in "
+                "memory any more"
             )
         return cls(run, delivery.index, delivery.attempt, assigned, data)
 

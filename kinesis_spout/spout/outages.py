@@ -63,9 +63,9 @@ class SpoutPart(StrEnum):
 
 
 _WORK = {
-    SpoutPart.FETCH: "fetch records",
-    SpoutPart.RETRIES: "read records again for their retries",
-    SpoutPart.LISTING: "list its shards",
+    SpoutPart.FETCH: "read records",
+    SpoutPart.RETRIES: "read failed records again",
+    SpoutPart.LISTING: "list the stream's shards",
     SpoutPart.COMMIT: "commit",
     SpoutPart.LETTERS: "write dead letters",
 }
@@ -200,7 +200,7 @@ class SpoutOutages:
         if begins:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
             log.warning(
-                "the spout cannot %s%s, and keeps trying: %s",
+                "the spout cannot %s%s and keeps trying: %s",
                 _WORK[part],
                 of_shard,
                 said(error),
@@ -326,10 +326,14 @@ class AnswerWatch:
 
     def _report(self) -> None:
         many = "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries"
-        besides = "" if self._silent is None else ", and none was answered in that time"
+        besides = (
+            ""
+            if self._silent is None
+            else (". No delivery of the stream got an outcome in that time")
+        )
         log.warning(
-            "%s of stream %s had no answer within %s (message_timeout_s)%s; each counts as failed, "
-            "and is delivered again until its retries are used up",
+            "%s of stream %s got no outcome within %s (message_timeout_s)%s. Each counts as "
+            "failed and is redelivered until its retries are used up",
             many,
             self._stream,
             duration(self._timeout_ms),

@@ -45,10 +45,7 @@ _ONE_RECORD = (
 _NOTHING_TO_DO_S = 1.0
 _EMPTY_BEFORE_BACKOFF = 8  # pages of a shard at its tip
 _IDLE_GROWTH = 1.5
-_REMEDY = (
-    "set aggregated_records to unpack for its user records, or set aggregated_records to raw for "
-    "its bytes"
-)
+_REMEDY = "set aggregated_records to unpack to get its user records, or to raw to get its bytes"
 
 
 class TipGetter(KinesisShardGetter):

@@ -283,7 +283,9 @@ class SpoutSession:
         finally:
             left_s = max(0.0, began_s + timeout_s + _GRACE_S - clock.monotonic_s())
             if wait([rest], timeout=min(_REST_S, left_s)).not_done:
-                log.warning("the spout is closed; calls that hang are left to end by themselves")
+                log.warning(
+                    "the spout is closed. Some of its calls still hang and end by themselves"
+                )
 
     def _store_last(self, why: BaseException | None, deadline_s: float, *, in_order: bool) -> None:
         """`why` is how the run ended; `in_order`: see `SpoutCommitter.commit_last`."""
@@ -322,8 +324,8 @@ class SpoutSession:
     def _warn_of_redelivery(self, why: str) -> None:
         log.warning(
             "%s, so the spout closed without its last commit. Records without an outcome are "
-            "redelivered, and with them %d records that were acked or dead-lettered since the "
-            "commit before",
+            "redelivered. So are %d records that were acked or dead-lettered since the previous "
+            "commit",
             why,
             self._committer.not_stored,
         )

@@ -43,9 +43,9 @@ class UncleanStarts:
         with self._changed:
             self._scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
-            "the last %d spouts of this task ended without being closed; in case a record ends its "
-            "process, records are delivered one at a time for a while, and each is counted as an "
-            "attempt first",
+            "the last %d spouts of this task ended without being closed. A record may have ended "
+            "their processes. So records are delivered one at a time for a while, and each "
+            "attempt is counted before its delivery",
             before,
         )
 

@@ -50,12 +50,12 @@ _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
     _MERGED_WITH: "rows derived from it were merged with rows of a record that failed",
     _MISSING: (
-        "rows derived from it are missing: an operator other than the acker's lost them, or a sink "
-        "was not given to settle"
+        "rows derived from it are missing: an operator other than the acker's lost them, or "
+        "acker.settle was not given one of the sinks"
     ),
     _DOUBLED: (
-        "rows derived from it are there more than once: by a join with keys that are not unique, "
-        "or by a union of equal rows"
+        "rows derived from it exist more than once, because of a join with keys that are not "
+        "unique or a union of equal rows"
     ),
 }
 
@@ -107,10 +107,10 @@ class _Graph:
         foreign = differing.where(_FOREIGN).count()
         if foreign:
             raise AckerError(
-                f"the rows given to acker.settle carry {foreign} anchors that are of no record of "
-                "this batch",
-                "use a frame of this batch, and persist one that has other rows each time it is "
-                "computed",
+                f"the rows given to acker.settle carry {foreign} anchors that belong to no record "
+                "of this batch",
+                "use a frame of this batch, and persist each frame whose rows differ each time "
+                "Spark computes them",
             )
         self._at_fault = self._upwards(differing.drop(_FOREIGN))
         self._labels = component_labels(self._edges(), run.cut) if self._links else None
@@ -135,8 +135,8 @@ class _Graph:
             raise AckerError(
                 "the rows given to acker.settle changed when Spark computed them again, so they "
                 "cannot be checked",
-                "persist the frame with a function that gives another result "
-                "each time, or mark that function asNondeterministic()",
+                "persist the frame whose function gives another result each time, or mark that "
+                "function asNondeterministic()",
             )
         return found
 

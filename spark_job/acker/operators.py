@@ -96,9 +96,9 @@ def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
     df = batch_or_df if isinstance(batch_or_df, DataFrame) else batch_or_df.df
     if "messageId" not in df.columns:
         raise AckerError(
-            "the frame given to acker.anchor has no column messageId, which names the records to "
-            "fail",
-            "anchor it earlier",
+            "the frame given to acker.anchor has no column messageId, which acker.anchor needs "
+            "to identify the records",
+            "call acker.anchor before you drop that column",
         )
     if ANCHOR in df.columns:
         raise AckerError(
@@ -171,7 +171,7 @@ def merge(
     if is_deterministic(df) and not is_deterministic(df.select(*by)):
         raise AckerError(
             "a key given to acker.merge is different each time it is computed",
-            "make it a column first, and group by that",
+            "put the key into a column first, and group by that column",
         )
     site = run.next_site()
     run.merges.append(Merge(df, by, site))
@@ -282,8 +282,8 @@ def _write(sink: _Sink, checked: Total) -> None:
     written = _observed(observation, sink.frame)
     if written is None and checked.rows:
         raise AckerError(
-            f"{sink.name}: its function ran no action on the frame that it was given, so nothing "
-            "is known to be written",
+            f"{sink.name}: its function ran no action on the frame that it was given, so it is "
+            "not known whether anything was written",
             "write the frame with frame.write, or with another action of a "
             "DataFrame that reads all rows (not foreachPartition or rdd)",
         )
@@ -291,9 +291,8 @@ def _write(sink: _Sink, checked: Total) -> None:
         raise AckerError(
             f"{sink.name}: the rows that the first action of its function wrote ({written.rows}) "
             f"are not the rows that were checked ({checked.rows})",
-            "let the write be that "
-            "action (no isEmpty or take before it), or raise Spark's storage memory if it lost "
-            "persisted rows",
+            "make the write the first action (no isEmpty or take before it), or raise Spark's "
+            "storage memory if Spark lost persisted rows",
         )
 
 

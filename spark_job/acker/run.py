@@ -107,8 +107,8 @@ class AckerRun:
         self.release()
         if error is None and not self.settled:
             raise AckerError(
-                "the batch's rows were anchored, but settle(...) was not called, so they were not "
-                "checked",
+                "the batch's rows were anchored, but acker.settle(...) was not called, so no row "
+                "was checked",
                 "call acker.settle((frame, write), ...) with all sinks at the end of the function",
             )
 
@@ -149,9 +149,8 @@ def check_anchored(frame: DataFrame, place: str) -> None:
     if count == 0:
         raise AckerError(
             f"{place} has lost the column {ANCHOR}, by which its rows are tracked",
-            "keep it in "
-            "select(...), group with acker.merge(...), or use acker.unanchored(...) for rows that "
-            "need no tracking",
+            "keep the column in select(...), group with acker.merge(...), or use "
+            "acker.unanchored(...) for rows that need no tracking",
         )
     if count > 1:
         raise AckerError(
@@ -173,6 +172,7 @@ def is_deterministic(frame: DataFrame) -> bool:
 def _refuse_settled(run: AckerRun, operator: str) -> None:
     if run.settled:
         raise AckerError(
-            f"acker.{operator}(...) was called after settle(...), which checks all sinks together",
-            "give all sinks to one call of settle at the end",
+            f"acker.{operator}(...) was called after acker.settle(...), which checks all sinks "
+            "together",
+            "give all sinks to one call of acker.settle at the end",
         )

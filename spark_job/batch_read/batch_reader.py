@@ -169,8 +169,8 @@ def complete_listing(client: KinesisClient, clock: Clock) -> tuple[ShardInfo, ..
             clock.sleep(_LIST_AGAIN_S)
     else:
         log.warning(
-            "%s lists no open shard for the hash keys %d to %d; if the list leaves a shard out, "
-            "its records are not read",
+            "%s lists no open shard for the hash keys %d to %d. If a shard is missing in the "
+            "list, its records are not read",
             client.where,
             *holes[0],
         )

@@ -48,8 +48,8 @@ BATCH_OPTIONS: dict[str, Option] = {
         ),
         Option(
             "endingPosition",
-            "where the read ends: the records before this position, in the same grammar; `LATEST` "
-            "is the end of the stream at `load()`",
+            "where the read ends: only records before this position are read. The grammar is "
+            "that of `startingPosition`; `LATEST` is the end of the stream at `load()`",
             "LATEST",
             positions("LATEST"),
             fits=_is_end,
@@ -57,18 +57,21 @@ BATCH_OPTIONS: dict[str, Option] = {
         ),
         Option(
             "shardIds",
-            "the shards to read, with commas between them; default: all that the stream lists",
+            "ids of the shards to read, separated by commas; default: all shards that the stream "
+            "lists",
             parse=_shard_ids,
             fits=bool,
-            rule="shard ids with commas between them, or leave it out",
+            rule="give shard ids separated by commas, or leave the option out",
         ),
     ),
     **CONNECTION,
     "wire_format": OPTIONS["wire_format"],
     "max_tasks": replace(
         OPTIONS["max_tasks"],
-        meaning="maximum tasks of a read; a task reads several shards at the same time where there "
-        "are more shards; default: as many as the session runs at a time",
+        meaning=(
+            "maximum tasks of a read; with more shards than tasks, a task reads several shards "
+            "at the same time; default: as many as the session runs at a time"
+        ),
     ),
     "reads_per_second": OPTIONS["reads_per_second"],
     "read_bytes_per_second": OPTIONS["read_bytes_per_second"],
@@ -83,8 +86,8 @@ BATCH_OPTIONS: dict[str, Option] = {
     **by_field(
         Option.switch(
             "pushDownFilters",
-            "`true` takes filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
-            "over from Spark, so that less is read; only for a frame that is loaded for one filter",
+            "`true` applies filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
+            "while reading, so that less is read; only for a frame that is used with one filter",
             "false",
         )
     ),
@@ -117,7 +120,7 @@ class BatchSettings:
         streaming = sorted(_STREAMING[key.lower()] for key in options if key.lower() in _STREAMING)
         if streaming:
             raise ConfigError(
-                f"option {streaming[0]} is not one of a batch read, which has no application",
+                f"option {streaming[0]} does not apply to a batch read, which has no application",
                 "leave it out, or use spark.readStream with applicationName and zookeeper",
             )
         values = values_of(texts_from_options(options, BATCH_OPTIONS), BATCH_OPTIONS)

@@ -148,13 +148,13 @@ class RangeFeed:
         if page.gone:
             self.is_done = True
             if self._range.covered_ms is not None or self._awaits_start:
-                self._report("the service does not know the shard any more")
+                self._report("Kinesis does not know the shard any more")
             return None
         part = self._until_end(self._from_start(page))
         if page.ended or page.at_tip:
             self.is_done = True
         if self.is_done and self._awaits_start:
-            self._report(f"record {self._range.start.sequence} is not there any more")
+            self._report(f"record {self._range.start.sequence} has expired")
         if not part.count:
             return None
         if self._settings.aggregated_records == FAIL:
@@ -186,7 +186,7 @@ class RangeFeed:
         self._awaits_start = False
         if page.first.sequence != start.sequence.sequence:
             self._report(
-                f"record {start.sequence} is not there any more, the first one is {page.first}"
+                f"record {start.sequence} has expired, and the oldest record is {page.first}"
             )
             return page
         if start.kind is PositionKind.AT or start.sequence.sub:
@@ -203,7 +203,7 @@ def report_expired(loss: str, settings: BatchSettings) -> None:
     if settings.fail_on_data_loss:
         raise DataLossError(
             f"{where}: {loss}",
-            "begin later or at TRIM_HORIZON, or set option failOnDataLoss to "
-            "false to read what is left",
+            "use a later startingPosition or TRIM_HORIZON, or set option failOnDataLoss to false "
+            "to read the remaining records",
         )
-    log.warning("%s: %s; reading what is left, as failOnDataLoss is false", where, loss)
+    log.warning("%s: %s. failOnDataLoss is false, so the remaining records are read", where, loss)

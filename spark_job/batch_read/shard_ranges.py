@@ -100,8 +100,8 @@ def shard_ranges(
         ):
             raise ConfigError(
                 f"option {option} is {position.default.text} for several shards, but a sequence "
-                "number belongs to one",
-                "name the shard with shardIds, or positions by shard in JSON",
+                "number belongs to one shard",
+                "name the shard with shardIds, or give the position of each shard as JSON",
             )
     ranges = [
         _range(
@@ -117,7 +117,7 @@ def shard_ranges(
             raise ConfigError(
                 f"option endingPosition names {Position.at_timestamp(each.until_ms)}, which is in "
                 "the future",
-                "use LATEST, or spark.readStream for what is still to come",
+                "use LATEST, or spark.readStream for records that have not arrived yet",
             )
     if not filters.has_stream(settings.stream.name):
         return []
@@ -160,8 +160,8 @@ def _range(
     begins, ends = start.pin(pin.latest_ms), end.pin(pin.latest_ms)
     if not _is_before(begins, ends):
         raise ConfigError(
-            f"shard {shard.shard_id} would be read from {start.text} to {end.text}, which is "
-            "earlier",
+            f"shard {shard.shard_id} would be read from {start.text} to {end.text}, but that end "
+            "is before the start",
             "give an endingPosition that is not before startingPosition",
         )
     begins_ms = begins.timestamp_ms

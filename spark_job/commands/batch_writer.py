@@ -47,7 +47,7 @@ class BatchWriter:
         if not isinstance(result, type(batch)):
             raise TypeError(
                 f"the function applied to each batch returned a {type(result).__name__}, not a "
-                "DataFrame; return a DataFrame from it"
+                "DataFrame; let it return a DataFrame"
             )
         if self.format in FILE_FORMATS:
             result.write.mode("overwrite").format(self.format).save(

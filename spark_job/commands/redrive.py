@@ -77,7 +77,7 @@ def redrive(
         int | None,
         typer.Option(
             min=1,
-            help="Maximum number of records to put; a later run puts the others.",
+            help="Maximum number of records to put. A later run puts the rest.",
             rich_help_panel=WHICH,
         ),
     ] = None,
@@ -90,7 +90,10 @@ def redrive(
     stream: Annotated[
         str | None,
         typer.Option(
-            help="Put all records on this stream (name or ARN), not on the one each came from.",
+            help=(
+                "Put all records on this stream (name or ARN) instead of the streams that they "
+                "came from."
+            ),
             rich_help_panel=WHERE,
         ),
     ] = None,
@@ -105,12 +108,12 @@ def redrive(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the letters by reason, and put nothing.")
+        bool, typer.Option("--dry-run", help="Count the letters by reason and put nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Put without asking.")] = False,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print one JSON object on stdout, and nothing else there."),
+        typer.Option("--json", help="Print one JSON object and nothing else on stdout."),
     ] = False,
     master: Master = None,
     conf: Conf = None,
@@ -118,10 +121,10 @@ def redrive(
 ) -> None:
     """Put dead letters back on the streams that they came from, each record once.
 
-    Files on this machine are read directly: lines of JSON and parquet. Spark starts for any other
-    path. A ledger in _redriven, beside the letters, lists those that were put, so a second run puts
-    nothing twice. After a killed run, up to 500 records may be put again. Do not run two at a time
-    on one path.
+    Files of JSON lines or parquet on this machine are read directly. For any other path, Spark
+    starts. A ledger in the folder _redriven, beside the dead letters, lists the letters that were
+    put, so a second run puts nothing twice. After a killed run, up to 500 records may be put again.
+    Do not run two at a time on one path.
     """
     settings = parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug
@@ -138,7 +141,7 @@ def redrive(
         if not (dry_run or yes or sys.stdin.isatty()):
             raise CliError(
                 "stdin is not a terminal, so redrive cannot ask whether to put the records",
-                "give --yes, or --dry-run to count them",
+                "give --yes to put them, or --dry-run to count them",
             )
         out, notes = Console(), errors()
         files: LetterFiles | None = LocalLetterFiles.at(path)
@@ -179,7 +182,7 @@ def _spark_files(
     """
     if find_spec("pyspark") is None:
         raise CliError(
-            f"there are no files on this machine at {path} that can be read without Spark",
+            f"{path} contains no files on this machine that can be read without Spark",
             f"to let Spark read them, {how_to_install('spark')}",
         )
     from py4j.protocol import Py4JError  # noqa: PLC0415  # only here Spark is needed
@@ -224,7 +227,7 @@ def selection_of(
     first, end = _time("--since", since, now_ms), _time("--until", until, now_ms)
     if first is not None and end is not None and first >= end:
         raise typer.BadParameter(
-            "it is not after --since, so no letter is between them", param_hint="--until"
+            "--until is not after --since, so no letter can match both", param_hint="--until"
         )
     return Selection(reasons=tuple(reasons), since=first, until=end, target=target)
 
@@ -263,7 +266,8 @@ def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> i
             return work.put(limit=asked, stopping=lambda: stop.stopping, progress=progress)
     except BaseException:
         notes.print(
-            f"{put:,} of {asked:,} are put and recorded; run it again for the others",
+            f"{put:,} of {asked:,} records are put and recorded. Run the command again for the "
+            "rest",
             highlight=False,
         )
         raise
@@ -288,12 +292,12 @@ def _show(console: Console, found: Found) -> None:
         (found.more_reasons, "and {:,} more reasons"),
         (found.to_put, f"{{:,}} {letters} to put"),
         (not found.to_put, "no dead letters to put"),
-        (found.put_before, "{:,} were put before"),
+        (found.put_before, "{:,} were put by earlier runs"),
         (
             found.without_payload,
             "{:,} cannot be put: their records had left the stream before their retry",
         ),
-        (found.incomplete, "{:,} cannot be put: they are in parts, of which some are missing"),
+        (found.incomplete, "{:,} cannot be put: some of their parts are missing"),
         (found.unreadable, "{:,} rows in the files are not dead letters"),
     ):
         if count:

@@ -43,7 +43,7 @@ def run(
     stream: Annotated[
         str | None,
         typer.Option(
-            help="Name of the stream, or names and ARNs of several with commas between.",
+            help="Name of the stream, or names and ARNs of several streams, separated by commas.",
             rich_help_panel=STREAM,
         ),
     ] = None,
@@ -80,9 +80,11 @@ def run(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="A function from DataFrame to DataFrame, applied to each batch. It is found from "
-            "the current directory. Each batch is then written to a directory of its own, so a "
-            "replayed batch replaces its first writing.",
+            help=(
+                "A function from DataFrame to DataFrame, applied to each batch. The module is "
+                "searched from the current directory. Each batch is then written to a directory "
+                "of its own, so a replayed batch replaces its first version."
+            ),
             rich_help_panel=WRITE,
         ),
     ] = None,
@@ -101,7 +103,7 @@ def run(
         bool,
         typer.Option(
             "--available-now",
-            help="Read the records that are there now, then end.",
+            help="Read the records that are on the stream now, then end.",
             rich_help_panel=PANEL,
         ),
     ] = False,
@@ -110,8 +112,10 @@ def run(
         typer.Option(
             min=0,
             max=65_535,
-            help="Serve metrics to Prometheus on this port of 127.0.0.1; 0 takes a free one and "
-            "says which.",
+            help=(
+                "Serve metrics to Prometheus on this port of 127.0.0.1; 0 takes a free port and "
+                "prints it."
+            ),
             rich_help_panel=MONITORING,
         ),
     ] = None,
@@ -127,11 +131,12 @@ def run(
         raise typer.BadParameter(f"--sink {sink.value} needs a directory", param_hint="--path")
     if not sink.writes_files and path is not None:
         raise typer.BadParameter(
-            f"--sink {sink.value} writes no files; leave it out", param_hint="--path"
+            f"--sink {sink.value} writes no files; leave --path out", param_hint="--path"
         )
     if trigger is not None and available_now:
         raise typer.BadParameter(
-            "it does not apply with --available-now, which ends by itself; leave --trigger out",
+            "--trigger does not apply with --available-now, which ends by itself; leave "
+            "--trigger out",
             param_hint="--trigger",
         )
     named = {

@@ -156,7 +156,7 @@ class Progress:
         if self.dead_lettered:
             parts.append(f"{self.dead_lettered:,} dead-lettered")
         if self.outage:
-            parts.append("most records fail, no new ones are read")
+            parts.append("most records fail, so no new records are read")
         return "  ".join(parts)
 
 

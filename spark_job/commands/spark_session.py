@@ -65,7 +65,7 @@ def spark_session(
         named = settings.get("spark.master", None) or "of Spark's configuration"
         raise CliError(
             f"Spark does not start on master {named}",
-            "check that it runs and can be reached from this machine",
+            "check that the master runs and can be reached from this machine",
         ) from exc
     try:
         yield spark
@@ -100,7 +100,7 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
         except OSError as exc:
             raise CliError(
                 f"the log file {log_file} cannot be written ({exc.strerror})",
-                "give another with --log-file",
+                "give another file with --log-file",
             ) from exc
         _flush()
         screen = Screen(*(stack.enter_context(_copy_of(each)) for each in (stdout, stderr)))

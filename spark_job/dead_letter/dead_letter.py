@@ -154,7 +154,7 @@ class DeadLetter:
             raise DeadLetterError(
                 f"the dead letters of plan {plan_id} cannot be written to {self.sink} ({cause}), "
                 "so nothing of the batch is acked",
-                "repair the sink, and start the query again",
+                "repair the sink and start the query again",
             ) from error
 
 

@@ -97,5 +97,5 @@ def letter_of(row: Row) -> Letter:
     """A row of `with_plain_times`, of a frame of letters, as a Letter."""
     piece = piece_of(row.asDict())
     if piece is None:
-        raise ValueError("a row of the dead letters is no letter")
+        raise ValueError("a row of the dead letter files is not a dead letter")
     return piece.letter

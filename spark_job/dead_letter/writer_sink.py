@@ -50,8 +50,8 @@ class WriterSink:
             )
         if format.lower() in _NO_BYTES:
             raise ConfigError(
-                f"DeadLetter: format {format} cannot hold dead letters",
-                "use parquet, orc, avro or json, which can hold the bytes of a payload",
+                f"DeadLetter: format {format} cannot contain dead letters",
+                "use parquet, orc, avro or json, which can contain the bytes of a payload",
             )
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
@@ -66,7 +66,7 @@ class WriterSink:
         for name, value in options.items():
             if name.lower() in _RESERVED:
                 raise ConfigError(
-                    f"DeadLetter: option {name} cannot be given, since DeadLetter sets it itself "
+                    f"DeadLetter: option {name} cannot be given: DeadLetter sets it itself "
                     "to replace or append letters",
                     "leave it out",
                 )

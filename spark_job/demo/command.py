@@ -58,7 +58,7 @@ def demo(
     """
     if check and directory is None:
         raise typer.BadParameter(
-            "give --directory with the directory of an earlier demo", param_hint="--check"
+            "name the directory of an earlier demo with --directory", param_hint="--check"
         )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
@@ -128,7 +128,7 @@ def _read_history(place: Path) -> History:
     try:
         return decode_history((place / HISTORY).read_bytes())
     except (OSError, ValueError) as exc:
-        remedy = f"run one with --directory {place}"
+        remedy = f"run a demo with --directory {place}"
         raise CliError(f"{place} contains no finished demo ({HISTORY}: {exc})", remedy) from exc
 
 

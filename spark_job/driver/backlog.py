@@ -144,15 +144,15 @@ class Backlog:
         left = []
         if unread := self._unread(self._run):
             log.warning(
-                "the run ends, though these shards or their children were not read up to its "
-                "start within maxSearchTime: %s",
+                "the run ends, but these shards or their children were not read up to the start "
+                "of the run within maxSearchTime: %s",
                 ", ".join(unread),
             )
             shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"
             left.append(f"{shards} not read up to its start")
         if queued := self._outcomes.queue.records():
             log.warning(
-                "the run ends, and leaves %d records to be retried by the next run; option "
+                "the run ends and leaves %d records for the next run to retry. Option "
                 "availableNowRetryWait sets how long a run waits for retries",
                 queued,
             )

@@ -181,9 +181,8 @@ class Coordinator:
         if reset is None:
             what = (
                 f"Spark's checkpoint names plan {plan_id}, but ZooKeeper has no state of "
-                f"application {application} on stream {stream}; restore ZooKeeper, name the right "
-                "one in option zookeeper, or, after a reset, give the query a new "
-                "checkpointLocation"
+                f"application {application} on stream {stream}; restore ZooKeeper, or correct "
+                "option zookeeper; after a reset, give the query a new checkpointLocation"
             )
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
@@ -192,7 +191,7 @@ class Coordinator:
                 f"removed the state of application {application} on stream {stream}; give the "
                 "query a new checkpointLocation"
             )
-        self._catalog.loss.report(what, going_on="starting at the oldest record")
+        self._catalog.loss.report(what, going_on="the stream is read from its oldest record")
         return OLDEST
 
     # settling -------------------------------------------------------------------------------------

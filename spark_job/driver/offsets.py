@@ -58,7 +58,7 @@ def read_offset(offset: Mapping[str, Any]) -> Plans:
         ):
             return Plans(plans)
     raise ConfigError(
-        f"the checkpoint location holds an offset of format {offset.get('format')!r}, not "
+        f"the checkpoint location contains an offset of format {offset.get('format')!r}, not "
         f"{OF_ONE} or {OF_SEVERAL}",
         "use the kinesis-spout version that wrote it, or a new "
         "checkpointLocation (ZooKeeper keeps the progress)",
@@ -85,7 +85,7 @@ def refuse_missing(
         if stream not in streams and plan != start.get(stream, ""):
             application, name = stream.split("/", 1)
             raise ConfigError(
-                f"the batch that Spark repeats has records of stream {name} (application "
+                f"the batch that Spark repeats contains records of stream {name} (application "
                 f"{application}, plan {plan}), which this query does not read any more",
                 f"run the "
                 f"query with stream {name} until the batch is done, for example with "

@@ -97,17 +97,16 @@ class OutcomeSummary:
         self._carry_over(settled.plan, settled.report, is_tracked=is_tracked)
         if self.outages and not outages:
             log.warning(
-                "most records of plan %s failed: no new records are read until their retries "
-                "succeed",
+                "most records of plan %s failed. No new records are read until the retries succeed",
                 plan_id,
             )
         elif outages and not self.outages:
             log.warning(
-                "most records of plan %s were processed: new records are read again", plan_id
+                "most records of plan %s were processed. New records are read again", plan_id
             )
         if self.delivery_limit is not None and delivery_limit is None:
             log.warning(
-                "deliveries of plan %s ended without an outcome: no new records are read until "
+                "deliveries of plan %s ended without an outcome. No new records are read until "
                 "the record that ends its process is found",
                 plan_id,
             )
@@ -122,7 +121,7 @@ class OutcomeSummary:
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(
-                "plan %s ended without a report of its outcomes: its records are redelivered",
+                "plan %s ended without a report of its outcomes. Its records are redelivered",
                 plan_id,
             )
         if self._unreported >= MAX_UNREPORTED:
@@ -130,9 +129,8 @@ class OutcomeSummary:
                 f"application {self._settings.application} tracks its records, but "
                 f"{self._unreported} batches in a row ended without a report of their outcomes, "
                 "so their records would be redelivered forever",
-                "give foreachBatch "
-                "src.tracked(...) again, or set option wholeBatchAck to true to ack batches as a "
-                "whole from now on",
+                "give foreachBatch source.tracked(...) again, or set option wholeBatchAck to "
+                "true to ack batches as a whole from now on",
             )
 
     @property

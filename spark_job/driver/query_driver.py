@@ -321,8 +321,8 @@ class QueryDriver:
             elif was_empty and not self._query.is_of_one:
                 stream.left_out_until_s = now_s + stream.search_ms / 1000
                 log.warning(
-                    "stream %s is behind, but gave no record for %s; the next batches leave it "
-                    "out for as long and read the other streams",
+                    "stream %s is behind, but Kinesis returned no record of it for %s. The next "
+                    "batches leave this stream out for the same time and read the other streams",
                     stream.settings.label,
                     duration(stream.search_ms),
                 )
@@ -342,7 +342,7 @@ class QueryDriver:
         for stream in served:
             stream.found = found[stream.index]
             if stream.trouble is not None:
-                log.warning("the service answers for stream %s again", stream.settings.label)
+                log.warning("Kinesis answers for stream %s again", stream.settings.label)
             stream.trouble = None
         return served
 
@@ -433,8 +433,8 @@ class QueryDriver:
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
         reason = (
             f"an operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
-            "and it may have belonged to one of these; run the query with the plan's stream alone "
-            "until a batch is done, or"
+            "and the plan may have belonged to one of these; run the query with the plan's stream "
+            "alone until a batch is done, or"
             if moved_labels
             else "read that stream too, or"
         )

@@ -186,7 +186,7 @@ def _warn_of_gone(
         end.shard_id: [
             f"{read.retry.first}"
             if read.missing == 1
-            else f"{read.missing} from {read.retry.first} on"
+            else f"{read.missing} records from {read.retry.first} on"
             for read in retries_read(planned[end.shard_id].retries, end)
             if read.missing
         ]
@@ -195,8 +195,7 @@ def _warn_of_gone(
     }
     if any(gone.values()):
         log.warning(
-            "records that waited for their retry are past the stream's retention, and are acked: "
-            "%s",
+            "records that waited for their retry are past the stream's retention and are acked: %s",
             "; ".join(f"shard {shard}: {', '.join(said)}" for shard, said in gone.items() if said),
         )
 
@@ -222,7 +221,7 @@ def _changes(
             after = settle_shard(before.state, end, plan_id, shard, outcome)
         except PlanMismatchError as exc:
             log.warning(
-                "%s; nothing is settled for this shard, and its records are redelivered from its "
+                "%s. Nothing is settled for this shard: its records are redelivered from its "
                 "stored position, which `kinesis-spout shards` shows",
                 exc,
             )

@@ -159,8 +159,8 @@ class StreamPlans:
             )
             return tasks
         log.warning(
-            "plan %s is closed, so its batch replays only the %d of its %d tasks that published "
-            "an end; later batches read the records of the others",
+            "plan %s is closed, so its batch replays only %d of its %d tasks: those that "
+            "published an end. Later batches read the records of the other tasks",
             plan_id,
             len(ends),
             len(tasks),
@@ -184,8 +184,8 @@ class StreamPlans:
             # What its tasks published has no aggregate. With one option or another, what they did
             # not read would be read in two ways if the option changed again.
             log.warning(
-                "plan %s was made while aggregatedRecords was %s, so it is closed, and the next "
-                "plan reads the records that it had not read",
+                "plan %s was made while aggregatedRecords was %s, so it is closed. The next plan "
+                "reads the records that this plan had not read",
                 plan.plan_id,
                 FAIL,
             )

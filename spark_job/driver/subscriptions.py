@@ -73,8 +73,8 @@ class QuerySubscriptions:
             self._ask_at_s = self._clock.monotonic_s() + _ASK_AGAIN_S
             if self._no_consumer is None:
                 log.warning(
-                    "stream %s is polled, because its consumer gives no subscription (%s); the "
-                    "job asks for the consumer again every minute",
+                    "stream %s is polled, because its enhanced fan-out consumer cannot be used "
+                    "(%s). The job tries the consumer again every minute",
                     self._label,
                     exc,
                 )
@@ -123,8 +123,8 @@ class QuerySubscriptions:
         if not self._is_refused:
             return None
         return ServiceUnavailableError(
-            "the service did not open a subscription (SubscribeToShard)",
-            "check that the role or user of the executors may call it on the consumer (IAM)",
+            "Kinesis did not open a subscription (SubscribeToShard)",
+            "check that the executors' IAM role or user may call SubscribeToShard on the consumer",
         )
 
     def report(self) -> dict[str, Any]:

@@ -144,11 +144,11 @@ def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None
     `DataLossError`, or warn where `failOnDataLoss` is false.
     """
     sentence = (
-        f"shard {shard_id} of stream {settings.stream.name}: {what}; the others are past the "
+        f"shard {shard_id} of stream {settings.stream.name}: {what}. The others are past the "
         "stream's retention"
     )
     if settings.fail_on_data_loss:
         raise DataLossError(
             f"{sentence}", "set option failOnDataLoss to false to read the remaining records"
         )
-    log.warning("%s; reading the remaining records, as failOnDataLoss is false", sentence)
+    log.warning("%s. failOnDataLoss is false, so the remaining records are read", sentence)

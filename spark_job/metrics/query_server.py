@@ -111,8 +111,8 @@ class LedgerListener(StreamingQueryListener):
             if not self._has_logged:
                 self._has_logged = True
                 log.exception(
-                    "a report is missing from the metrics of Spark's queries; the queries "
-                    "continue, and later errors of this kind are not logged"
+                    "a report is missing from the metrics of Spark's queries. The queries "
+                    "continue. Later errors of this kind are not logged"
                 )
 
 
@@ -155,9 +155,9 @@ class QueryMetricsServer(CollectorServer):
         except Exception as exc:
             super().close()
             raise ConfigError(
-                "the session takes no StreamingQueryListener, from which the metrics come "
+                "the session does not accept a StreamingQueryListener, which the metrics need "
                 f"({failure_sentence(str(exc))})",
-                "serve them where the driver runs",
+                "serve the metrics in the process of the Spark driver",
             ) from exc
         self._listens = True
 

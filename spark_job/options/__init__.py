@@ -12,8 +12,8 @@ from kinesis_spout.options import SHARED, Option, by_field
 STREAM = by_field(
     Option(
         "streamName",
-        "name of the stream, or names and ARNs of several with commas between; give this or "
-        "`streamArn`",
+        "name of the stream, or names and ARNs of several streams, separated by commas; give "
+        "this or `streamArn`",
         field="stream",
     ),
     Option(
@@ -28,8 +28,8 @@ _SPARKS = by_field(
     ),
     Option.whole(
         "maxRecordsPerTriggerTotal",
-        "maximum records in a batch, over all streams that a query reads, shared between those "
-        "that have something to read; default: no limit",
+        "maximum records in a batch over all streams of a query; the streams with unread records "
+        "share it; default: no limit",
     ),
     Option.whole("maxRecordsPerShard", "maximum new records of one shard in a batch", "100000"),
     Option.size(
@@ -46,14 +46,14 @@ _SPARKS = by_field(
     ),
     Option.duration(
         "maxSearchTime",
-        "maximum time that a task looks for the first record of a shard that is behind, and an "
-        "AvailableNow run for a shard's end",
+        "maximum time that a task searches for the first record of a shard that is behind, and "
+        "that an AvailableNow run searches for a shard's end",
         "60s",
         least="1ms",
     ),
     Option.whole(
         "maxTasks",
-        "maximum tasks in a batch; default: as many as the session runs at a time, 64 with "
+        "maximum tasks in a batch; default: as many as the session runs at a time; 64 with "
         "dynamic allocation and on Spark Connect",
         "64",
     ),
@@ -66,8 +66,8 @@ _SPARKS = by_field(
     Option.duration(
         "availableNowRetryWait",
         "maximum time that an AvailableNow run waits for retries after its last new record; "
-        "default: the sum of a record's backoffs, and 50s, or more with a first backoff of "
-        "more than 20s",
+        "default: the sum of a record's backoffs plus 50s, and more if the first backoff is "
+        "longer than 20s",
     ),
     Option.duration(
         "idleWait",
@@ -97,5 +97,5 @@ RETIRED = {
 def warn_retired(name: str) -> None:
     """Warn that this option has no effect any more."""
     warnings.warn(
-        f"option {name} has no effect any more, leave it out: {RETIRED[name]}", stacklevel=3
+        f"option {name} has no effect any more: {RETIRED[name]}. Leave it out", stacklevel=3
     )

@@ -80,7 +80,7 @@ def _reads_per_second(option: str, text: str) -> str:
             option,
             "is not taken",
             text,
-            remedy="give readsPerSecond, which the service limits to 5",
+            remedy="give readsPerSecond, which Kinesis limits to 5",
         )
     return f"{1000 / milliseconds:g}"
 
@@ -106,7 +106,10 @@ _LEAVE_OUT = "leave it out"
 _FALLS_BACK = f"{_LEAVE_OUT}: where a subscription is refused or breaks, the shard is polled"
 _REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
 _CALLS = f"{_LEAVE_OUT}: calls are retried with backoff for a minute"
-_IMPORT = f"{_LEAVE_OUT}: progress is in ZooKeeper; `kinesis-spout import` takes over what is there"
+_IMPORT = (
+    f"{_LEAVE_OUT}: progress is stored in ZooKeeper; `kinesis-spout import` takes over the "
+    "progress that awslabs' connector stored"
+)
 _NO_PREFETCH = f"{_LEAVE_OUT}: nothing is read before a batch needs it"
 _BATCH = "use maxRecordsPerShard and maxBytesPerTask for the size of a batch"
 
@@ -125,7 +128,7 @@ AWSLABS = System(
         "kinesis.maxFetchRecordsPerShard": Taken("maxRecordsPerShard"),
         "kinesis.describeShardInterval": Taken("shardRefreshInterval"),
         "kinesis.getRecords.fetchIntervalMs": Taken(
-            "readsPerSecond", _reads_per_second, "1000 divided by the milliseconds"
+            "readsPerSecond", _reads_per_second, "1000 divided by the number of milliseconds"
         ),
         "kinesis.stsRoleArn": Taken("roleArn"),
         "kinesis.stsSessionName": Taken("roleSessionName"),
@@ -140,13 +143,19 @@ AWSLABS = System(
         "kinesis.consumerName": Taken("consumerName"),
     },
     refused={
-        "kinesis.region": "use region for the region of the stream: there, this is the region of "
-        "the metadata's table",
+        "kinesis.region": (
+            "use region for the region of the stream: awslabs' kinesis.region is the region of "
+            "its metadata table"
+        ),
         "kinesis.subscribeToShard.timeoutSec": _FALLS_BACK,
         "kinesis.subscribeToShard.maxRetries": _FALLS_BACK,
-        "kinesis.maxFetchTimePerShardSec": "use maxFetchTime, which counts from the first record",
-        "kinesis.getRecords.numberOfRecordsPerFetch": f"{_LEAVE_OUT}: a call asks for all that the "
-        "service gives; use readBytesPerSecond for the rate",
+        "kinesis.maxFetchTimePerShardSec": (
+            "use maxFetchTime, which counts from a task's first record"
+        ),
+        "kinesis.getRecords.numberOfRecordsPerFetch": (
+            f"{_LEAVE_OUT}: each call asks for as many records as Kinesis returns; use "
+            "readBytesPerSecond to limit the rate"
+        ),
         "kinesis.minBatchesToRetain": _IMPORT,
         "kinesis.metadataCommitterType": _IMPORT,
         "kinesis.metadataPath": _IMPORT,
@@ -160,11 +169,14 @@ AWSLABS = System(
         "kinesis.clientMaxRetryIntervalMs": _CALLS,
         "kinesis.stsEndpointUrl": "set AWS_ENDPOINT_URL_STS in the environment",
         "kinesis.credentialProviderClass": (
-            "use profile, roleArn, or any other way in which botocore finds credentials"
+            "use profile, roleArn, or another way in which botocore finds credentials"
         ),
-        "kinesis.credentialProviderParam": "use profile, roleArn, or botocore's other ways",
-        "kinesis.internal.avoidEmptyBatches": f"{_LEAVE_OUT}: a batch begins when records are "
-        "there",
+        "kinesis.credentialProviderParam": (
+            "use profile, roleArn, or another way in which botocore finds credentials"
+        ),
+        "kinesis.internal.avoidEmptyBatches": (
+            f"{_LEAVE_OUT}: a batch begins only when there are unread records"
+        ),
         "kinesis.internal.maintenanceTaskIntervalSec": _IMPORT,
         "kinesis.internal.dataQueueCapacity": _NO_PREFETCH,
         "kinesis.internal.maxDataQueueEmptyCount": _NO_PREFETCH,
@@ -196,25 +208,30 @@ DATABRICKS = System(
         "consumerMode": Taken("readMode", _mode(polling="polling", efo="efo"), "`polling`, `efo`"),
     },
     refused={
-        "serviceCredential": "use profile, roleArn, or botocore's other ways",
+        "serviceCredential": (
+            "use profile, roleArn, or another way in which botocore finds credentials"
+        ),
         "stsEndpoint": "set AWS_ENDPOINT_URL_STS in the environment",
-        "maxRecordsPerFetch": f"{_LEAVE_OUT}: a call asks for all that the service gives; {_BATCH}",
-        "maxFetchRate": "use readBytesPerSecond, as 2MiB",
+        "maxRecordsPerFetch": (
+            f"{_LEAVE_OUT}: each call asks for as many records as Kinesis returns; {_BATCH}"
+        ),
+        "maxFetchRate": "use readBytesPerSecond, for example 2MiB",
         "maxFetchDuration": _NO_PREFETCH,
         "fetchBufferSize": _NO_PREFETCH,
         "shardsPerTask": "use maxTasks",
         "coalesceThresholdBlockSize": _NO_PREFETCH,
         "coalesce": _NO_PREFETCH,
         "coalesceBinSize": _NO_PREFETCH,
-        "reuseKinesisClient": f"{_LEAVE_OUT}: a process has one connection",
+        "reuseKinesisClient": f"{_LEAVE_OUT}: each process reuses one connection",
         "clientRetries": _CALLS,
         "maxShardsPerDescribe": f"{_LEAVE_OUT}: all shards are listed",
         "consumerNamePrefix": "use consumerName, as the name of the consumer",
         "consumerRefreshInterval": f"{_LEAVE_OUT}: a task without a subscription reads by polling",
         "registeredConsumerId": "use consumerName or consumerArn",
         "registeredConsumerIdType": "use consumerName or consumerArn",
-        "registerConsumerTimeoutInterval": f"{_LEAVE_OUT}: until the consumer is there, shards are "
-        "polled",
+        "registerConsumerTimeoutInterval": (
+            f"{_LEAVE_OUT}: shards are polled until the consumer is ACTIVE"
+        ),
         "requireConsumerDeregistration": _REMOVED,
         "deregisterConsumerTimeoutInterval": _REMOVED,
     },
@@ -229,7 +246,7 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
     """
     if key.lower().startswith("kinesis.sink."):
         raise ConfigError(
-            f"option {key} is not taken: it is an option of the sink",
+            f"option {key} is not accepted here: it belongs to the sink",
             "see the options of df.write",
             option=key,
         )
@@ -240,7 +257,7 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
         for name, instead in system.refused.items():
             if name.lower() == key.lower():
                 raise ConfigError(
-                    f"option {name} is of {system.name} and is not supported here",
+                    f"option {name} belongs to {system.name} and is not supported here",
                     instead,
                     option=name,
                 )

@@ -167,10 +167,10 @@ class TargetStream:
             if user_count(record) == 1 and record.size_bytes > self.most_record_bytes:
                 # Rows are checked before. This one is an aggregate that had to be put into another.
                 raise UnwritableRecordError(
-                    f"a row is an aggregate itself, and takes {record.size_bytes} bytes as the "
-                    f"only record of another one, more than the {self.most_record_bytes} that "
+                    "a row is an aggregate itself. Packed into another aggregate it takes "
+                    f"{record.size_bytes} bytes, more than the {self.most_record_bytes} that "
                     f"stream {self._name} accepts",
-                    "split it, or leave option aggregate out",
+                    "split the row, or leave option aggregate out",
                 )
             self.queue.add(record)
 

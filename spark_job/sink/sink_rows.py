@@ -67,7 +67,7 @@ class SinkColumns:
             if name is None or (name == "streamName" and has_stream):
                 continue
             if name in found:
-                raise ConfigError(f"column {name} is there twice", "leave one of the two out")
+                raise ConfigError(f"column {name} is there twice", "drop one of the two")
             if field.dataType.typeName() not in _TYPES[name]:
                 raise ConfigError(
                     f"column {name} is of type {field.dataType.simpleString()}",
@@ -203,7 +203,8 @@ def checked(
     sizes = pc.add(pc.binary_length(data), pc.binary_length(keys))
     _check(
         pc.greater(sizes, most_bytes),
-        f"data and key take more than {most_bytes} bytes, which the stream accepts at most",
+        f"data and partition key take more than {most_bytes} bytes, the most that the stream "
+        "accepts for one record",
         "split the record, or raise the stream's maximum record size (at most 10 MiB)",
     )
     if hash_keys is not None:

@@ -41,13 +41,13 @@ SINK_OPTIONS: dict[str, Option] = {
         Option.switch(
             "aggregate",
             "`true` packs rows into aggregates of the Kinesis Producer Library, of up to 50 KiB "
-            "for each shard, which readers must unpack; not together with `ordering` `key`",
+            "for each shard, which readers must unpack; not possible with `ordering` `key`",
             "false",
         ),
         Option.whole("requestsInFlight", "maximum requests that a task has in flight", "4"),
         Option.duration(
             "retryFor",
-            "maximum time without any record accepted, after which the write fails",
+            "maximum time without an accepted record, after which the write fails",
             "5m",
             least="1s",
         ),
@@ -74,8 +74,8 @@ class SinkSettings:
         if values["aggregate"] and values["ordering"] == BY_KEY:
             raise ConfigError(
                 "option aggregate=true cannot be combined with ordering=key",
-                "leave one of the two out: after a reshard the records of an aggregate are put "
-                "one by one, which loses their order",
+                "leave one of the two out: after a reshard, the records of an aggregate are put "
+                "one by one and lose their order",
             )
         name, arn = values.pop("stream"), values.pop("stream_arn")
         stream = None if name is None and arn is None else StreamRef.parse(name=name, arn=arn)
@@ -92,8 +92,8 @@ def refuse_keys(settings: SinkSettings, stream: StreamRef) -> None:
     if settings.aggregate:
         raise ConfigError(
             f"option aggregate is true, but stream {stream.name} spreads records over its shards "
-            "by itself (record distribution AUTO), so readers would leave out what is not of their "
-            "shard",
+            "by itself (record distribution AUTO), so readers would leave out the user records "
+            "that belong to other shards",
             "leave the option out",
         )
     if settings.ordering == BY_KEY:

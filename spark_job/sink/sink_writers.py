@@ -82,7 +82,7 @@ class _Writer:
         batchId: int | None = None,  # noqa: N803
     ) -> None:
         log.warning(
-            "%s: the write failed after %s; these and others may be on the stream%s",
+            "%s: the write failed after %s. These and other records may be on the stream%s",
             self._target(batchId),
             summary(messages),
             "" if batchId is None else ", and are put again with the batch",

@@ -159,7 +159,7 @@ def _run_in_parts(
         for message_id in rows_of(part).message_ids():
             run.failures[message_id] = FailedRecord.of(message_id, outcome, reason=reason)
     log.warning(
-        "a batch of %d records failed (%s); it was run in parts: %d of its records fail by "
+        "a batch of %d records failed (%s) and was run in parts. %d of its records fail by "
         "themselves, and %d are queued again",
         len(indexes),
         _reason(error),

@@ -82,7 +82,7 @@ def check_content(
             continue
         if end is None or not has_expired(found, end):
             raise BatchContentError(
-                f"the batch's frame holds {found} of shard {shard_id}, and the tasks of plan "
+                f"the batch's frame contains {found} of shard {shard_id}, but the tasks of plan "
                 f"{plan_id} published {expected}, so nothing is acked",
                 "filter and deduplicate "
                 "inside the function given to tracked(...), and run one query per application",

@@ -195,7 +195,7 @@ class Tracked:
             if self._query.is_of_one or rows_in(_store(stream).plans.read_ends(known)):
                 log.warning(
                     "batch %d was processed and reported before its plan %s of stream %s was "
-                    "closed, so the function is not called again; records that the report does "
+                    "closed, so the function is not called again. Records that the report does "
                     "not ack are redelivered",
                     batch_id,
                     known,
@@ -246,7 +246,7 @@ class Tracked:
         ):
             log.warning(
                 "the plan of batch %d is no longer open, so nothing of the batch is acked and "
-                "its records are redelivered; %d of them failed",
+                "its records are redelivered. %d of them failed",
                 batch_id,
                 len(run.failures),
             )
@@ -446,8 +446,8 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
         part.ends = given.ends
     if step.records < records:
         log.warning(
-            "plans %s: deliveries of its records did not answer, so the function is given the "
-            "first %d of its %d records; the others were not tried and are queued again",
+            "plans %s: earlier deliveries of these records ended without an outcome, so the "
+            "function gets only the first %d of %d records. The others are queued again",
             ", ".join(part.plan.plan_id for part in parts),
             step.records,
             records,

@@ -80,11 +80,11 @@ def write_letters(
         raise ExhaustedRecordError(
             f"record {first.message_id} failed {first.attempts} times and may not be tried again "
             f"({first.reason}), and on_exhausted is stop, so nothing of its batch is acked",
-            "repair the function, or leave on_exhausted out and give tracked(...) a dead_letter",
+            "repair the function, or leave out on_exhausted and give tracked(...) a dead_letter",
         )
     if letters and options.on_exhausted is OnExhausted.DROP:
         log.warning(
-            "plan %s: %d records may not be tried again and are dropped; the first is %s",
+            "plan %s: %d records may not be tried again and are dropped. The first is %s",
             plan_id,
             sum(letter.records for letter in letters),
             letters[0].message_id,

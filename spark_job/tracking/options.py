@@ -86,8 +86,8 @@ class TrackOptions:
             raise _wrong(
                 "bisect",
                 bisect,
-                f"its parts keep no order, and on_failure={failure.value} needs one; give only "
-                "one of the two",
+                f"leave bisect out or on_failure={failure.value}: the parts of a bisected batch "
+                f"keep no order, which on_failure={failure.value} needs",
             )
         _check_dead_letter(dead_letter, exhausted)
         retry = RetryPolicy(
@@ -104,15 +104,16 @@ def _check_dead_letter(dead_letter: DeadLetter | None, exhausted: OnExhausted) -
         )
     if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
         raise ConfigError(
-            "argument dead_letter of tracked(...) is missing, and records that cannot be processed "
-            "need a place to go",
+            "argument dead_letter of tracked(...) is missing: it is where records go that cannot "
+            "be processed",
             'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
         )
     if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
         raise _wrong(
             "on_exhausted",
             exhausted.value,
-            "nothing would be written to dead_letter; give only one of the two",
+            "give either on_exhausted or dead_letter: with on_exhausted, nothing is written to "
+            "dead_letter",
         )
 
 

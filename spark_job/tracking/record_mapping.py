@@ -413,7 +413,7 @@ class OutputColumns:
             has = "no column" if doubled is None else f"column {doubled} twice"
             raise ConfigError(
                 f"the schema given to batch.map_records has {has}",
-                "give at least one" if doubled is None else "keep one",
+                "give at least one column" if doubled is None else "keep one of them",
             )
 
     def rows(self, output: object) -> list[dict[str, Any]]:

@@ -122,8 +122,8 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
     )
     if foreign:
         raise BatchContentError(
-            f"the batch's frame holds rows of {foreign[0]}, of which no plan is open, so nothing "
-            "is acked",
+            f"the batch's frame contains rows of {foreign[0]}, of which no plan is open, so "
+            "nothing is acked",
             "give read_stream and tracked(...) of one source to the query",
         )
     for part in parts:
@@ -151,9 +151,9 @@ def check_content_of(
 
     if shards := check_content(content, ends, plan.plan_id, has_expired=has_expired):
         raise RowsExpiredError(
-            f"plan {plan.plan_id}: records that its tasks had read are past the stream's "
-            f"retention now (shards {', '.join(shards)}), so nothing of this batch is acked, "
-            "and the next plan reads what is left"
+            f"plan {plan.plan_id}: records that its tasks had read are past the stream's retention "
+            f"now (shards {', '.join(shards)}), so nothing of this batch is acked, and the next "
+            "plan reads the remaining records"
         )
 
 

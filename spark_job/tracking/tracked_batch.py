@@ -199,7 +199,7 @@ class TrackedBatch:
         if len(self._begun) > len(self._evaluations):
             raise RuntimeError(
                 "batch.map_records failed and the function given to tracked(...) caught its "
-                "error, so nothing of the batch is acked; let the error through"
+                "error, so nothing of the batch is acked; do not catch that error"
             )
         return self._evaluations
 
@@ -313,7 +313,7 @@ def _failing(df: DataFrame, predicate: Column | str | None) -> list[Row]:
         raise ConfigError(
             "the frame given to batch.fail_where has no column messageId, which names the records "
             "to fail",
-            "keep that column until there",
+            "keep that column until batch.fail_where is called",
         )
     reasons = [
         F.col(f"`{one.name}`")["malformed"]

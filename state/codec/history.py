@@ -113,7 +113,7 @@ def _decoded(data: bytes, path: str) -> _StoredHistoryEntry:
 
 def _damaged(data: bytes, path: str, why: str) -> StoredDataError:
     return StoredDataError(
-        f"{path} holds {data[:80]!r}, which is not an entry of the history ({why})",
+        f"{path} contains {data[:80]!r}, which is not an entry of the history ({why})",
         "remove it; `kinesis-spout checkpoint rewind` then goes back to an older entry",
     )
 

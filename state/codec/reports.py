@@ -106,7 +106,7 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
         )
     except ValueError as exc:
         raise StoredDataError(
-            f"{path} does not hold a valid policy ({exc})",
+            f"{path} does not contain a valid policy ({exc})",
             "remove it, and the application writes it again",
         ) from exc
     return OutcomePolicy(retry=retry, on_failure=stored.on_failure, format=stored.format)
@@ -146,7 +146,7 @@ def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str
     (None) or was changed.
     """
     if header.report is None:
-        raise _damaged(path, "is done but holds no report")
+        raise _damaged(path, "is done but contains no report")
     present = [part for part in parts if part is not None]
     if len(present) < header.parts:
         raise _damaged(

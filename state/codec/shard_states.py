@@ -62,8 +62,8 @@ def encode_shard_state(
     smaller = collapse_to_fit(state, lambda each: len(_shard_state_bytes(each)) <= max_bytes)
     if smaller is None:
         raise StateTooLargeError(
-            f"{path} would hold {len(data)} bytes, more than the limit of {max_bytes}, also with "
-            "its records as one range"
+            f"{path} would take {len(data)} bytes even with its records as one range. The limit is "
+            f"{max_bytes} bytes"
         )
     return _shard_state_bytes(smaller), smaller
 

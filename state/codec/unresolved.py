@@ -79,7 +79,7 @@ def from_rows(
         )
     except (InvalidSequenceNumberError, IndexError) as exc:
         raise StoredDataError(
-            f"{path} holds unresolved records that cannot be read ({exc})",
+            f"{path} contains unresolved records that cannot be read ({exc})",
             "restore it, or reset the application",
         ) from exc
     return records if user_records else tuple(map(_of_earlier_version, records))

@@ -81,8 +81,8 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
     data = encode_unchecked(value)
     if len(data) > MAX_VALUE_BYTES:
         raise StateTooLargeError(
-            f"{path} would hold {len(data)} bytes, more than the limit of {MAX_VALUE_BYTES} for "
-            "one node",
+            f"{path} would take {len(data)} bytes. The limit for one node is {MAX_VALUE_BYTES} "
+            "bytes",
             "split the value",
         )
     return data
@@ -131,6 +131,6 @@ def _check_format(data: bytes, path: str, newest: int) -> int:
 def _damaged(data: bytes, kind: type, path: str, exc: Exception) -> StoredDataError:
     what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
     return StoredDataError(
-        f"{path} holds {data[:80]!r}, which is not a {what} ({exc})",
+        f"{path} contains {data[:80]!r}, which is not a {what} ({exc})",
         "restore it, or reset the application",
     )

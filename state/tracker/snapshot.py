@@ -43,7 +43,7 @@ def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
         if record.last < record.first or passed:
             raise _contradiction(
                 state,
-                f"unresolved {record.first} to {record.last} overlaps what is at or before {floor}",
+                f"unresolved {record.first} to {record.last} overlaps records at or before {floor}",
             )
         floor = record.last
         exhausted = policy is not None and (

@@ -71,10 +71,9 @@ class IdentityZnodes(Nodes):
         if pin is not None and pin.importing and not also_unfinished:
             raise UnfinishedImportError(
                 f"an import into application {self._paths.application} on stream "
-                f"{self._paths.stream} was stopped before its end, so its shards are not all where "
-                "they belong",
-                "give the command again, `kinesis-spout checkpoint import` or "
-                f"`kinesis-spout import`, or drop the state with: {self._reset_command}",
+                f"{self._paths.stream} was interrupted, so some of its shards were not moved",
+                "repeat the command (`kinesis-spout checkpoint import` or `kinesis-spout "
+                f"import`), or drop the state with: {self._reset_command}",
             )
         return pin
 

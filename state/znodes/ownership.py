@@ -97,7 +97,9 @@ class OwnershipZnodes(Nodes):
                     return taken.epoch
                 if taken is not None and not has_said:
                     log.warning(
-                        "%s; waiting up to %.0f s for it", self._owned_by(taken, task), timeout_s
+                        "%s. This process waits up to %.0f s for it to end",
+                        self._owned_by(taken, task),
+                        timeout_s,
                     )
                     has_said = True
                 if taken is not None and not self._has_gone(taken, deadline - time.monotonic()):
@@ -312,7 +314,7 @@ def _epoch_number(node: Znode | None, path: str) -> int:
         return int(node.data)
     except ValueError as exc:
         raise StoredDataError(
-            f"{path} holds {node.data[:40]!r} instead of a number",
+            f"{path} contains {node.data[:40]!r} instead of a number",
             "restore it, or remove the application's state",
         ) from exc
 

@@ -93,7 +93,7 @@ class PlanZnodes(Nodes):
                 raise TaskLogError(
                     f"{path} was removed after rows of it may have been handed over, so no other "
                     "log can take its place",
-                    "start the query again, which delivers the records that were not acked again",
+                    "start the query again: it redelivers the records that were not acked",
                 ) from refused
             raise PlanClosedError(
                 f"plan {plan_id} is closed or removed, so its task {task} can publish nothing; its "
@@ -115,8 +115,7 @@ class PlanZnodes(Nodes):
         if plan_number(plan.plan_id) <= newest:
             self._fence.check()  # raises for a process that was overtaken: that is why
             raise ConflictError(
-                f"plan {plan.plan_id} is not above plan {newest}, which {self._paths.base} has "
-                "already",
+                f"plan {plan.plan_id} is not above plan {newest}, the newest of {self._paths.base}",
                 "choose a higher number",
             )
         if names is None:

@@ -164,7 +164,7 @@ class ReportZnodes(Nodes):
             return _closed(opened.plan_id)
         return ConflictError(
             f"the report of plan {opened.plan_id} was opened by another process, or removed, since "
-            "this batch began; nothing of this batch is acked, its records are delivered again"
+            "this batch began; no record of this batch is acked, and all are redelivered"
         )
 
 

@@ -120,8 +120,8 @@ def conflict(refused: TransactionRefusedError) -> ConflictError:
     """The error of a write whose nodes changed since they were read."""
     what = {
         Refusal.NO_NODE: "was removed",
-        Refusal.NODE_EXISTS: "was created by somebody else",
-        Refusal.BAD_VERSION: "was changed by somebody else",
+        Refusal.NODE_EXISTS: "was created by another process",
+        Refusal.BAD_VERSION: "was changed by another process",
     }.get(refused.refusal, refused.refusal.value)
     return ConflictError(
         f"{refused.path} {what} since it was read; nothing was written, read it again"

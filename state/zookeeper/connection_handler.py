@@ -81,12 +81,12 @@ def refusal_sentence(exc: OSError) -> str:
         )
     if isinstance(exc, ssl.SSLError) and "CERTIFICATE" in (exc.reason or ""):
         return (
-            "it does not accept the client's certificate, or wants one; check options "
+            "it does not accept the client's certificate, or requires one; check options "
             "zookeeperCertFile and zookeeperKeyFile"
         )
     return (
-        "it ended the TLS handshake; check that option zookeeper has the server's secure port, and "
-        "zookeeperCertFile if it wants a certificate"
+        "it ended the TLS handshake; check that option zookeeper has the server's secure port, "
+        "and set zookeeperCertFile if it requires a certificate"
     )
 
 

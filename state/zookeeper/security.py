@@ -105,7 +105,8 @@ class ZookeeperSecurity:
         if address.startswith(EMBEDDED_PREFIX) and (self.tls or self.auth in _NEEDS):
             _refuse(
                 "tls" if self.tls else "auth",
-                f"is for a server that was set up for it; {address} is not, so leave it out",
+                f"is not possible with {address}, which has neither TLS nor authentication; leave "
+                "it out",
             )
         for package in _NEEDS.get(self.auth, ()):
             if importlib.util.find_spec(package) is None:
@@ -157,7 +158,7 @@ class ZookeeperSecurity:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
         except (ssl.SSLError, ValueError):
-            _refuse("ca_file", f"{self.ca_file!r} holds no certificate in PEM")
+            _refuse("ca_file", f"{self.ca_file!r} contains no certificate in PEM")
         return text
 
     def _check_tls(self) -> None:

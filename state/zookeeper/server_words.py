@@ -55,8 +55,8 @@ def ask_server(
     except TimeoutError as exc:
         raise StoreUnavailableError(
             f"{where} did not answer within {timeout_s:g} s",
-            "check that it runs, that no firewall "
-            "is between, and whether it wants TLS (option zookeeperTls)",
+            "check that it runs, that no firewall blocks it, and whether it requires TLS (option "
+            "zookeeperTls)",
         ) from exc
     except (ssl.SSLError, ConnectionResetError):
         return ServerWords()  # it is there, and wants TLS, none, or another certificate

@@ -388,7 +388,7 @@ class ZookeeperTree:
             return StoreUnavailableError(
                 f"ZooKeeper at {self._address} took the connection, but opened no session within "
                 f"{self._connect_timeout_s:g} s",
-                "check that it serves, and whether it wants TLS (option zookeeperTls)",
+                "check that it runs, and whether it requires TLS (option zookeeperTls)",
             )
         return self._unavailable(self._connect_timeout_s)
 
@@ -419,7 +419,7 @@ class ZookeeperTree:
             return StoreAccessError(
                 f"ZooKeeper at {self._address} knows no identity of this client that could own "
                 f"{where}, as option zookeeperAcl {self._security.node_acl!r} says",
-                "check that the server has that kind of authentication on",
+                "check that the server has that kind of authentication enabled",
             )
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "

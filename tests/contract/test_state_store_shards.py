@@ -66,7 +66,7 @@ def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -
     )
     second = store.shard_states.save([StateChange(first, state_at(2))])[0]
     with pytest.raises(
-        ConflictError, match="shardId-000000000000/state was changed by somebody else"
+        ConflictError, match="shardId-000000000000/state was changed by another process"
     ):
         store.shard_states.save(
             [
@@ -74,7 +74,7 @@ def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -
                 StateChange(first, state_at(3)),
             ]
         )
-    with pytest.raises(ConflictError, match="was created by somebody else"):
+    with pytest.raises(ConflictError, match="was created by another process"):
         store.shard_states.save([StateChange(None, state_at(4))])
     assert store.shard_states.load() == {
         "shardId-000000000000": second,
@@ -157,9 +157,7 @@ def test_a_conflict_leaves_the_transactions_before_it_written(store_world: Store
     changes = changes_of(2 * MAX_STATES_PER_WRITE + 1)
     other = store.shard_states.save([changes[MAX_STATES_PER_WRITE + 1]])[0]
     cache: dict[str, StoredState] = {}
-    with pytest.raises(
-        ConflictError, match=f"{other.state.shard_id}/state was created by somebody"
-    ):
+    with pytest.raises(ConflictError, match=f"{other.state.shard_id}/state was created by another"):
         store.shard_states.save(changes, cache=cache)
     assert [*cache] == [change.after.shard_id for change in changes[:MAX_STATES_PER_WRITE]]
     assert store.shard_states.load() == cache | {other.state.shard_id: other}
@@ -206,7 +204,7 @@ def test_states_are_removed_in_the_version_that_was_read(store_world: StoreWorld
         [StateChange(None, state_at(1, name)) for name in ("a", "b")]
     )
     newer = store.shard_states.save([StateChange(other, state_at(2, "b"))])[0]
-    with pytest.raises(ConflictError, match="b/state was changed by somebody else"):
+    with pytest.raises(ConflictError, match="b/state was changed by another process"):
         store.shard_states.remove([first, other])
     assert store.shard_states.load() == {"a": first, "b": newer}
     store.shard_states.remove([])
@@ -238,7 +236,7 @@ def test_more_states_than_one_transaction_takes_are_written_and_removed_in_sever
     newer = store.shard_states.save(
         [StateChange(stored[501], state_at(2, "shardId-000000000501"))]
     )[0]
-    with pytest.raises(ConflictError, match="shardId-000000000501/state was changed by somebody"):
+    with pytest.raises(ConflictError, match="shardId-000000000501/state was changed by another"):
         store.shard_states.remove(stored, cache=cache)
     assert [*cache] == ["shardId-000000000500", "shardId-000000000501"]
     store.shard_states.remove([stored[500], newer], cache=cache)
@@ -262,7 +260,7 @@ def test_an_operator_may_move_a_checkpoint_back_and_replace_the_start(
         before, known = known, store.shard_states.move([StateChange(known, state)])[0]
         assert (known.state, known.version) == (state, before.version + 1)
         assert store.shard_states.load() == {shard_id: known}
-    with pytest.raises(ConflictError, match="was changed by somebody else"):
+    with pytest.raises(ConflictError, match="was changed by another process"):
         store.shard_states.move([StateChange(before, state_at(4))])
     with pytest.raises(CheckpointRegressionError):
         store.shard_states.save([StateChange(known, state_at(2))])

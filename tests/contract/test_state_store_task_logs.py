@@ -213,7 +213,7 @@ def test_a_log_that_does_not_fit_is_refused(store: StoreTopics) -> None:
         task = 0 if version is None else 1
         large = replace(short, entries=(replace(entry(1), iterator="x" * 600_000),))
         with pytest.raises(
-            StateTooLargeError, match=rf"batches/1-aa/{task}/end would hold 600\d\d\d bytes"
+            StateTooLargeError, match=rf"batches/1-aa/{task}/end would take 600\d\d\d bytes"
         ):
             store.plans.append_log("1-aa", task, large, version)
     assert store.plans.read_log("1-aa", 0) == NOTHING
@@ -240,7 +240,7 @@ def test_the_result_of_an_earlier_version_is_a_sealed_log(
     ("data", "message"),
     [
         (b'{"format":3,"rounds":[]}', r"end has format 3, written by a newer version.*upgrade"),
-        (b"", r"0/end holds b'', which is not a task log"),
+        (b"", r"0/end contains b'', which is not a task log"),
     ],
 )
 def test_a_newer_or_damaged_log_is_never_taken_for_a_missing_one(

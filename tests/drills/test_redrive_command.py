@@ -143,7 +143,7 @@ def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, de
     again = dead.run("--yes")
     assert (again.returncode, again.stdout.splitlines()[:2]) == (
         0,
-        ["no dead letters to put", "3 were put before"],
+        ["no dead letters to put", "3 were put by earlier runs"],
     )
     assert len(dead.on()) == 3
     assert (

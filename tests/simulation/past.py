@@ -314,7 +314,7 @@ class Past:
         said, self.world.warnings.said = self.world.warnings.said, []
         for sentence in said:
             self.left_unread = self.left_unread or sentence.startswith(
-                "the run ends, though these shards"
+                "the run ends, but these shards"
             )
             if "lost" in sentence or "past the stream's retention" in sentence:
                 assert self.days_passed or self.loss_is_possible or self.was_misled(), (

@@ -16,7 +16,7 @@ from kinesis_spout.service.consumers import ConsumerRegistry
 def list_(op: Operation) -> None:
     """List the consumers that are registered with a stream.
 
-    Each is billed by the hour and shard, whether it is used or not.
+    AWS bills each consumer per shard and hour, whether it is used or not.
     """
     with op.patience():
         found = ConsumerRegistry(op.client).list()
@@ -39,7 +39,7 @@ def remove(
 ) -> None:
     """Remove a consumer from a stream.
 
-    A reader that uses it polls from then on, or registers it again by its name.
+    A reader that uses the consumer then polls, or registers it again under its name.
     No checkpoint is changed.
     """
     registry = ConsumerRegistry(op.client)

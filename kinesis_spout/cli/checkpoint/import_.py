@@ -46,15 +46,39 @@ AWSLABS, DATABRICKS, KCL, STORM = System.AWSLABS, System.DATABRICKS, System.KCL,
 # The options that say where a system's state is: its systems, type and meaning. The first one of a
 # system is required, but for Databricks, whose state may be unknown.
 _STATE: dict[str, tuple[tuple[System, ...], type, str]] = {
-    "topology": ((STORM,), str, "the name of the topology"),
-    "prefix": ((STORM,), str, f"its ZooKeeper prefix (default: {storm_spout.PREFIX})"),
-    "from_zookeeper": ((STORM,), str, "its ZooKeeper (default: --zookeeper)"),
-    "lease_table": ((KCL,), str, "the lease table, which has the name of the KCL application"),
-    "checkpoint_location": ((AWSLABS, DATABRICKS), Path, "the query's checkpointLocation, copied"),
-    "metadata_path": ((AWSLABS,), Path, "its option kinesis.metadataPath, copied"),
-    "metadata_table": ((AWSLABS,), str, "its option kinesis.dynamodb.tableName"),
-    "dynamodb_endpoint_url": ((KCL, AWSLABS), str, "another DynamoDB endpoint, e.g. a local one"),
-    "progress": ((DATABRICKS,), Path, "the query's lastProgress, as JSON, instead"),
+    "topology": ((STORM,), str, "name of the topology"),
+    "prefix": (
+        (STORM,),
+        str,
+        (f"prefix of the topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})"),
+    ),
+    "from_zookeeper": (
+        (STORM,),
+        str,
+        ("connect string of the topology's ZooKeeper (default: --zookeeper)"),
+    ),
+    "lease_table": (
+        (KCL,),
+        str,
+        ("name of the lease table, which is the name of the KCL application"),
+    ),
+    "checkpoint_location": (
+        (AWSLABS, DATABRICKS),
+        Path,
+        ("local copy of the query's checkpointLocation"),
+    ),
+    "metadata_path": (
+        (AWSLABS,),
+        Path,
+        ("local copy of the directory in the query's option kinesis.metadataPath"),
+    ),
+    "metadata_table": ((AWSLABS,), str, "value of the query's option kinesis.dynamodb.tableName"),
+    "dynamodb_endpoint_url": ((KCL, AWSLABS), str, "endpoint of DynamoDB, e.g. of a local one"),
+    "progress": (
+        (DATABRICKS,),
+        Path,
+        ("file with the query's lastProgress as JSON, used instead of --checkpoint-location"),
+    ),
 }
 _OPTIONS: Options = {
     name: (
@@ -69,7 +93,10 @@ _OPTIONS: Options = {
 def _in_all_shards(text: str) -> RequestedPosition:
     requested = RequestedPosition.parse(text)
     if requested.belongs_to_one_shard:
-        raise typer.BadParameter(f"{text} is a position in one shard; give a time, or TRIM_HORIZON")
+        raise typer.BadParameter(
+            f"{text} is a position in one shard; give a position for all shards: a time, "
+            "TRIM_HORIZON or LATEST"
+        )
     return requested
 
 
@@ -83,8 +110,10 @@ def import_(
         typer.Option(
             metavar="POSITION",
             parser=_in_all_shards,
-            help="Where to begin in shards of which the other consumer has no position: "
-            "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
+            help=(
+                "Where to start in shards for which the other consumer has no position: "
+                "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC) or an ISO time."
+            ),
         ),
     ] = None,
     replace: Replace = False,
@@ -96,7 +125,7 @@ def import_(
     Reads the state of a Storm topology, a KCL application, or a query of awslabs' or
     Databricks' connector, and makes it the state of the application. Shows for each
     shard where reading continues, and how many records are repeated or skipped. Stop
-    the other consumer first, and try --dry-run. Its own state is not changed.
+    the other consumer first, and try --dry-run. The other consumer's state is not changed.
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
@@ -190,7 +219,8 @@ def _check_options(system: System, given: Mapping[str, object]) -> None:
     for name, value in given.items():
         if value is not None and name not in own_options:
             raise typer.BadParameter(
-                f"is not for --from {system}, which takes {', '.join(map(_flag, own_options))}",
+                f"does not apply with --from {system}, which takes "
+                f"{', '.join(map(_flag, own_options))}",
                 param_hint=_flag(name),
             )
     needed = own_options[0]
@@ -207,9 +237,14 @@ def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
         for line in _lines(one, found):
             say(line)
     for shard_id in sorted(found.states.keys() - {one.state.shard_id for one in plan.shards}):
-        say(f"{shard_id}\n  its state is removed: it is not listed any more")
+        say(
+            f"{shard_id}\n  its state is removed, because the stream no longer lists the shard more"
+        )
     for shard_id in plan.expired:
-        note(f"{visible(shard_id)} was not read to its end before it expired: the rest is lost")
+        note(
+            f"{visible(shard_id)} expired before it was read to its end: its remaining records "
+            "are lost"
+        )
     for sentence in origin.notes:
         note(visible(sentence))
 

@@ -41,8 +41,11 @@ def move(
         typer.Option(
             metavar="POSITION",
             parser=usage_errors()(RequestedPosition.parse),
-            help="TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), an ISO time like "
-            "2026-01-31T12:00:00Z; and with one --shard AT:SEQUENCE, AFTER:SEQUENCE, SHARD_END.",
+            help=(
+                "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), or an ISO time like "
+                "2026-01-31T12:00:00Z. With one --shard also AT:SEQUENCE, AFTER:SEQUENCE or "
+                "SHARD_END."
+            ),
         ),
     ],
     shard: Shards = None,
@@ -51,9 +54,9 @@ def move(
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
 
-    Shows each shard before and after, and how many records that repeats or skips.
-    Refused while the application runs. The job then continues from there, with
-    its old Spark checkpoint location.
+    Shows each shard before and after, and how many records are repeated or skipped.
+    Refused while the application runs. Afterwards the job continues from the new
+    positions, with its old Spark checkpoint location.
 
     Exit codes: 0 done, 1 refused because records would be skipped or have expired, 3 a
     service cannot be reached, 4 the application runs.
@@ -83,12 +86,12 @@ def rewind(
     allow_skip: AllowSkip = False,
     count: Count = DEFAULT_COUNT,
 ) -> None:
-    """Go back to where the application was at a time, over reshards too.
+    """Go back to the positions of an earlier time, over reshards too.
 
-    All that was not acked at that time is read again, by the history (see `checkpoint
-    history`). Shows each shard before and after, and how many records that repeats.
-    Refused while the application runs. The job then continues from there, with its old
-    Spark checkpoint location.
+    All records that were not acked at that time are read again. The positions come from
+    the history (see `checkpoint history`). Shows each shard before and after, and how many
+    records are repeated. Refused while the application runs. Afterwards the job continues
+    from these positions, with its old Spark checkpoint location.
 
     Exit codes: 0 done, 1 refused because records would be skipped, have expired, or
     the history does not go back to that time, 3 a service cannot be reached, 4 the
@@ -103,7 +106,10 @@ def rewind(
     )
     _show(found, allow_skip=allow_skip)
     for shard, position in found.lost.items():
-        say(f"{shard}\n  is not listed any more: nothing after {position} can be read again")
+        say(
+            f"{shard}\n  the stream does not list it any more: nothing after {position} can be "
+            "read again"
+        )
     expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
     lost = sorted({*found.lost, *expired})
     if lost and not allow_skip:
@@ -174,8 +180,8 @@ def move_lines(move: Move) -> Iterator[str]:
 def reset(op: Operation) -> None:
     """Remove an application's checkpoints on a stream.
 
-    The application then starts again, at its starting position. Refused while it
-    runs. Spark's checkpoint location is not changed: start with a new one.
+    The application then starts again, at its starting position. Refused while the
+    application runs. Spark's checkpoint location is not changed: start with a new one.
     """
     application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
     states = op.store.shard_states.load()

@@ -35,21 +35,24 @@ Options = Mapping[str, tuple[Any, Any]]
 """By name, what a command's signature has of an option: its annotation, and its default."""
 
 Shard = Annotated[
-    str, typer.Option(metavar="SHARD", parser=shard_id_of, help="The shard, by id or number.")
+    str, typer.Option(metavar="SHARD", parser=shard_id_of, help="Id or number of the shard.")
 ]
 Shards = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SHARD",
         parser=shard_id_of,
-        help="A shard, by id or number (default: all). Repeatable.",
+        help="Id or number of a shard (default: all shards). Repeatable.",
     ),
 ]
 AllowSkip = Annotated[
     bool,
     typer.Option(
         "--allow-skip",
-        help="Also move where records would be skipped, or have expired: they are never read.",
+        help=(
+            "Also move shards whose records would be skipped or have expired. Those records are "
+            "never read."
+        ),
     ),
 ]
 DEFAULT_COUNT = 10_000
@@ -58,7 +61,10 @@ Count = Annotated[
     typer.Option(
         min=0,
         max=1_000_000,
-        help="Count at most this many records in each shard; they are read for it.",
+        help=(
+            "Count at most this many repeated or skipped records in each shard. Counting reads "
+            "them."
+        ),
     ),
 ]
 TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
@@ -122,7 +128,7 @@ class Operation:
         if store.identity.read_start() is None and not store.shard_states.load():
             raise CliError(
                 f"application {self.place.application} has no state {self.on_stream}",
-                "correct the names, or start it first",
+                "correct the names, or start the application first",
             )
         self.own(store)
 

@@ -29,27 +29,33 @@ def pause(
     op: Operation,
     *,
     reason: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The reason, which status and explain show.")
+        str | None,
+        typer.Option(
+            metavar="TEXT", help=("The reason for the pause, which status and explain show.")
+        ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the running work has ended.")
+        bool,
+        typer.Option(
+            "--wait", help=("Wait until the application is at rest: nothing is in flight.")
+        ),
     ] = False,
     timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to wait at most, e.g. 10m.")
+        str, typer.Option(metavar="TIME", help="How long --wait waits at most, e.g. 10m.")
     ] = "60s",
     before_start: Annotated[
         bool,
-        typer.Option("--before-start", help="Pause an application that has never run."),
+        typer.Option("--before-start", help="Also pause an application that has never run."),
     ] = False,
 ) -> None:
-    """Pause an application: it keeps its place and its ownership, and reads nothing.
+    """Pause an application: it keeps its positions and its ownership, and reads nothing.
 
     Its job or its spouts keep running. The current batch ends, outcomes are
-    checkpointed, and `kinesis-spout resume` ends the pause, also after restarts.
-    Records that expire meanwhile are lost, as they are while a job is stopped.
+    checkpointed, and nothing more is read. The pause lasts, also over restarts, until
+    `kinesis-spout resume` ends it. Records that expire during the pause are lost.
 
-    Exit codes: 0 paused (with --wait: and at rest), 1 not at rest in time, or no such
-    application, 3 ZooKeeper cannot be reached.
+    Exit codes: 0 paused (with --wait: paused and at rest), 1 not at rest in time or no
+    such application, 3 ZooKeeper cannot be reached.
     """
     with usage_errors("--timeout"):
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
@@ -71,10 +77,10 @@ def pause(
 
 @operates(aws=False)
 def resume(op: Operation) -> None:
-    """End the pause of an application: it continues where it was, at once if it runs.
+    """End the pause of an application. A running application reads again at once.
 
-    Exit codes: 0 it is not paused any more, 1 no such application, 3 ZooKeeper cannot
-    be reached.
+    Exit codes: 0 not paused any more, 1 no such application, 3 ZooKeeper cannot be
+    reached.
     """
     with op.patience(aws=False):
         ended = op.store.pause.end()
@@ -123,7 +129,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         if time.monotonic() >= ends_s:
             raise CliError(
                 f"the application is paused, but was not at rest after {limit_s:g} s: {why}",
-                "it stays paused; wait longer with `kinesis-spout pause --wait`",
+                "it stays paused; to wait longer, give `kinesis-spout pause --wait --timeout TIME`",
             )
         if why != noted:
             note(f"{why}; waiting")

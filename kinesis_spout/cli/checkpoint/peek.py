@@ -39,10 +39,10 @@ def peek(
 ) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 
-    It only reads, so it may run beside the job. With --application it says whether
+    It only reads, so it may run beside the job. With --application it also shows whether
     the record is acked, unresolved or not read yet.
 
-    Exit codes: 0 the record is there, 1 it is not, 3 a service cannot be reached.
+    Exit codes: 0 the stream has the record, 1 it does not, 3 a service cannot be reached.
     """
     application, state = op.place.application, None
     with op.patience():
@@ -70,7 +70,7 @@ def _listed(client: KinesisClient, shard_id: str) -> ShardInfo:
     if shard_id not in listed:
         nearest = nearest_name(shard_id, listed)
         hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
-        raise CliError(f"the service lists no shard {shard_id}", hint)
+        raise CliError(f"the stream does not list shard {shard_id}", hint)
     return listed[shard_id]
 
 
@@ -126,8 +126,8 @@ def _lines(
     state: ShardState | None,
 ) -> Iterator[str]:
     if found.record is None:
-        following = "" if found.next_number is None else f"; the next one is {found.next_number}"
-        yield f"the shard has no record {number.whole} (any more){following}"
+        following = "" if found.next_number is None else f"; the next record is {found.next_number}"
+        yield f"the shard does not contain record {number.whole} (any more){following}"
     elif found.users:
         yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
     for record in records:
@@ -161,9 +161,9 @@ def _unresolved_lines(record: dict[str, Any]) -> Iterator[str]:
     yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
     yield f"    reason: {reason_text(record['reason'])}"
     if record["blocked"]:
-        yield "    it was not tried; it waits for an earlier record"
+        yield "    it was not delivered; it waits for an earlier record"
     if record["rejected"]:
-        yield "    it is not tried again; it waits for its dead letter"
+        yield "    it is not retried; it waits for its dead letter"
 
 
 def _data(data: bytes) -> dict[str, str]:

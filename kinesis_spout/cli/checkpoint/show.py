@@ -26,7 +26,7 @@ Change = tuple[Position | None, Position | None]
 def show(op: Operation) -> None:
     """Show where each shard is read from, and its checkpoint.
 
-    It reads ZooKeeper only, and may run beside the job.
+    It reads only ZooKeeper, and may run beside the job.
     """
     states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
     if not states:
@@ -67,16 +67,16 @@ def history(
 ) -> None:
     """Show how the application progressed over time, the newest entry last.
 
-    Each entry gives the shards that moved, with their positions before and after. All
+    Each entry lists the shards that moved, with their positions before and after. All
     records before a position were acked at that time. `checkpoint rewind` goes back to one
-    of these times. It reads ZooKeeper only, and may run beside the job.
+    of these times. The command reads only ZooKeeper, and may run beside the job.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
     if not entries:
         note(
-            f"application {op.place.application} has no history {op.on_stream}; its job writes one "
-            "while it runs"
+            f"application {op.place.application} has no history {op.on_stream}. Its job writes the "
+            "history while it runs"
         )
     found = [
         (entry, {one: change for one, change in changed.items() if one in (shard or changed)})

@@ -39,8 +39,11 @@ def skip(
         typer.Argument(
             metavar="SEQUENCE",
             parser=usage_errors()(SequenceNumber.parse),
-            help="Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an "
-            "aggregate. One within a range of records that are unresolved together takes them all.",
+            help=(
+                "Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an "
+                "aggregate. A sequence number inside a range of records that are unresolved "
+                "together selects the whole range."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -53,20 +56,23 @@ def skip(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A new file for the records, as lines that `produce --json` puts back.",
+            help=(
+                "Save the records to this new file, as lines that `produce --json` can put on a "
+                "stream again."
+            ),
         ),
     ] = None,
 ) -> None:
     """Give up unresolved records: they are not retried, and the checkpoint passes them.
 
-    Shows the shard before and after. Refused while the application runs. With --to the
-    records are read from the stream and are on the disk before anything is given up.
+    Shows the shard before and after. Refused while the application runs. With --to, the
+    records are first read from the stream and saved in a file.
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
     if bool(sequences) == all_records:
         raise typer.BadParameter(
-            "give sequence numbers or --all, not both", param_hint="SEQUENCE..., --all"
+            "give either sequence numbers or --all", param_hint="SEQUENCE..., --all"
         )
     with op.patience():
         op.own_started()
@@ -117,7 +123,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
     listed = {shard.shard_id: shard for shard in client.list_shards()}
     shard, clock = listed.get(found.before.shard_id), SystemClock()
     if path.exists():
-        raise CliError(f"--to {path}: the file exists already", "name a new one")
+        raise CliError(f"--to {path}: the file exists already", "name a file that does not exist")
     saved = 0
     with LetterFile(path) as file:
         for record in found.records:

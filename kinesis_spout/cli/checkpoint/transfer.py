@@ -23,7 +23,9 @@ from kinesis_spout.cli.plain_text import plural
 from state.codec.exported import decode_export, encode_export
 from state.zookeeper.store import ZookeeperStateStore
 
-Replace = Annotated[bool, typer.Option("--replace", help="Replace what the application has.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help=("Replace the state that the application has."))
+]
 
 
 @operates(aws=False)
@@ -34,10 +36,10 @@ def export(
         Path | None, typer.Option(metavar="FILE", help="A new file (default: stdout).")
     ] = None,
 ) -> None:
-    """Save all that the application has on the stream, as one JSON document.
+    """Save the application's state on the stream as one JSON document.
 
     It may run beside the job. To move an application, stop its job before the export: a
-    running job continues.
+    running job continues, and the export lacks its later progress.
     """
     application = op.place.application
     exported = export_application(op.store, application, now_ms=op.clock.now_ms())
@@ -63,10 +65,12 @@ def _write_new(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError as exc:
-        raise CliError(f"--to {path}: the file exists already", "name a new one") from exc
+        raise CliError(
+            f"--to {path}: the file exists already", ("name a file that does not exist")
+        ) from exc
     except OSError as exc:
         raise CliError(
-            f"--to {path}: cannot be written: {exc.strerror}", "choose a file that can be"
+            f"--to {path}: cannot be written: {exc.strerror}", "choose a file that can be written"
         ) from exc
 
 
@@ -78,13 +82,13 @@ def import_export(
     replace: Replace = False,
     allow_skip: AllowSkip = False,
 ) -> None:
-    """Make the application what was exported.
+    """Restore an application's state from a file that `checkpoint export` wrote.
 
-    The stream must be the one that was exported. Refused while the application runs,
-    and without --replace where it has state already. Records that were read since the
-    export are read again. A shard that is further in the export moves forward, which
-    needs --allow-skip. If the import is stopped before its end, the application does
-    not start until the command is given again.
+    The stream must be the exported one. Refused while the application runs. An
+    application that has state needs --replace. Records that were read since the export
+    are read again. A shard that is further in the export moves forward, which needs
+    --allow-skip. If the import is interrupted, the application does not start until the
+    command is repeated.
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
@@ -112,7 +116,7 @@ def import_export(
     check_replaced(op, store, found, replace=replace)
     if found.ahead and not allow_skip:
         raise CliError(
-            f"{', '.join(found.ahead)} would move forward; the records in between would never be "
+            f"{', '.join(found.ahead)} would move forward: the records in between would never be "
             "read",
             "give --allow-skip to skip them",
         )
@@ -129,9 +133,9 @@ def check_replaced(
     """
     start = store.identity.read_start(also_unfinished=True)
     if start is not None and start.importing:
-        say("an import was stopped before its end; this one replaces it")
+        say("an earlier import was interrupted; this import replaces it")
     elif found.replaces and not replace:
         raise CliError(
             f"application {op.place.application} has state {op.on_stream} already",
-            "give --replace to replace it, or another --application",
+            "give --replace to replace that state, or give another --application",
         )

@@ -51,34 +51,33 @@ def doctor(
         str,
         typer.Option(
             metavar="[polling|efo]",
-            help="With efo, also check what enhanced fan-out needs. Registers nothing.",
+            help="efo also checks the needs of enhanced fan-out. It registers no consumer.",
         ),
     ] = "polling",
     consumer_name: Annotated[str | None, flag("consumer_name")] = None,
     consumer_arn: Annotated[str | None, flag("consumer_arn")] = None,
     master: Annotated[
         str | None,
-        typer.Option(
-            help="Also check from the executors of this Spark master. Starts Spark there."
-        ),
+        typer.Option(help="Spark master whose executors are checked too. Starts Spark there."),
     ] = None,
     conf: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Spark configuration, with --master. Repeatable."),
+        typer.Option(metavar="KEY=VALUE", help="Spark configuration for --master. Repeatable."),
     ] = None,
     as_json: places.AsJson = False,
     profile: Annotated[str | None, flag("profile")] = None,
 ) -> None:
-    """Check that a job has what it needs, and say how to repair what it lacks.
+    """Check everything that a job needs: packages, credentials, permissions, services, clock.
 
-    It writes nothing, and reads one record at most. Without --stream, --application or
-    --zookeeper, that one is not checked.
+    Each failed check comes with its remedy. Writes nothing, and reads at most one record.
+    The stream, the application and ZooKeeper are checked if --stream, --application and
+    --zookeeper name them.
 
     Exit codes: 0 no check failed, 1 a check failed, 3 checks failed only because a
     service does not answer.
     """
     if conf and master is None:
-        raise typer.BadParameter("give it with --master", param_hint="--conf")
+        raise typer.BadParameter("it needs --master", param_hint="--conf")
     with (
         StopSignals(),
         one_sentence(
@@ -129,7 +128,7 @@ def _consumer(stream: StreamRef | None, **given: str | None) -> str | None:
     if given["read_mode"] != "efo":
         return None
     if stream is None:
-        raise typer.BadParameter("give it with --stream", param_hint="--read-mode")
+        raise typer.BadParameter("efo needs --stream", param_hint="--read-mode")
     return given["consumer_arn"] or given["consumer_name"]
 
 

@@ -55,8 +55,10 @@ def explain_command(
         str | None,
         typer.Argument(
             metavar="SHARD",
-            help="Id of a shard, or its number. Without one, all shards are explained, those with "
-            "the same cause together.",
+            help=(
+                "Id or number of a shard. Without it, all shards are explained; shards with the "
+                "same cause are shown together."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -66,11 +68,11 @@ def explain_command(
     ask: Ask = DEFAULT_ASKED,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a shard stands where it does: what holds it, what follows, and what to do.
+    """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
 
-    It only reads, so it may run beside the job. It says what cannot be seen
-    from outside: throttling by other consumers, the job's own limits, its log.
-    The exit code is 0 when there is an answer, whatever it says.
+    It only reads, so it may run beside the job. It names what it cannot see from
+    outside: throttling by other consumers, the job's own limits, its log.
+    The exit code is 0 when there is an answer, whatever the answer is.
     """
     with (
         operators_command(ctx),
@@ -159,7 +161,7 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
             for one in held[:MAX_NAMED]
         ]
         each += ["..."] if len(held) > MAX_NAMED else []
-        said = f"{records(count)} of these shards {are(count)} not acked in all: {', '.join(each)}"
+        said = f"{records(count)} of these shards {are(count)} not acked: {', '.join(each)}"
         lines.append(("Also", f"{said.removesuffix('.')}."))
     for word, text in lines:
         yield Padding(Text.assemble((f"{word}: ", "bold"), text), (0, 0, 0, 2))

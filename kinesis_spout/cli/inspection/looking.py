@@ -39,8 +39,10 @@ Window = Annotated[
     str,
     typer.Option(
         metavar="TIME",
-        help="How long to watch before judging, e.g. 30s or 5m; 0s judges from one look, which "
-        "does not show whether a position moves.",
+        help=(
+            "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, "
+            "without knowing whether positions move."
+        ),
     ),
 ]
 Ask = Annotated[
@@ -48,8 +50,10 @@ Ask = Annotated[
     typer.Option(
         metavar="SHARDS",
         min=0,
-        help="How many shards to ask for their tips, the ones that stand still first. Takes one of "
-        "a shard's 5 reads a second.",
+        help=(
+            "How many shards to ask for their tips; those whose position does not move come "
+            "first. Each question takes one of a shard's 5 reads per second."
+        ),
     ),
 ]
 
@@ -144,7 +148,7 @@ def refuse_another_stream(seen: Snapshot) -> None:
     known = seen.stored.identity
     if known is not None and seen.is_of_another_stream:
         raise CliError(
-            f"the application's state belongs to another stream, {known.arn}, created at "
+            f"the application's state belongs to another stream: {known.arn}, created at "
             f"{Position.at_timestamp(known.created_ms)}",
             "use another application name, or remove that state with kinesis-spout reset",
         )

@@ -56,7 +56,7 @@ def shards(
         bool,
         typer.Option(
             "--lag",
-            help="Measure the lag of each shard. Takes one of the shard's 5 reads a second.",
+            help="Measure the lag of each shard. This takes one of the shard's 5 reads per second.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -69,7 +69,7 @@ def shards(
     application = place.application
     if lag and not application:
         raise typer.BadParameter(
-            "the lag is that of an application; give --application too", param_hint="--lag"
+            "it needs --application: a lag belongs to an application", param_hint="--lag"
         )
     with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug), ExitStack() as stack:
         client = place.client(stack)

@@ -37,26 +37,31 @@ def status(
     window: Window = DEFAULT_WINDOW,
     ask: Ask = DEFAULT_ASKED,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Continue until Ctrl-C, over a window that moves along.")
+        bool,
+        typer.Option(
+            "--watch", help=("Refresh until Ctrl-C. Each verdict is over the latest --window.")
+        ),
     ] = False,
     as_json: AsJson = False,
     show_all: Annotated[
-        bool, typer.Option("--all", help=f"Show all shards, not the worst {SHOWN} only.")
+        bool, typer.Option("--all", help=f"Show all shards instead of only the worst {SHOWN}.")
     ] = False,
 ) -> None:
-    """Show how an application is: one verdict, and a line for each shard, the worst first.
+    """Show an application's health: one verdict, then a line for each shard, the worst first.
 
     Without --application it shows a line for each application and stream in
     ZooKeeper. It only reads, so it may run beside the jobs. The exit code is 0
     for ok, lagging, paused and not running; 1 for stalled, losing and unknown,
-    also where the application does not exist; 3 where Kinesis or ZooKeeper
+    and for an application that does not exist; 3 if Kinesis or ZooKeeper
     cannot be reached.
     """
     if watch and as_json:
-        raise typer.BadParameter("give one of them", param_hint="--watch, --json")
+        raise typer.BadParameter("give one of the two", param_hint="--watch, --json")
     if not place.application:
         if watch:
-            raise typer.BadParameter("it watches one application", param_hint="--watch")
+            raise typer.BadParameter(
+                ("it needs --application: it watches one application"), param_hint="--watch"
+            )
         with operators_command(ctx) as stack:
             signals = stack.enter_context(StopSignals())
             window_s = parse_duration_ms(window, option="window") / 1000

@@ -214,7 +214,7 @@ def test_a_start_at_a_record_that_has_expired_is_said(stream: StreamUnderTest) -
     known = stream.ids()
     stream.put(100)
     start = {"shardIds": shard, "startingPosition": f"AFTER:{sequences[0]}"}
-    with pytest.raises(DataLossError, match=f"record {sequences[0]} is not there any more"):
+    with pytest.raises(DataLossError, match=f"record {sequences[0]} has expired"):
         Load(stream, **start).rows()
     expected = sorted(one for one in stream.ids() - known if one.startswith(f"{shard}:"))
     assert Load(stream, **start, failOnDataLoss="false").ids() == expected

@@ -138,7 +138,7 @@ def test_an_export_that_cannot_be_imported_leaves_the_application_as_it_was(shel
     other["stream"]["createdMs"] += 1
     before = shell.states()
     for exported, said in (
-        (text[: len(text) // 2], "export.json holds"),
+        (text[: len(text) // 2], "export.json contains"),
         (text.replace(f'"{SHARD}": {{', '"paused": {'), "shard id 'paused' is reserved"),
         (json.dumps(other), "the export belongs to stream"),
     ):
@@ -216,7 +216,7 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     later = str(int(number) + 1)
     ended = peek(shell, later)
     assert ended.returncode == 1
-    assert ended.stdout == f"the shard has no record {later} (any more)\n"
+    assert ended.stdout == f"the shard does not contain record {later} (any more)\n"
 
 
 def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None:
@@ -256,8 +256,8 @@ def test_an_import_that_is_killed_is_told_and_goes_on(shell: Shell) -> None:
     assert there.states() == {}
     ended = there.run_consume()
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "an import into application etl on stream orders was stopped" in ended.stderr
-    assert "give the command again, `kinesis-spout checkpoint import` or" in ended.stderr
+    assert "an import into application etl on stream orders was interrupted" in ended.stderr
+    assert "repeat the command (`kinesis-spout checkpoint import` or" in ended.stderr
     assert there.states() == {}
     again = there.checkpoint("import", "etl.json", "--yes")
     assert again.returncode == 0, again.stderr

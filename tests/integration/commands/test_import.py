@@ -76,8 +76,8 @@ def test_a_kcl_application_is_gone_on_with_at_the_next_record(
     refused = import_(shell, *options, "--yes")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
-        "error: application etl has state on stream orders already; give --replace to replace it, "
-        "or another --application"
+        "error: application etl has state on stream orders already; give --replace to replace "
+        "that state, or give another --application"
     )
     assert import_(shell, *options, "--yes", "--replace").returncode == 0
     assert read(shell) == ["b4", "b5", "c2", "d0"]
@@ -118,7 +118,7 @@ def test_what_cannot_be_imported_is_a_sentence(
         (("kcl", "--lease-table", "none", *dynamo), 2, "table none at"),
         (("kcl", "--lease-table", foreign, *dynamo), 1, "which is outside its numbers"),
         (("kcl",), 2, "needs --lease-table"),
-        (("kcl", "--topology", "a", "--lease-table", "b"), 2, "is not for --from kcl"),
+        (("kcl", "--topology", "a", "--lease-table", "b"), 2, "does not apply with --from kcl"),
         (("awslabs", "--checkpoint-location", "s3://b/c"), 1, "copy it here first"),
         (("storm-spout", "--topology", "typo"), 1, "has no shardList and no state"),
         (("databricks", "--at", "AT:5"), 2, "is a position in one shard"),

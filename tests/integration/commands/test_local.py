@@ -160,8 +160,8 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
         ended = call_cli("local", "--port", port, cwd=tmp_path)
     assert ended.returncode == 1
     assert ended.stderr == (
-        f"error: port {port} on 127.0.0.1 is in use; choose another with --port, or --port 0 for "
-        "a free one\n"
+        f"error: port {port} on 127.0.0.1 is in use; choose another port with --port, or give "
+        "--port 0 for a free port\n"
     )
 
 

@@ -330,11 +330,11 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
         lambda b: list(
             map(acker.settle, [(frame, Sink()) for frame in acker.branch(acker.anchor(b), 2)])
         ),
-        r"acker.settle\(...\) was called after settle",
+        r"acker.settle\(...\) was called after acker.settle",
     ),
     "anchored after settle": (
         lambda b: [settled_by(Sink())(b), acker.anchor(b)],
-        "was called after settle",
+        "was called after acker.settle",
     ),
 }
 
@@ -365,7 +365,7 @@ WRITERS: dict[str, tuple[Callable[[DataFrame], object], str]] = {
         "ran no action on the frame",
     ),
     "a part": (lambda f: f.limit(1).collect(), "sink 1: .* are not the rows that were checked .3."),
-    "a look first": (lambda f: (f.take(1), f.collect()), "let the write be that action"),
+    "a look first": (lambda f: (f.take(1), f.collect()), "make the write the first action"),
 }
 
 
@@ -423,7 +423,7 @@ def test_anchors_of_another_batch_are_refused(frame: DataFrame) -> None:
 
     run_batch(frame, first)
     sink = Sink()
-    with pytest.raises(AckerError, match="3 anchors that are of no record of this batch"):
+    with pytest.raises(AckerError, match="3 anchors that belong to no record of this batch"):
         run_batch(frame, lambda batch: acker.settle((acker.anchor(batch).union(earlier[0]), sink)))
     assert sink.times == 0
 

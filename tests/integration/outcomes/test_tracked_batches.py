@@ -62,7 +62,9 @@ def test_a_batch_that_is_replayed_past_the_retention_is_not_refused_for_ever(
             source={"fail_on_data_loss": False},
         )
     assert batches == [list(range(10, 20)), list(range(10, 20))]
-    assert "nothing of this batch is acked, and the next plan reads what is left" in caplog.text
+    assert (
+        "nothing of this batch is acked, and the next plan reads the remaining records"
+    ) in caplog.text
     assert stream.checkpoints() == stream.tips()
 
 
@@ -99,7 +101,7 @@ def test_rows_that_were_filtered_before_the_function_fail_the_batch(
         return frame.withColumn("n", number()).where(condition)
 
     with pytest.raises(
-        Exception, match=r"frame holds .* of shard .* published .*filter and deduplicate inside"
+        Exception, match=r"frame contains .* of shard .* published .*filter and deduplicate inside"
     ):
         tracked_batches.play(src, lambda frame, batch: tracked(numbered(frame, "n > 5"), batch))
     assert tracked_batches.stream.checkpoints() == {}

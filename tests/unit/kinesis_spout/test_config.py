@@ -49,7 +49,7 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not an endpoint"),
         ({"wire_format": "xml"}, "wire_format: 'xml' must be auto, json or cbor"),
         ({"endpoint_url": "http://h:99999"}, "is not an endpoint"),
-        ({"endpoint_url": "http://me:hush@host"}, "endpoint_url: must not hold a user name"),
+        ({"endpoint_url": "http://me:hush@host"}, "endpoint_url: must not contain a user name"),
     ],
 )
 def test_invalid_values_are_refused_with_option_and_rule(values: dict[str, Any], says: str) -> None:

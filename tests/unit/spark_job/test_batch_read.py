@@ -176,7 +176,7 @@ def test_a_record_that_the_range_starts_after_must_be_there() -> None:
     assert feed_of(one).first_position == Position.at(sequence(5))
     assert numbers(feed_of(one), [page_of([]), page_of([5]), page_of([6], at_tip=True)]) == [6]
     for pages in ([page_of([6], at_tip=True)], [page_of([], at_tip=True)]):
-        with pytest.raises(DataLossError, match="record 5 is not there any more"):
+        with pytest.raises(DataLossError, match="record 5 has expired"):
             numbers(feed_of(one), pages)
         left = numbers(feed_of(one, failOnDataLoss="false"), pages)
         assert left == ([6] if pages[0].count else [])
@@ -339,12 +339,15 @@ def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> N
         ({"endingPosition": '{"x": "LATEST"}'}, "option endingPosition names shard 'x'"),
         ({"startingPosition": "AT:5"}, "belongs to one"),
         ({"endingPosition": "AFTER:5"}, "belongs to one"),
-        ({"startingPosition": "-1h", "endingPosition": "-2h"}, "from -1h to -2h, which is earlier"),
-        (BACKWARDS, "which is earlier"),
+        (
+            {"startingPosition": "-1h", "endingPosition": "-2h"},
+            ("from -1h to -2h, but that end is before the start"),
+        ),
+        (BACKWARDS, "but that end is before the start"),
         ({"endingPosition": at(LOADED_MS + HOUR_MS).isoformat()}, "which is in the future"),
         ({"streamNam": "x"}, "did you mean streamName"),
-        ({"applicationName": "a"}, r"applicationName is not one of a batch read.*readStream"),
-        ({"shardIds": " , "}, "give shard ids with commas between them"),
+        ({"applicationName": "a"}, r"applicationName does not apply to a batch read.*readStream"),
+        ({"shardIds": " , "}, "give shard ids separated by commas"),
         ({"endingPosition": "TRIM_HORIZON"}, "nothing lies before TRIM_HORIZON"),
         ({"endingPosition": '{"a": "TRIM_HORIZON"}'}, "nothing lies before TRIM_HORIZON"),
         ({"startingPosition": "SHARD_END"}, "option startingPosition: SHARD_END is not"),

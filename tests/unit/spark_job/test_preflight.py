@@ -39,7 +39,7 @@ def test_an_embedded_zookeeper_is_refused_on_a_cluster(master: str) -> None:
         refuse_embedded_on_cluster("embedded:/var/zk", local)
     refuse_embedded_on_cluster("zk1:2181", master)
     source = KinesisSource(stream="orders", application="etl", zookeeper="embedded:/no/such")
-    with pytest.raises(ConfigError, match=r"embedded:/no/such.*one machine.*connect string"):
+    with pytest.raises(ConfigError, match=r"embedded:/no/such.*only this machine.*connect string"):
         preflight(source.settings(), master=master)
 
 

@@ -72,7 +72,7 @@ def test_columns_that_are_selected_are_those_of_all_columns(
         (StructType().add("data", StringType()), "a column data STRING, .* BINARY"),
         (StructType().add("DATA", BinaryType()), "a column DATA BINARY, .* data BINARY"),
         (StructType().add("data", BinaryType()).add("data", BinaryType()), "column data twice"),
-        (StructType().add("data", BinaryType(), nullable=False), "data is NOT NULL, .* leave"),
+        (StructType().add("data", BinaryType(), nullable=False), "column data NOT NULL, .*remove"),
         (StructType(), "no column; select some of streamName STRING"),
     ],
     ids=["unknown", "type", "case", "twice", "not null", "none"],
@@ -87,6 +87,6 @@ def test_a_schema_with_other_columns_is_refused_with_those_there_are(
 def test_an_aggregate_is_refused_with_what_to_do_and_a_payload_like_one_is_not() -> None:
     plain = (b"", KPL_MAGIC, KPL_MAGIC + b"a payload of one's own", AGGREGATE[:-1] + b"\x00")
     refuse_aggregates(page(*plain), SHARD)
-    told = rf"4954 of shard {SHARD}.*aggregatedRecords to raw"
+    told = rf"4954 of shard {SHARD}.*aggregatedRecords to unpack"
     with pytest.raises(AggregatedRecordError, match=told):
         refuse_aggregates(page(*plain, AGGREGATE, AGGREGATE), SHARD)

@@ -61,7 +61,7 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
 @pytest.mark.parametrize("name", sorted(RETIRED))
 def test_a_retired_option_is_warned_of_and_has_no_effect(name: str) -> None:
     """As a reader's option, one stream's own among them, and as an argument."""
-    reason = rf"option {name} has no effect any more, leave it out: {RETIRED[name]}"
+    reason = rf"option {name} has no effect any more: {RETIRED[name]}"
     with pytest.warns(UserWarning, match=reason):
         assert settings(**{name.lower(): "any"}) == settings()
     with pytest.warns(UserWarning, match=reason):
@@ -253,7 +253,7 @@ def test_streams_of_one_name_are_told_apart_by_their_arns() -> None:
     [
         ("orders,orders", {}, "two streams orders; name each stream once"),
         (f"{EU},{US}", {}, "give each of them its own applicationName"),
-        ("orders", {"stream.1.region": "eu-west-1"}, "is for a query of several streams"),
+        ("orders", {"stream.1.region": "eu-west-1"}, "needs a query of several streams"),
         ("orders,clicks", {"stream.3.region": "eu-west-1"}, "but streamName lists 2"),
         ("orders,clicks", {"stream.1.streamName": "x"}, "list the streams in streamName"),
         ("orders,clicks", {"stream.1.rolArn": "x"}, "did you mean roleArn"),
@@ -330,16 +330,16 @@ def test_options_that_mean_the_same_give_the_same_settings(
     [
         (
             {"streamName": "a", "kinesis.streamName": "b"},
-            "option kinesis.streamName means streamName, which is given too; give one of them",
+            "means the same as option streamName, which is given too; give one of the two",
         ),
         ({"kinesis.consumerType": "Push"}, "is not taken; use GetRecords or SubscribeToShard"),
         ({"consumerMode": "push"}, "is not taken; use polling or efo"),
-        ({"consumerNamePrefix": "a"}, "option consumerNamePrefix is of Databricks"),
+        ({"consumerNamePrefix": "a"}, "option consumerNamePrefix belongs to Databricks"),
         ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not taken; give readsPerSecond"),
         ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
         ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
         ({"initialPosition": '{"at_timestamp": "1"}'}, "give startingPosition with the time"),
-        ({"kinesis.sink.recordTtl": "1"}, "option of the sink"),
+        ({"kinesis.sink.recordTtl": "1"}, "it belongs to the sink"),
         ({"kinesis.nothing": "1"}, "option kinesis.nothing is not known"),
     ],
 )

@@ -38,45 +38,59 @@ def ui(
     *,
     place: Place,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the page; 0 takes a free one.")
+        int, typer.Option(min=0, max=65_535, help="Port of the page; 0 takes a free port.")
     ] = DEFAULT_PORT,
     host: Annotated[
         str,
-        typer.Option(help="Address to listen at. Another one than loopback shows the page to all."),
+        typer.Option(
+            help=(
+                "Address to listen on. With any other address than loopback, other machines can "
+                "open the page."
+            )
+        ),
     ] = LOOPBACK,
     window: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Over how long to judge, e.g. 30s or 5m."),
+        typer.Option(metavar="TIME", help="How long to watch before the verdict, e.g. 30s or 5m."),
     ] = DEFAULT_WINDOW,
     ask: Annotated[
         int,
         typer.Option(
             metavar="SHARDS",
             min=0,
-            help="How many shards to ask for their tips in a look. Takes one of a shard's 5 reads "
-            "a second.",
+            help=(
+                "How many shards to ask for their tips at each refresh. Each question takes one "
+                "of a shard's 5 reads per second."
+            ),
         ),
     ] = DEFAULT_ASKED,
     dead_letters: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="File or folder with dead letters (JSON, parquet, orc), to show their reasons.",
+            help=(
+                "File or folder with dead letters (JSON, parquet, orc). The page shows their "
+                "reasons."
+            ),
         ),
     ] = None,
     once: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the page into this file, and serve nothing."),
+        typer.Option(
+            metavar="FILE", help=("Write the page to this file and end, without serving it.")
+        ),
     ] = None,
 ) -> None:
     """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
 
-    Without --application the page starts with a list of all applications in ZooKeeper, from
-    which you can open any of them. It only reads, so it may run beside the jobs. It has no
-    login, and listens on this machine only unless --host says otherwise. Ctrl-C ends it.
+    Without --application the page starts with a list of all applications in ZooKeeper; click
+    one to open it. It only reads, so it may run beside the jobs. The page has no login.
+    Only this machine can open it, unless --host is given. Ctrl-C ends it.
     """
     if dead_letters is not None and not place.application:
-        raise typer.BadParameter("name the application of the letters", param_hint="--dead-letters")
+        raise typer.BadParameter(
+            ("it needs --application: the application of the letters"), param_hint="--dead-letters"
+        )
     with operators_command(ctx) as stack:
         signals = stack.enter_context(StopSignals())
         settings = Settings(
@@ -124,8 +138,9 @@ def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> 
         with PageServer(answers, port, host) as server:
             if not is_loopback(host):
                 note(
-                    f"the page has no login: whoever can reach {host}:{server.port} sees names, "
-                    "positions and reasons; listen on 127.0.0.1 and use ssh -L instead"
+                    f"the page has no login: anybody who can reach {host}:{server.port} sees "
+                    "names, positions and reasons. To avoid that, listen on 127.0.0.1 and use ssh "
+                    "-L"
                 )
             typer.echo(server.url)
             while True:

@@ -67,7 +67,7 @@ class LetterFolder:
                 "--dead-letters",
                 "is a Delta table, which cannot be read without Spark",
                 str(self.path),
-                remedy="query it there",
+                remedy="query it with Spark",
             )
 
     def read(self) -> dict[str, Any]:

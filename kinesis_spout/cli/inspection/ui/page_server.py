@@ -79,7 +79,7 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as exc:
             raise ConfigError.of(
-                "--port", f"cannot be bound at {host}: {exc}", port, remedy="use another"
+                "--port", f"cannot be bound at {host}: {exc}", port, remedy="use another port"
             ) from exc
         self.port = self.server_address[1]
 

@@ -203,7 +203,9 @@ def test_a_loss_is_accepted_where_the_shard_stands_and_no_job_reports_it_again(
     moved(one, "TRIM_HORIZON")
     one.clock.advance(26 * 3600)
     young = one.put(2)
-    lost = rf"{shard(0)} \(read up to TRIM_HORIZON\) lacks what arrived from 2026-01-01T00:00:"
+    lost = (
+        rf"{shard(0)} \(read up to TRIM_HORIZON\) lacks the records that arrived from 2026-01-01T"
+    )
     with pytest.raises(DataLossError, match=lost):
         run_job(one, plan)
     move = moved(one, "TRIM_HORIZON")[shard(0)]
@@ -339,7 +341,7 @@ def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob
         one.put(1)
         run_job(one)
         store.ownership.acquire(this_process(0), timeout_s=1)
-        with pytest.raises(ConflictError, match="was changed by somebody else"):
+        with pytest.raises(ConflictError, match="was changed by another process"):
             write_moves(store, found, one.clock.now_ms)
 
 

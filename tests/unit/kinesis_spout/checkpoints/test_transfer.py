@@ -196,7 +196,7 @@ def test_an_application_of_a_stopped_import_is_neither_moved_nor_exported(
         for writes in range(MOST_WRITES)
     )
     with closing(job.client()) as client, closing(job.store()) as store:
-        with pytest.raises(UnfinishedImportError, match="again, `kinesis-spout checkpoint import`"):
+        with pytest.raises(UnfinishedImportError, match="`kinesis-spout checkpoint import`"):
             export_application(store, "app", now_ms=0)
         latest = RequestedPosition.parse("LATEST")
         with pytest.raises(UnfinishedImportError):

@@ -88,9 +88,9 @@ def test_a_bad_value_is_one_sentence(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "name a drill"),
+        ((), "give the name of a drill"),
         (("kill-drivr",), "did you mean kill-driver"),
-        (("kill-driver", "--spout", "--process", "m:f"), "for a Spark job"),
+        (("kill-driver", "--spout", "--process", "m:f"), "need a Spark job"),
         (("kill-driver", "--region", "eu-west-1"), "--stream-prefix"),
         (("kill-driver", "--process", "nocolon"), "module:function"),
         (("kill-driver", "--payload", "no_such_module:f"), "no_such_module"),

@@ -638,7 +638,7 @@ def test_a_record_whose_letters_are_refused_is_not_to_be_given_up() -> None:
             "allow kinesis:GetRecords to the role or user of the job (IAM)",
         ),
         ("the disk is full; set path to another one", "set path to another one"),
-        ("no letter is written; repair the sink, and start the query again", "repair the sink"),
+        ("no letter is written; repair the sink and start the query again", "repair the sink"),
         (
             "no start; restore ZooKeeper, or name it; set option failOnDataLoss to false to go on",
             "restore ZooKeeper, or name it; or, set option failOnDataLoss to false to go on",

@@ -102,7 +102,7 @@ def test_a_loss_names_every_shard_also_those_that_wait_for_their_parents(
     SteppedSpout(job, **SLOW).spout.close()
     job.clock.advance(23 * HOUR_S)
     named = "".join(
-        rf".*{shard(index)} \(read up to TRIM_HORIZON\) lacks what arrived from 202"
+        rf".*{shard(index)} \(read up to TRIM_HORIZON\) lacks the records that arrived from 202"
         for index in range(4)
     )
     with pytest.raises(DataLossError, match=rf"{named}.*give --no-fail-on-data-loss"):

@@ -81,7 +81,7 @@ def test_a_time_without_a_zone_is_in_utc_and_of_the_services_day(
         assert read_to_the_end(under_test, spout) == put
         assert spout.has_ended
         assert NINE <= under_test.clock.now_ms() < NINE + 15_000
-    assert "until 2026-01-01T09:00:00.000Z, and waits for that time before it ends" in caplog.text
+    assert "until 2026-01-01T09:00:00.000Z and waits for that time before it ends" in caplog.text
 
 
 @pytest.mark.parametrize("arrival_ms", [10**15, -(10**15)], ids=["after 9999", "before 1"])

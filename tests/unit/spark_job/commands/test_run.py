@@ -55,7 +55,7 @@ ALL = "--stream s --application etl --zookeeper zk:2181"
         (f"{ALL} --from LATTEST", 1, "option --from: 'LATTEST'"),
         (f"{ALL} --option maxRecordPerShard=1", 1, "did you mean maxRecordsPerShard"),
         (f"{ALL} --process nope:f", 1, "No module named 'nope'"),
-        (f"{ALL} --log-file /dev/null/log", 1, "give another with --log-file"),
+        (f"{ALL} --log-file /dev/null/log", 1, "give another file with --log-file"),
     ],
 )
 def test_bad_input_is_refused_before_spark_starts(
@@ -83,5 +83,5 @@ def test_an_option_without_effect_is_a_note(monkeypatch: pytest.MonkeyPatch) -> 
     command.command()(run)
     arguments = f"{ALL} --option probemaxshards=5 --log-file /dev/null/log"
     first, second = CliRunner().invoke(command, arguments.split()).output.splitlines()
-    assert first.startswith("note: option probeMaxShards has no effect any more, leave it out: ")
-    assert "give another with --log-file" in second
+    assert first.startswith("note: option probeMaxShards has no effect any more: ")
+    assert "give another file with --log-file" in second

@@ -38,7 +38,7 @@ def takes_all(_record: OutgoingRecord) -> bool:
     [
         (lambda: DeadLetter("parquet"), "format parquet needs a path"),
         (lambda: DeadLetter("json", path=" "), "path is empty"),
-        (lambda: DeadLetter("text", path="/dead"), "format text cannot hold"),
+        (lambda: DeadLetter("text", path="/dead"), "format text cannot contain"),
         (lambda: DeadLetter(cast("Any", print), path="/dead"), "not a format"),
         (lambda: DeadLetter("jdbc", mode="overwrite"), "option mode cannot be given"),
         (lambda: DeadLetter("jdbc", url=None), "option url is of type NoneType"),
@@ -102,7 +102,7 @@ def test_letters_are_appended_to_a_table_and_its_error_hides_the_password() -> N
     }
     assert str(caught.value) == (
         "the dead letters of plan 12-ab cannot be written to jdbc (RuntimeError: refused for "
-        "sa:***), so nothing of the batch is acked; repair the sink, and start the query again"
+        "sa:***), so nothing of the batch is acked; repair the sink and start the query again"
     )
 
 

@@ -119,7 +119,7 @@ def test_whole_generations_that_came_and_went_unobserved_are_loss(
                 STREAM, shard(*parents)
             )
         job.clock.advance(2 * DAY_S)
-        told = f"have expired, and whose children were never observed: {shard(0)}"
+        told = f"have expired and whose children were never listed: {shard(0)}"
         with pytest.raises(DataLossError, match="and of which nothing was read"):
             next_plan(driver := job.coordinator(), plan)
         driver.close()
@@ -257,7 +257,7 @@ def test_with_fail_on_data_loss_off_a_lost_application_starts_at_the_oldest_reco
             assert driver.tasks("5-ab") == {}
         assert read_all(one, driver, "5-ab")[1] == put
     assert "records may be lost" in caplog.text
-    assert "starting at the oldest record" in caplog.text
+    assert "read from its oldest record" in caplog.text
 
 
 def test_states_that_name_a_settled_plan_are_evidence_of_a_lost_start(one: SimulatedJob) -> None:

@@ -107,7 +107,7 @@ def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_ac
     plan = next_plan(second, start)
     assert len(rows_of(one, second, plan)) == 140
     next_plan(second, plan)
-    assert f"{shard(0)}: 60 from {put[0]} on" in caplog.text
+    assert f"{shard(0)}: 60 records from {put[0]} on" in caplog.text
     assert unresolved(one) == 0
 
 
@@ -288,7 +288,7 @@ def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its
     job.fake.faults.add(never, operation="GetRecords", shard_id=shard(0), times=None)
     coordinator.prepare_available_now()
     read_all(job, coordinator)
-    said = "or their children were not read up to its start within maxSearchTime: "
+    said = "or their children were not read up to the start of the run within maxSearchTime: "
     assert f"{said}{shard(0)}" in caplog.text
     assert ended(job) == (DONE, "it left 3 shards not read up to its start")
     assert 20 <= job.clock.monotonic_s() < 60
@@ -360,7 +360,7 @@ def test_an_available_now_run_ends_after_its_retry_wait_and_warns_of_what_stays_
     start, rows = available_now(one, outcomes, available_now_retry_wait="10s")
     assert Counter(row["attempt"] for row in rows) == {1: 10, 2: 2}
     assert one.clock.monotonic_s() == pytest.approx(4, abs=0.1)
-    assert "leaves 2 records to be retried" in caplog.text
+    assert "leaves 2 records for the next run to retry" in caplog.text
     assert unresolved(one) == 2
     assert ended(one) == (DONE, "it left 2 records to be retried")
     one.clock.advance(3_600)

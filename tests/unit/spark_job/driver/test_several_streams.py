@@ -396,7 +396,7 @@ def test_the_plan_of_a_query_of_one_stream_is_given_its_stream() -> None:
     ],
 )
 def test_an_offset_of_another_format_is_refused(offset: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="holds an offset of format"):
+    with pytest.raises(ConfigError, match="contains an offset of format"):
         read_offset(offset)
 
 

@@ -235,6 +235,6 @@ def test_a_session_without_listeners_is_refused_in_one_sentence(says: str) -> No
         warnings.warn("Failed to add the listener: it is not implemented", stacklevel=1)
 
     server = QueryMetricsServer(event(streams=event(addListener=add_listener)), 0)
-    with pytest.raises(ConfigError, match=r"takes no StreamingQueryListener.*not implemented"):
+    with pytest.raises(ConfigError, match=r"not accept a StreamingQueryListener.*not implemented"):
         server.start()
     assert server._running is None  # the port is free again

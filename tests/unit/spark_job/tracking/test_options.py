@@ -48,7 +48,7 @@ def test_good_arguments_become_a_policy() -> None:
         ({"on_failure": "block-key"}, "on_failure.*did you mean block_key"),
         ({"on_exhausted": "forget"}, "give one of dead_letter, drop, stop"),
         ({"dead_letter": None}, r'dead_letter .* is missing.*DeadLetter\("parquet", path=\.\.\.\)'),
-        ({"on_exhausted": "drop"}, "nothing would be written to dead_letter"),
+        ({"on_exhausted": "drop"}, "nothing is written to dead_letter"),
         ({"bisect": True, "on_failure": "block_shard"}, "keep no order"),
     ],
 )

@@ -604,7 +604,7 @@ def test_the_service_is_asked_for_the_lowest_number_of_which_rows_were_published
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({}, "holds 0 records and 0 retries of shard s"),
+        ({}, "contains 0 records and 0 retries of shard s"),
         ({"s": content("s", 9, 100, 4, 2)}, "4 records from 9 to 100 and 2 retries of shard s"),
         ({"s": content("s", 10, 100, 5, 2)}, "from 10 to 100"),
         ({"s": content("s", 9, 100, 5, 1)}, "1 retries"),

@@ -63,7 +63,7 @@ DAMAGED: list[tuple[Callable[[bytes], object], str, list[bytes | str]]] = [
     ),
     (
         lambda data: decode_log(data, PATH),
-        "holds b.*; restore it",
+        "contains b.*; restore it",
         [
             b"\xff",
             '{"shards":[{"shardId":"s","position":"SOMEWHERE"}]}',
@@ -78,7 +78,7 @@ DAMAGED: list[tuple[Callable[[bytes], object], str, list[bytes | str]]] = [
     ),
     (
         lambda data: decode_export(data, PATH),
-        "holds|format [09]",
+        "contains|format [09]",
         [export(format=0), export(start={}), export(states={"s": {"format": 9}})],
     ),
     (lambda data: decode(data, PlanPointer, PATH), "", ['{"id":"1-a","status":"half"}']),

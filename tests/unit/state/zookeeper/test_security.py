@@ -107,6 +107,6 @@ def test_files_that_hold_no_certificate_are_named(tmp_path: Path) -> None:
 
 
 def test_a_server_that_was_not_set_up_for_it_is_refused() -> None:
-    with pytest.raises(InvalidStoreSettingError, match="option zookeeperTls is for a server that"):
+    with pytest.raises(InvalidStoreSettingError, match="option zookeeperTls is not possible with"):
         ZookeeperSecurity(tls=True).check_usable("embedded:/x")
     ZookeeperSecurity(auth="digest", user="etl").check_usable("embedded:/x")
