@@ -5,9 +5,10 @@ A record is a row, or each user record of an aggregate is.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,9 +42,28 @@ ARROW_SCHEMA = pa.schema(
 )
 COLUMNS = tuple(ARROW_SCHEMA.names)
 FIRST_ATTEMPT = 1
+_PAGE = 10_000  # records, at most
 UNPACK = "unpack"
 FAIL = "fail"
 RAW = "raw"
+
+
+def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
+    """The value `count` times. Not by `pa.repeat` or `pa.scalar`, which import pandas: that costs a
+    process half a second of CPU.
+    """
+    if isinstance(value, int):
+        filled = np.full(count, value, f"i{kind.bit_width // 8}")
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(filled)])
+    text = value.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+    return pa.Array.from_buffers(
+        kind, count, [None, pa.py_buffer(ends), pa.py_buffer(text * count)]
+    )
+
+
+_kept_constant = lru_cache(maxsize=16)(_constant)  # all pages have the same columns
+_FIRST_TEXT, _SEPARATOR = (_constant(text, pa.string(), 1)[0] for text in (str(FIRST_ATTEMPT), ":"))
 
 
 def mode_of(plan: Plan | TaskPlan, settings: SourceSettings) -> str:
@@ -82,9 +102,13 @@ class ShardRows:
         start: Position = TRIM_HORIZON,
         id_prefix: str = "",
     ) -> None:
-        self._shard_id = shard_id
-        self._id_prefix = id_prefix
-        self._stream = stream
+        self._same = {
+            "streamName": stream,
+            "shardId": shard_id,
+            "subSequenceNumber": 0,
+            "attempt": FIRST_ATTEMPT,
+        }
+        self._id_prefix = _constant(id_prefix + shard_id, pa.string(), 1)[0]
         self._columns = columns
         self._schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
         self._unpacks = aggregated_records == UNPACK
@@ -113,21 +137,16 @@ class ShardRows:
     def _column(self, name: str, records: pa.RecordBatch, attempts: pa.Array | None) -> pa.Array:
         if name in records.schema.names:
             return records.column(name)
-        count = records.num_rows
-        first, first_text, no_sub = _constants()
-        match name:
-            case "streamName":
-                return pa.repeat(self._stream, count)
-            case "shardId":
-                return pa.repeat(self._shard_id, count)
-            case "subSequenceNumber":
-                return pa.repeat(no_sub, count)
-            case "attempt":
-                return pa.repeat(first, count) if attempts is None else attempts
-        attempt_text = first_text if attempts is None else attempts.cast(pa.string())
-        return pc.binary_join_element_wise(
-            pa.scalar(self._id_prefix + self._shard_id), numbers_of(records), attempt_text, ":"
-        )
+        if name == "messageId":
+            attempt = _FIRST_TEXT if attempts is None else attempts.cast(pa.string())
+            return pc.binary_join_element_wise(
+                self._id_prefix, numbers_of(records), attempt, _SEPARATOR
+            )
+        if name == "attempt" and attempts is not None:
+            return attempts
+        kind, count = ARROW_SCHEMA.field(name).type, records.num_rows
+        size = -(-count // _PAGE) * _PAGE
+        return _kept_constant(self._same[name], kind, size).slice(0, count)
 
     def users(self, page: Page) -> UserRecords | None:
         """The records that `of_page` will hand over; None where they are those of the page. What
@@ -178,11 +197,3 @@ class ShardRows:
             yield from self._unpacker.unpack(records)
         elif records.num_rows:
             yield records
-
-
-@cache
-def _constants() -> tuple[pa.Scalar, pa.Scalar, pa.Scalar]:
-    """The first attempt as a number and as a text, and no sub-sequence number. Not made on import:
-    the first scalar imports pandas, if it is there.
-    """
-    return pa.scalar(FIRST_ATTEMPT, pa.int32()), pa.scalar(str(FIRST_ATTEMPT)), pa.scalar(0)

@@ -7,6 +7,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +24,8 @@ PAGE_SCHEMA = pa.schema(
     ]
 )
 _MS = pa.timestamp("ms", tz="UTC")
-_LONG_PAYLOAD = 512  # bytes; for shorter ones `pa.array` is faster
+_LONG_PAYLOAD = 512  # bytes; for many shorter values `pa.array` is faster
+_MANY = 1_000
 _OBJECT_BYTES = 256  # per record: the overhead of Python's str, bytes and int objects
 
 
@@ -127,9 +129,9 @@ class RecordColumns:
         """
         if self._batch is None:
             columns = [
-                pa.array(self._numbers, pa.string()),
-                pa.array(self._keys, pa.string()),
-                _binary(self._data),
+                _as_arrow(self._numbers, pa.string()),
+                _as_arrow(self._keys, pa.string()),
+                _as_arrow(self._data, pa.binary()),
             ]
             return self._hold(
                 pa.RecordBatch.from_arrays([*columns, self.arrivals], schema=PAGE_SCHEMA)
@@ -230,23 +232,27 @@ def _bytes_of(values: pa.Array) -> int:
     return int(ends[values.offset + len(values)] - ends[values.offset])
 
 
-def _binary(values: list[Any]) -> pa.Array:
-    """Payloads as Arrow. Long ones are copied once: `pa.array` copies them again wherever the
-    memory that it has is used up.
+def _as_arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Texts or payloads as Arrow. `pa.array` imports pandas, and copies long payloads again
+    wherever the memory that it has is used up. So only many short values go there.
     """
-    if not values or len(values[0] or b"") < _LONG_PAYLOAD:
-        return pa.array(values, pa.binary())
-    try:
-        ends = array("i", accumulate(map(len, values), initial=0))
-    except TypeError:  # one is None
-        return pa.array(values, pa.binary())
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
-    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+    if len(values) >= _MANY and len(values[0] or b"") < _LONG_PAYLOAD:
+        return pa.array(values, kind)
+    found = [value.encode() if isinstance(value, str) else value for value in values]
+    known = None
+    if None in found:
+        known = pa.py_buffer(np.packbits([value is not None for value in found], bitorder="little"))
+        found = [value or b"" for value in found]
+    ends = array("i", accumulate(map(len, found), initial=0))
+    buffers = [known, pa.py_buffer(ends), pa.py_buffer(b"".join(found))]
+    return pa.Array.from_buffers(kind, len(found), buffers)
 
 
 def _milliseconds(arrivals: pa.Array) -> list[int]:
     """Not by `to_pylist`, which takes twenty times as long in older versions of pyarrow."""
-    values = arrivals.cast(_MS, safe=False).cast(pa.int64()).fill_null(0)
+    values = arrivals.cast(_MS, safe=False).cast(pa.int64())
+    if values.null_count:  # `fill_null` imports pandas
+        values = values.fill_null(0)
     if not len(values):
         return []
     numbers = memoryview(values.buffers()[1]).cast("q")

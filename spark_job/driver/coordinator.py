@@ -341,7 +341,7 @@ class Coordinator:
                 max_tasks=max_tasks or settings.max_tasks,
                 max_records_per_trigger=max_records,
                 max_records_per_shard=settings.max_records_per_shard,
-                max_unresolved_per_shard=settings.max_unresolved_per_shard,
+                max_unresolved_per_shard=self._outcomes.max_unresolved_per_shard,
             ),
             hints=ShardHints(
                 endings=self._catalog.stream.endings(),

@@ -40,6 +40,7 @@ class OutcomeSummary:
         self.queue = RetryQueue()
         self.outages = 0
         self.delivery_limit: int | None = None
+        self._acks_whole_batches = False
         self._settings = settings
         self._plans = plans
         self._reports = reports
@@ -53,6 +54,7 @@ class OutcomeSummary:
 
         With option `wholeBatchAck`, removes the mark of an application that tracks its records.
         """
+        self._acks_whole_batches = self._settings.whole_batch_ack
         policy = self._reports.read_policy()
         if policy is not None and self._settings.whole_batch_ack:
             self._reports.clear_policy()
@@ -65,6 +67,7 @@ class OutcomeSummary:
         pointer = self._plans.pointer()
         if pointer is not None:
             is_settled = pointer.status is PlanStatus.SETTLED
+            self._acks_whole_batches |= is_settled and policy is None
             report = self._reports.read(pointer.id) if is_settled else None
             self._carry_over(self._plans.read(pointer.id), report, is_tracked=policy is not None)
 
@@ -94,6 +97,7 @@ class OutcomeSummary:
         )
         outages, delivery_limit = self.outages, self.delivery_limit
         is_tracked = settled.policy is not None
+        self._acks_whole_batches = not is_tracked
         self._carry_over(settled.plan, settled.report, is_tracked=is_tracked)
         if self.outages and not outages:
             log.warning(
@@ -132,6 +136,13 @@ class OutcomeSummary:
                 "give foreachBatch source.tracked(...) again, or set option wholeBatchAck to "
                 "true to ack batches as a whole from now on",
             )
+
+    @property
+    def max_unresolved_per_shard(self) -> int | None:
+        """The most unresolved records that a plan may leave in a shard; None where batches are
+        acked as a whole, which leaves none. Nobody can tell before the first plan is settled.
+        """
+        return None if self._acks_whole_batches else self._settings.max_unresolved_per_shard
 
     @property
     def is_outage(self) -> bool:

@@ -54,14 +54,14 @@ class PlanLimits:
 
     `task`: what all tasks have in common, without shards. `max_records_per_trigger`: None for no
     limit. `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's
-    new ones.
+    new ones; None for no limit, where batches are acked as a whole.
     """
 
     task: TaskPlan
     max_tasks: int
     max_records_per_trigger: int | None
     max_records_per_shard: int
-    max_unresolved_per_shard: int
+    max_unresolved_per_shard: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,10 +267,10 @@ def _new_records(
     allowance of unresolved records; at most `total` together.
     """
     chosen, per_shard = share_records(shards, total, limits.max_records_per_shard, turn)
-    room = {
-        shard: min(per_shard, limits.max_unresolved_per_shard - states[shard].unresolved_count)
-        for shard in chosen
-    }
+    allowance = limits.max_unresolved_per_shard
+    if allowance is None:
+        return dict.fromkeys(chosen, per_shard)
+    room = {shard: min(per_shard, allowance - states[shard].unresolved_count) for shard in chosen}
     return {shard: records for shard, records in room.items() if records > 0}
 
 

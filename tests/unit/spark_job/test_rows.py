@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC
 from spark_job.data_source import SCHEMA_DDL, selected_columns
 from spark_job.rows import COLUMNS, RAW, ShardRows
+from tests.architecture.source_tree import ROOT
 from tests.support.simulated.simulated_job import AGGREGATE
 
 SHARD = "shardId-000000000003"
@@ -90,3 +93,47 @@ def test_an_aggregate_is_refused_with_what_to_do_and_a_payload_like_one_is_not()
     told = rf"4954 of shard {SHARD}.*aggregatedRecords to unpack"
     with pytest.raises(AggregatedRecordError, match=told):
         refuse_aggregates(page(*plain, AGGREGATE, AGGREGATE), SHARD)
+
+
+@pytest.mark.parametrize("count", [0, 1, 9_999, 10_000, 10_001, 25_000])
+def test_every_row_of_a_page_of_any_length_has_the_constant_columns(count: int) -> None:
+    """The columns are kept for the next page, longer than this one or shorter."""
+    records = page(*[b""] * count)
+    rows = rows_with(("streamName", "shardId", "subSequenceNumber", "attempt")).of_unpacked(records)
+    rows.validate(full=True)
+    assert rows.num_rows == count
+    assert [column.unique().to_pylist() for column in rows.columns] == (
+        [["orders"], [SHARD], [0], [1]] if count else [[], [], [], []]
+    )
+
+
+WITHOUT_PANDAS = """
+import sys
+import cbor2
+from kinesis_spout.service.get_records_cbor import decode_get_records_cbor
+from spark_job.data_source import KinesisDataSource
+from spark_job.rows import COLUMNS, ShardRows
+
+def body(count):
+    return cbor2.dumps({"Records": [
+        {"SequenceNumber": str(495 + n), "PartitionKey": "k", "Data": b"x" * 100,
+         "ApproximateArrivalTimestamp": cbor2.CBORTag(1, 1_700_000_000_000)}
+        for n in range(count)
+    ]})
+
+rows = ShardRows(
+    "s", stream="orders", aggregated_records="unpack", hash_range=None, columns=COLUMNS
+)
+for count in (20, 2_000):
+    page = decode_get_records_cbor(body(count))
+    assert sum(part.num_rows for part in rows.of(page.records)) == count
+assert "pandas" not in sys.modules
+"""
+
+
+def test_rows_of_pages_in_cbor_import_no_pandas() -> None:
+    """Many calls of pyarrow import it, and none of these needs it: up to half a second of CPU, and
+    36 MB, in each of Spark's workers.
+    """
+    command = [sys.executable, "-c", WITHOUT_PANDAS]
+    subprocess.run(command, check=True, timeout=60, cwd=ROOT)

@@ -111,6 +111,35 @@ def test_a_range_that_is_gone_in_part_gives_a_warning_where_whole_batches_are_ac
     assert unresolved(one) == 0
 
 
+@pytest.mark.parametrize("whole_batch_ack", [False, True])
+def test_unresolved_records_limit_the_batches_of_jobs_that_track_and_no_others(
+    one: SimulatedJob, *, whole_batch_ack: bool
+) -> None:
+    """Before a batch is settled, nobody can tell whether the job tracks, unless it says that it
+    acks whole batches.
+    """
+    options: dict[str, Any] = {
+        "max_records_per_shard": 20,
+        "max_unresolved_per_shard": 5,
+        "whole_batch_ack": whole_batch_ack,
+    }
+    one.put(80)
+    coordinator, start, sizes = one.coordinator(**options), "", []
+    for _ in range(2):
+        start, rows = one_batch(one, coordinator, start)
+        sizes.append(len(rows))
+    coordinator.close()
+    restarted = one.coordinator(**options)
+    start, rows = one_batch(one, restarted, start)
+    assert [*sizes, len(rows)] == [20 if whole_batch_ack else 5, 20, 20]
+    if whole_batch_ack:
+        return
+    outcomes = tracked(one, numbered(), policy())
+    plan = next_plan(restarted, start)
+    run_tracked(one, restarted, plan, outcomes)
+    assert len(run_tracked(one, restarted, next_plan(restarted, plan), outcomes)) == 5
+
+
 @pytest.fixture
 def service(one: SimulatedJob) -> ManualClock:
     """The service's clock. The clock of the job `one` can be set from now on."""
