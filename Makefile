@@ -19,13 +19,13 @@ COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 	--custom-compile-command "make lock" $(ARGS)
 EXTRAS = --extra spark --extra cbor --extra sasl --extra metrics --extra local --extra dev pyproject.toml
 
-.PHONY: help setup setup-test demo localstack unit test drills coverage integration test-lowest simulate runbook soak mutants mutants-core check format bench bench-peers docs bundle lock audit clean clean-all \
+.PHONY: help setup setup-test demo localstack unit test drills coverage integration test-lowest simulate runbook soak mutants mutants-core check format fuzz bench bench-peers docs bundle lock audit clean clean-all \
 	python
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 20
 
-setup: python ## .venv with the locked packages, and Java
+setup: python ## .venv with the locked packages, the native decoder where there is a Rust, and Java
 	@"$(PYTHON)" -m scripts.set_up
 
 setup-test: python ## the same, LocalStack (.tools/localstack), Node for its Kinesis emulator, Chromium, promtool and Sphinx
@@ -94,6 +94,9 @@ format: setup ## put all code into its format
 	@.venv/bin/ruff check --quiet --fix-only $(CODE)
 	@.venv/bin/ruff format $(CODE)
 
+fuzz: setup ## the native decoder beside those in Python, on damaged bodies, for MINUTES (60) from body SEED (1)
+	@$(IN_VENV)/python -m tests.property.damaged_pages --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
+
 bench: setup-test ## the benchmarks, one after the other (ARGS=--json for machines)
 	@for file in $$(grep --files-with-matches -- '"--json"' benchmarks/*.py); do \
 		echo "$$file" >&2; PYTHONPATH=. $(IN_VENV)/python "$$file" $(ARGS); done
@@ -120,7 +123,7 @@ audit: setup ## known vulnerabilities in the locked packages, and a pin with a h
 	@.venv/bin/python -m scripts.audit $(ARGS)
 
 clean: ## remove what builds and test runs leave; .venv stays
-	@rm -rf build dist docs/_build docs/reference/_generated mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db derby.log set-up.log
+	@rm -rf build dist native/target docs/_build docs/reference/_generated mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db derby.log set-up.log
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean ## the same and all that the set-up has installed in here

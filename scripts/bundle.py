@@ -2,9 +2,10 @@
 
     python3 -m scripts.bundle [--to dist/bundle]
 
-The folder has a wheel of the project and of each package of `requirements/deploy.txt`. pip compares
-each download with its hash there, and builds wheels of packages that have none (PySpark). The
-folder's requirement files name each wheel with its hash:
+The folder has a wheel of the project, one of its native decoder where there is a Rust to build it,
+and one of each package of `requirements/deploy.txt`. pip compares each download with its hash
+there, and builds wheels of packages that have none (PySpark). The folder's requirement files name
+each wheel with its hash:
 
 - `requirements.txt`: everything.
 - `requirements-cluster.txt`: the same without Spark, for machines that have one.
@@ -22,6 +23,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scripts import native_wheel
 from scripts.steps import SetUpError, run_logged
 from scripts.virtual_environment import PIP_SETTINGS
 
@@ -59,6 +61,7 @@ def make(folder: Path, log: Path) -> None:
     folder.mkdir(parents=True)
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     run_logged(build, what="building the project's wheel", log=log)
+    native_wheel.build(Path(sys.executable), ROOT, folder, log)
     wheels = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
     lock = ["--require-hashes", "--requirement", str(ROOT / "requirements" / "deploy.txt")]
     run_logged(

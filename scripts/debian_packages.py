@@ -48,6 +48,8 @@ APT_INSTALL = (
     "--no-install-recommends",
 )
 NODE = Need(what="Node 18 or newer with npm", alternatives=(("nodejs", "npm"),))
+# Debian 12 has one that is too old, and one for its browsers.
+CARGO = Need(what="cargo 1.77 or newer", alternatives=(("cargo-web",), ("cargo",)))
 CHROMIUM = Need(what="Chromium", alternatives=(("chromium",), ("chromium-browser",)))
 
 

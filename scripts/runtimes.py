@@ -1,11 +1,12 @@
 """Finds the runtimes that are not Python packages.
 
-These are Java, for Spark and the embedded ZooKeeper; Node, for the tests' Kinesis emulator; a
-browser, for the tests of pages; promtool, for the tests of alert rules.
+These are Java, for Spark and the embedded ZooKeeper; Rust, for the native decoder; Node, for the
+tests' Kinesis emulator; a browser, for the tests of pages; promtool, for the tests of alert rules.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -57,6 +58,13 @@ def java_of(executable: Path) -> Java | None:
     home = re.search(r"^\s*java\.home = (.+)$", output, re.MULTILINE)
     release = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", output, re.MULTILINE)
     return Java(Path(home[1].strip()), int(release[1])) if home and release else None
+
+
+def find_cargo(environ: Mapping[str, str]) -> Path | None:
+    """The cargo in PATH, or in the folder where rustup puts it."""
+    folders = (environ.get("PATH", ""), str(Path("~/.cargo/bin").expanduser()))
+    found = shutil.which("cargo", path=os.pathsep.join(folders))
+    return None if found is None else Path(found)
 
 
 def find_node(environ: Mapping[str, str]) -> int | None:

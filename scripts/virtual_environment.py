@@ -16,13 +16,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from scripts import native_wheel
 from scripts.steps import SetUpError, run_logged, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OLDEST_PIP = (22, 3)  # the first with `pip --python`
 PIP_SETTINGS = {
@@ -37,11 +36,12 @@ PIP_SETTINGS = {
 class Environment:
     """The folder of the environment, and the files that it is made from.
 
-    The project is installed editable, so its code may change freely. `with_project` False: only the
-    lock file's packages, for a tool that runs beside the project. `size`: a hint for the user on
-    the size of the download. `added_lock`: a second lock file, whose packages are added to the
-    first's; they stay when the environment is next wanted without it. `instead`: requirements that
-    replace packages of the lock, such as an older PySpark.
+    The project is installed editable, so its code may change freely; its native decoder is built
+    again when that has changed. `with_project` False: only the lock file's packages, for a tool
+    that runs beside the project. `size`: a hint for the user on the size of the download.
+    `added_lock`: a second lock file, whose packages are added to the first's; they stay when the
+    environment is next wanted without it. `instead`: requirements that replace packages of the
+    lock, such as an older PySpark.
     """
 
     root: Path
@@ -84,7 +84,9 @@ class Environment:
         added = (
             {self.added_lock.name: _digest(self.added_lock.read_bytes())} if self.added_lock else {}
         )
-        return {"packages": packages, **project, **added}
+        built = native_wheel.digest(self.root) if self.with_project else None
+        native = {"native": built} if built else {}
+        return {"packages": packages, **project, **native, **added}
 
     def stamped(self) -> dict[str, str]:
         """Digests of what it was made from; empty when it is not finished."""
@@ -126,7 +128,18 @@ class Environment:
                 str(self.root),
                 what="installing the project",
             )
+        if self.with_project and stamped.get("native") != wanted.get("native", ""):
+            built = self._install_native()
+            wanted = wanted if built else {key: wanted[key] for key in wanted if key != "native"}
         self.write_stamp(stamped | wanted)
+
+    def _install_native(self) -> bool:
+        with tempfile.TemporaryDirectory() as folder:
+            wheel = native_wheel.build(self.python, self.root, Path(folder), self.log)
+            if wheel is not None:
+                options = ("--no-deps", "--no-index", "--force-reinstall")  # its version stays
+                self._pip(*options, str(wheel), what="installing the native decoder")
+        return wheel is not None
 
     def take_pyspark_from_its_folder(self) -> None:
         """Remove Spark's zip of pyspark where the package lies beside it.

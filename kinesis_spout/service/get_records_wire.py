@@ -29,6 +29,7 @@ from botocore.awsrequest import AWSResponse
 from kinesis_spout.errors import ConfigError, MalformedResponseError, UnreadableRecordError
 from kinesis_spout.programs.installation import how_to_install
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
+from kinesis_spout.service.native_decoder import decode_natively
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,8 +96,12 @@ class GetRecordsWire:
 
     def decode(self, answer: dict[str, Any]) -> DecodedPage:
         """The page of an answer. Raises `MalformedResponseError`."""
-        body = answer[RAW_BODY]
-        if not answer.get(IS_CBOR):
+        body, is_cbor = answer[RAW_BODY], bool(answer.get(IS_CBOR))
+        # The native decoder makes no lists.
+        found = None if self._as_lists else decode_natively(body, is_cbor=is_cbor)
+        if found is not None:
+            return found
+        if not is_cbor:
             return decode_get_records(body)
         try:
             page: DecodedPage = _cbor_codec().decode_get_records_cbor(body, as_lists=self._as_lists)

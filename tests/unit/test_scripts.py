@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from scripts import native_wheel
 from scripts.advisories import is_affected, read_accepted
 from scripts.audit import (
     ACCEPTED,
@@ -485,6 +486,50 @@ def test_a_security_update_of_python_leaves_the_environment_as_it_is(
     project.write_stamp(project.wanted())
     monkeypatch.setattr(sys, "version", f"{sys.version} of another day")
     assert project.is_ready()
+
+
+@pytest.fixture
+def native_sources(project: Environment, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A made-up native decoder, on a machine with a cargo and without all else."""
+    monkeypatch.setenv("HOME", str(project.root))
+    monkeypatch.setenv("PATH", str(program(project.root / "bin" / "cargo").parent))
+    source = project.root / "native" / "src" / "lib.rs"
+    source.parent.mkdir(parents=True)
+    for path in (source, source.parent.parent / "Cargo.toml", source.parent.parent / "Cargo.lock"):
+        path.write_text("one")
+    return source
+
+
+def test_a_native_decoder_that_has_changed_is_built_again(
+    project: Environment, native_sources: Path
+) -> None:
+    """Where there is a Rust; elsewhere nothing is missing."""
+    project.folder.mkdir()
+    project.write_stamp(project.wanted())
+    assert project.is_ready()
+    native_sources.write_text("two")
+    assert not project.is_ready()
+    assert not project.needs_new_packages()
+    Path(os.environ["PATH"], "cargo").unlink()
+    assert project.is_ready()
+
+
+@pytest.mark.parametrize("cargo", ["missing", "fails"])
+def test_the_set_up_goes_on_without_a_native_decoder(
+    project: Environment, native_sources: Path, cargo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line says that decoding is slower, and why or what to install. The next run tries
+    again.
+    """
+    if cargo == "missing":
+        Path(os.environ["PATH"], "cargo").unlink()
+    else:  # maturin would say what cargo says
+        program(project.python).write_text("#!/bin/sh\necho error: no crates\nexit 1\n")
+    found = native_wheel.build(project.python, project.root, project.folder, project.log)
+    assert found is None
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert "so pages are decoded by the slower path in Python" in line
+    assert ("install cargo" if cargo == "missing" else "failed: error: no crates") in line
 
 
 def wheels(folder: Path, *names: str) -> list[Path]:

@@ -1,5 +1,6 @@
-"""Programs that a few tests need. The set-up brings them where apt can: elsewhere these tests are
-skipped, and the summary of the run says so. With CI set, they fail.
+"""What a few tests need beside Python packages: programs, which the set-up brings where apt can,
+and the native decoder. Elsewhere these tests are skipped, and the summary of the run says so. With
+CI set, they fail.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +56,12 @@ PROMTOOL = Tool(
     lambda: find_promtool(os.environ, ROOT),
     "prometheus",
     "what Prometheus makes of the alert rules",
+)
+NATIVE_DECODER = Tool(
+    "kinesis_spout_native",
+    lambda: found.origin if (found := find_spec("kinesis_spout_native")) else None,
+    "cargo, then make setup",
+    "the native page decoder",
 )
 _REASON = re.compile(r"\S+ is not installed, so .* is not tried: [^']*")
 

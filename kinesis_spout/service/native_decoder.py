@@ -1,0 +1,75 @@
+"""The door to `kinesis_spout_native`, the page decoder in Rust (`native/`).
+
+It is a wheel of its own, which nothing needs: where it is not installed, the decoders in Python
+read the pages, and a log line says so, once per process. Where it is, it takes the pages that are
+as the service writes them, without the GIL and without an object per record. It declines all
+others, and the decoders in Python read those: so their errors are the only ones, and they say what
+is wrong with a malformed body.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from kinesis_spout.service.get_records_decoder import DecodedPage
+from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
+from state.errors import InvalidSequenceNumberError
+from state.sequence_number import SequenceNumber
+
+log = logging.getLogger("kinesis_spout")
+_INTERFACE = 1  # of the wheel: counted up when it changes
+_SLOWER = (
+    "pages are decoded in Python, which takes more CPU: run pip install ./native in a checkout"
+)
+_SAID = threading.Lock()  # taken by the thread that logs, and never given back
+
+
+def decode_natively(body: bytes, *, is_cbor: bool) -> DecodedPage | None:
+    """The page of a body, its columns in Arrow; None where a decoder in Python has to read it.
+    Raises for no body.
+
+    The memory of the columns is used for another page as soon as nobody holds any part of them.
+    """
+    native = _module()
+    page = None if native is None else native.decode(body, is_cbor=is_cbor)
+    if page is None:
+        return None
+    try:
+        first, last = (
+            None if number is None else SequenceNumber.parse(number)
+            for number in (page.first, page.last)
+        )
+    except InvalidSequenceNumberError:
+        return None
+    return DecodedPage(
+        columns=RecordColumns.of(pa.record_batch(page)) if page.count else NO_RECORDS,
+        count=page.count,
+        first=first,
+        last=last,
+        last_arrival_ms=page.last_arrival_ms,
+        millis_behind_latest=page.millis_behind_latest,
+        next_iterator=page.next_iterator,
+    )
+
+
+@cache
+def _module() -> Any:
+    """The module; None where it is missing or does not fit."""
+    try:
+        native = import_module("kinesis_spout_native")
+    except ImportError as exc:
+        return _without(f"kinesis_spout_native cannot be imported ({exc})")
+    if native.INTERFACE != _INTERFACE:
+        return _without("kinesis_spout_native is of another version than kinesis_spout")
+    return native
+
+
+def _without(reason: str) -> None:
+    if _SAID.acquire(blocking=False):
+        log.info("%s: %s", reason, _SLOWER)

@@ -1,0 +1,210 @@
+"""What each decoder of GetRecords bodies promises: those in Python, and the native one before them.
+
+Each body is given in JSON or in CBOR, with what it is read as. `taken`: the native decoder reads it
+itself; it leaves all others to the decoders in Python, so that both give the same page, or the same
+error.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+import pytest
+
+from kinesis_spout.errors import MalformedResponseError
+from kinesis_spout.service.native_decoder import decode_natively
+from tests.property.damaged_pages import decoded_in_python
+from tests.support.shell.tools import NATIVE_DECODER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.service.get_records_decoder import DecodedPage
+
+    Decode = Callable[[bytes, bool], DecodedPage]
+
+HUGE = bytes(range(256)) * 40_960  # 10 MiB, the largest record there is
+RECORD = {
+    "SequenceNumber": "49590338271490256608559692538361571095921575989136588898",
+    "ApproximateArrivalTimestamp": 1_718_000_000.123,
+    "Data": b"payload",
+    "PartitionKey": "carrier-17",
+    "EncryptionType": "NONE",
+}
+NULLS = {"SequenceNumber": "7", "Data": None, "PartitionKey": None}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`records`: key, payload and arrival (ms) of each. `rest`: other fields of the page."""
+
+    name: str
+    body: bytes
+    records: list[tuple[str | None, bytes | None, int | None]]
+    rest: dict[str, Any]
+    is_cbor: bool = False
+    taken: bool = True
+
+
+def in_json(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, default=lambda data: base64.b64encode(data).decode()).encode()
+
+
+def in_cbor(body: dict[str, Any]) -> bytes:
+    name = "ApproximateArrivalTimestamp"
+    records = [
+        record | ({name: round(record[name] * 1000)} if name in record else {})
+        for record in body["Records"]
+    ]
+    return cbor2.dumps(body | {"Records": records})
+
+
+def both(
+    name: str, body: dict[str, Any], *expected: Any, rest: dict[str, Any], taken: bool = True
+) -> list[Case]:
+    return [
+        Case(f"{name}, {encoding}", encode(body), list(expected), rest, encoding == "cbor", taken)
+        for encoding, encode in (("json", in_json), ("cbor", in_cbor))
+    ]
+
+
+def written(key: str, more: str = "") -> bytes:
+    record = f'{{"SequenceNumber":"1","Data":"YQ==","PartitionKey":{key}{more}}}'
+    return f'{{"Records":[{record}]}}'.encode()
+
+
+FOUND = ("carrier-17", b"payload", 1_718_000_000_123)
+NO_REST: dict[str, Any] = {"millis_behind_latest": None, "next_iterator": None}
+A = ("a", b"a", None)
+READ = [
+    *both(
+        "a page",
+        {"Records": [RECORD] * 3, "NextShardIterator": "AAA", "MillisBehindLatest": 17},
+        *[FOUND] * 3,
+        rest={"millis_behind_latest": 17, "next_iterator": "AAA"},
+    ),
+    *both("an empty page", {"Records": [], "NextShardIterator": "A"}, rest={"next_iterator": "A"}),
+    *both("no lag", {"Records": [RECORD]}, FOUND, rest=NO_REST),
+    *both("nulls", {"Records": [NULLS]}, (None, None, None), rest=NO_REST),
+    *both(
+        "child shards",
+        {"Records": [RECORD], "ChildShards": [{"ShardId": "s", "ParentShards": ["p"]}]},
+        FOUND,
+        rest=NO_REST,
+        taken=False,
+    ),
+    *both(
+        "a huge record",
+        {"Records": [RECORD | {"Data": HUGE}, RECORD]},
+        ("carrier-17", HUGE, 1_718_000_000_123),
+        FOUND,
+        rest=NO_REST,
+    ),
+    *both("an unknown field", {"Records": [RECORD], "New": {"a": [1]}}, FOUND, rest=NO_REST),
+    Case(
+        "indefinite lengths of containers",
+        b"\xbf\x67Records\x9f\xbf\x6eSequenceNumber\x611\x64Data\x41a\x6cPartitionKey\x61a\xff\xff\xff",
+        [A],
+        NO_REST,
+        is_cbor=True,
+    ),
+    Case(
+        "indefinite lengths of strings",
+        b"\xa1\x67Records\x81\xa3\x6eSequenceNumber\x611\x64Data\x5f\x41a\xff\x6cPartitionKey\x7f\x61a\xff",
+        [A],
+        NO_REST,
+        is_cbor=True,
+        taken=False,
+    ),
+    Case("a field twice", written('"b"', ',"PartitionKey":"a"'), [A], NO_REST, taken=False),
+    Case("escapes", written(r'"\u00e9\n\ud83d\ude00\/"'), [("é\n😀/", b"a", None)], NO_REST),
+    Case("an escape in a name", written('"a"', r',"\u0041":1'), [A], NO_REST, taken=False),
+    Case("white space", b" " + written('"a"', ' , \n"B" : [ ] ') + b"\r\n\t", [A], NO_REST),
+]
+# fmt: off
+REFUSED = {
+    "no body": b"",
+    "invalid UTF-8 in a key": written('"%s"').replace(b"%s", b"\xff\xfe"),
+    "an overlong NUL": written('"%s"').replace(b"%s", b"\xc0\x80"),
+    "half of a surrogate pair": written(r'"\ud83d"'),
+    "a control character": written('"\n"'),
+    "trailing bytes": written('"a"') + b"x",
+    "a second answer": written('"a"') * 2,
+    "base64 without its end": written('"a"').replace(b"YQ==", b"YQ="),
+    "base64 of another alphabet": written('"a"').replace(b"YQ==", b"_-=="),
+    "a time of another planet": written('"a"', ',"ApproximateArrivalTimestamp":1e300'),
+    "a list": b"[]",
+    "no records": b'{"message":"hello from a proxy"}',
+}
+ONE = in_cbor({"Records": [RECORD]})
+REFUSED_CBOR = {
+    "no body": b"",
+    "invalid UTF-8": ONE.replace(b"carrier", b"c\xffrrier"),
+    "an endless string": ONE.replace(b"\x47payload", b"\x5b" + b"\xff" * 8),
+    "more records than there are": in_cbor({"Records": []}).replace(b"\x80", b"\x9b" + b"\xff" * 8),
+    "a list": b"\x80",
+    "no records": cbor2.dumps({"message": "hello from a proxy"}),
+}
+# fmt: on
+
+
+@pytest.fixture(params=["python", "native"])
+def decode(request: pytest.FixtureRequest) -> Decode:
+    if request.param == "python":
+        return lambda body, is_cbor: decoded_in_python(body, is_cbor=is_cbor)
+    NATIVE_DECODER.path()
+    return lambda body, is_cbor: (
+        decode_natively(body, is_cbor=is_cbor) or decoded_in_python(body, is_cbor=is_cbor)
+    )
+
+
+@pytest.mark.parametrize("case", READ, ids=lambda case: case.name)
+def test_a_page_is_read(decode: Decode, case: Case) -> None:
+    page = decode(case.body, case.is_cbor)
+    page.records.validate(full=True)
+    table = page.records.to_pydict()
+    times = table["approximateArrivalTimestamp"]
+    arrivals = [time and round(time.timestamp() * 1000) for time in times]
+    assert list(zip(table["partitionKey"], table["data"], arrivals, strict=True)) == case.records
+    assert {name: getattr(page, name) for name in case.rest} == case.rest
+    assert page.count == len(case.records)
+    assert [str(end) for end in (page.first, page.last) if end] == [
+        table["sequenceNumber"][at] for at in (0, -1) if table["sequenceNumber"]
+    ]
+
+
+@pytest.mark.parametrize("case", READ, ids=lambda case: case.name)
+def test_the_native_decoder_takes_what_the_service_sends(case: Case) -> None:
+    NATIVE_DECODER.path()
+    assert (decode_natively(case.body, is_cbor=case.is_cbor) is not None) is case.taken
+
+
+@pytest.mark.parametrize(
+    ("body", "is_cbor"),
+    [
+        *(pytest.param(body, False, id=f"{name}, json") for name, body in REFUSED.items()),
+        *(pytest.param(body, True, id=f"{name}, cbor") for name, body in REFUSED_CBOR.items()),
+    ],
+)
+def test_a_malformed_body_is_an_error(
+    decode: Decode,
+    body: bytes,
+    is_cbor: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    with pytest.raises(MalformedResponseError):
+        decode(body, is_cbor)
+
+
+@pytest.mark.parametrize("encode", [in_json, in_cbor])
+def test_a_body_that_ends_early_is_an_error(
+    decode: Decode, encode: Callable[[dict[str, Any]], bytes]
+) -> None:
+    """Wherever it ends: half a page would silently lose the other half."""
+    body = encode({"Records": [RECORD, NULLS], "NextShardIterator": "A", "MillisBehindLatest": 1})
+    for end in range(len(body)):
+        with pytest.raises(MalformedResponseError):
+            decode(body[:end], encode is in_cbor)
