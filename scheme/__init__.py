@@ -6,8 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scheme.errors import MalformedRecordError, SchemeDefinitionError, SchemeError
+    from scheme.errors import (
+        MalformedRecordError,
+        PayloadError,
+        SchemeDefinitionError,
+        SchemeError,
+        SchemeUnavailableError,
+    )
     from scheme.json_scheme import JsonScheme
+    from scheme.payload_scheme import PayloadScheme
     from scheme.raw_scheme import RawScheme
     from scheme.record import KPL_MAGIC, Record, is_kpl_aggregate
     from scheme.record_scheme import RecordScheme, parsed
@@ -17,11 +24,14 @@ __all__ = [
     "KPL_MAGIC",
     "JsonScheme",
     "MalformedRecordError",
+    "PayloadError",
+    "PayloadScheme",
     "RawScheme",
     "Record",
     "RecordScheme",
     "SchemeDefinitionError",
     "SchemeError",
+    "SchemeUnavailableError",
     "TextScheme",
     "is_kpl_aggregate",
     "parsed",
@@ -31,11 +41,14 @@ _MODULES = {
     "KPL_MAGIC": "scheme.record",
     "JsonScheme": "scheme.json_scheme",
     "MalformedRecordError": "scheme.errors",
+    "PayloadError": "scheme.errors",
+    "PayloadScheme": "scheme.payload_scheme",
     "RawScheme": "scheme.raw_scheme",
     "Record": "scheme.record",
     "RecordScheme": "scheme.record_scheme",
     "SchemeDefinitionError": "scheme.errors",
     "SchemeError": "scheme.errors",
+    "SchemeUnavailableError": "scheme.errors",
     "TextScheme": "scheme.text_scheme",
     "is_kpl_aggregate": "scheme.record",
     "parsed": "scheme.record_scheme",

@@ -249,12 +249,3 @@ def test_the_column_has_the_declared_type_and_runs_no_python(
         frame._jdf.queryExecution().executedPlan().toString()
     )  # printing is the only public way to the plan's text
     assert "python" not in plan.lower()
-
-
-def test_a_record_without_data_is_malformed(spark: SparkSession) -> None:
-    """SQL NULL has a reason as well, though Kinesis never delivers it."""
-    frame = spark.createDataFrame([(None,)], "data BINARY")
-    for scheme in (RawScheme(), TextScheme(), JsonScheme("id INT")):
-        row = parsed(frame, scheme).select("parsed.*").first()
-        assert row is not None
-        assert tuple(row) == (None, "the record has no data")
