@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from scheme.cloudwatch_logs import CloudWatchLogsScheme
+    from scheme.compressed import Compressed
+    from scheme.dynamodb import DynamoDbScheme
     from scheme.errors import (
         MalformedRecordError,
         PayloadError,
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KPL_MAGIC",
+    "CloudWatchLogsScheme",
+    "Compressed",
+    "DynamoDbScheme",
     "JsonScheme",
     "MalformedRecordError",
     "PayloadError",
@@ -39,6 +45,9 @@ __all__ = [
 
 _MODULES = {
     "KPL_MAGIC": "scheme.record",
+    "CloudWatchLogsScheme": "scheme.cloudwatch_logs",
+    "Compressed": "scheme.compressed",
+    "DynamoDbScheme": "scheme.dynamodb",
     "JsonScheme": "scheme.json_scheme",
     "MalformedRecordError": "scheme.errors",
     "PayloadError": "scheme.errors",

@@ -4,36 +4,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from scheme import KPL_MAGIC, JsonScheme, PayloadError, PayloadScheme, RawScheme, TextScheme
 from scheme.json_rules import NOT_JSON
 from scheme.record_scheme import NOT_UTF8
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from scheme import RecordScheme
-
-AGGREGATE = KPL_MAGIC + b"\x0a\x03key" + hashlib.md5(b"\x0a\x03key", usedforsecurity=False).digest()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemeCase:
-    """A scheme, and payloads.
-
-    - `good`: their values as `decode` returns them: a row, or a tuple of rows.
-    - `damaged`: their reasons.
-    - `hostile`: they may have a value or a reason, in little time and memory.
-    """
-
-    name: str
-    scheme: RecordScheme
-    good: Mapping[bytes, tuple[Any, ...]]
-    damaged: Mapping[bytes, str]
-    hostile: Sequence[bytes] = ()
+from tests.support.outcomes.payload_cases import PAYLOAD_CASES
+from tests.support.outcomes.scheme_case import SchemeCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,4 +69,5 @@ CASES = (
             b"a=1\nb=9223372036854775808": "a value does not fit the type of its field",
         },
     ),
+    *PAYLOAD_CASES,
 )
