@@ -6,8 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scheme.errors import MalformedRecordError, SchemeDefinitionError, SchemeError
+    from scheme.cloudwatch_logs import CloudWatchLogsScheme
+    from scheme.compressed import Compressed
+    from scheme.dynamodb import DynamoDbScheme
+    from scheme.errors import (
+        MalformedRecordError,
+        PayloadError,
+        SchemeDefinitionError,
+        SchemeError,
+        SchemeUnavailableError,
+    )
     from scheme.json_scheme import JsonScheme
+    from scheme.payload_scheme import PayloadScheme
     from scheme.raw_scheme import RawScheme
     from scheme.record import KPL_MAGIC, Record, is_kpl_aggregate
     from scheme.record_scheme import RecordScheme, parsed
@@ -15,13 +25,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KPL_MAGIC",
+    "CloudWatchLogsScheme",
+    "Compressed",
+    "DynamoDbScheme",
     "JsonScheme",
     "MalformedRecordError",
+    "PayloadError",
+    "PayloadScheme",
     "RawScheme",
     "Record",
     "RecordScheme",
     "SchemeDefinitionError",
     "SchemeError",
+    "SchemeUnavailableError",
     "TextScheme",
     "is_kpl_aggregate",
     "parsed",
@@ -29,13 +45,19 @@ __all__ = [
 
 _MODULES = {
     "KPL_MAGIC": "scheme.record",
+    "CloudWatchLogsScheme": "scheme.cloudwatch_logs",
+    "Compressed": "scheme.compressed",
+    "DynamoDbScheme": "scheme.dynamodb",
     "JsonScheme": "scheme.json_scheme",
     "MalformedRecordError": "scheme.errors",
+    "PayloadError": "scheme.errors",
+    "PayloadScheme": "scheme.payload_scheme",
     "RawScheme": "scheme.raw_scheme",
     "Record": "scheme.record",
     "RecordScheme": "scheme.record_scheme",
     "SchemeDefinitionError": "scheme.errors",
     "SchemeError": "scheme.errors",
+    "SchemeUnavailableError": "scheme.errors",
     "TextScheme": "scheme.text_scheme",
     "is_kpl_aggregate": "scheme.record",
     "parsed": "scheme.record_scheme",

@@ -2,7 +2,9 @@
 
 SchemeError
 |-- MalformedRecordError (ValueError)    a record's bytes do not decode; `reason` says why
-`-- SchemeDefinitionError (ValueError)   the schema is outside the grammar or not supported
+|-- PayloadError (ValueError)            the same, as `PayloadScheme.read` raises it
+|-- SchemeDefinitionError (ValueError)   the schema is outside the grammar or not supported
+`-- SchemeUnavailableError               a registry cannot be reached; a retry may help
 """
 
 from __future__ import annotations
@@ -38,8 +40,27 @@ class MalformedRecordError(SchemeError, ValueError):
         return _malformed, (self.reason, self.message_id)
 
 
+class PayloadError(SchemeError, ValueError):
+    """A payload that does not decode, raised by `PayloadScheme.read`. Its caller knows the record,
+    and makes a `MalformedRecordError` of it.
+
+    `reason` is a fixed sentence without a byte of the payload.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class SchemeDefinitionError(SchemeError, ValueError):
     """A schema that is outside the grammar, or that a scheme does not support."""
+
+
+class SchemeUnavailableError(SchemeError):
+    """Something that a scheme needs beside the record, a schema registry for example, cannot be
+    reached. No record is malformed by it. The spout delivers the record again. In a Spark column it
+    fails the batch, of which nothing is acked then.
+    """
 
 
 def _malformed(reason: str, message_id: str) -> MalformedRecordError:

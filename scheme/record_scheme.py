@@ -28,7 +28,15 @@ class RecordScheme(Protocol):
     Kinesis Producer Library is malformed under every scheme. Reasons are fixed sentences without a
     byte of the payload, which may be secret.
 
-    A scheme is immutable and does no I/O. It may be shared between threads, and pickled.
+    A scheme is immutable. It may be shared between threads, and pickled. `PayloadScheme` is a base
+    that gives both halves for one method.
+
+    A scheme with an attribute `many` that is true gives rows, 0, 1 or many, instead of one row.
+    `fields` and `schema_ddl` are those of a row. `decode` returns a tuple of rows, each a tuple.
+    `column` is an array of `{value, malformed}`, one for each row; one with the reason for a
+    malformed record. Outcomes stay those of records: one with no rows is acked. One of which a
+    single row is damaged is malformed as a whole, since its dead letter has all of its payload: if
+    the other rows were passed on, a redrive would repeat them.
     """
 
     @property
@@ -53,7 +61,8 @@ class RecordScheme(Protocol):
         column.
 
         In each row exactly one of the two is null. Needs pyspark and an active session. No Python
-        runs per row.
+        runs per row of a scheme for which Spark has expressions; a `PayloadScheme` costs one call
+        for each Arrow batch.
         """
 
 
@@ -62,8 +71,19 @@ def parsed(
 ) -> DataFrame:
     """The data frame with the additional column `into`: the scheme's column of its binary column
     `data`. Works on streaming data frames as well.
+
+    Of a scheme whose records give many rows, the frame has a row for each of these, with the
+    columns of its record; one for a malformed record, and none for a record without rows.
     """
-    return df.withColumn(into, scheme.column(df[data]))
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+    column = scheme.column(df[data])
+    return df.withColumn(into, F.explode(column) if gives_many(scheme) else column)
+
+
+def gives_many(scheme: RecordScheme) -> bool:
+    """Whether a record gives rows instead of one row. A scheme need not have the attribute."""
+    return bool(getattr(scheme, "many", False))
 
 
 def bytes_reason(data: bytes) -> str | None:

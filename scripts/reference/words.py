@@ -701,6 +701,10 @@ ERRORS = {
         "Stop that process, or use another `applicationName`. "
         "[`ownerWait`](options.md) sets how long a start waits.",
     ),
+    "PayloadError": Trouble(
+        "A scheme of your own raised it in `read`: the payload does not decode.",
+        "None: the record is malformed, with its reason.",
+    ),
     "PlanClosedError": Trouble(
         "A task finished after its plan was closed: Spark had given it up, or a new driver took "
         "over.",
@@ -722,6 +726,11 @@ ERRORS = {
         "Correct the DDL text: [schemes](api/schemes.md).",
     ),
     "SchemeError": Trouble("Root of the errors of `scheme`.", "Catch it to catch all of these."),
+    "SchemeUnavailableError": Trouble(
+        "What a scheme needs beside the record, a schema registry for example, cannot be reached.",
+        "Nothing is lost: the record, or the batch, is delivered again. Check the network and the "
+        "permissions if it persists.",
+    ),
     "ServiceError": Trouble(
         "The fake answers as the service would: `code` is a code of the API reference.",
         "Correct the call, or expect the error in your test.",

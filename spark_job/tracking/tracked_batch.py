@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError
 from scheme.record import Record
+from scheme.record_scheme import parsed
 from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.evaluation import evaluate, output_schema
@@ -186,9 +187,10 @@ class TrackedBatch:
     def parsed(self, scheme: RecordScheme, *, into: str = "parsed") -> DataFrame:
         """`batch.df` with the record scheme's fields in the struct column `into`.
 
-        Malformed records are rejected, and are not in the frame.
+        Malformed records are rejected, and are not in the frame. Of a scheme whose records give
+        many rows, it has a row for each of these; a record without rows is acked.
         """
-        df = self.df.withColumn(into, scheme.column(self.df["data"]))
+        df = parsed(self.df, scheme, into=into)
         rest = self._without_failing(df, None, "", Outcome.REJECT)
         return rest.withColumn(into, rest[into]["value"])
 

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from scheme import MalformedRecordError, Record, parsed
+from scheme import MalformedRecordError, Record
+from scheme.record_scheme import gives_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,17 +43,24 @@ def columns(
 ) -> list[tuple[Any, str | None]]:
     """The results of Spark, in the payloads' order, in the form of `decoded`."""
     rows = [(index, bytearray(payload)) for index, payload in enumerate(payloads)]
-    frame = parsed(spark.createDataFrame(rows, "i INT, data BINARY"), scheme)
+    frame = spark.createDataFrame(rows, "i INT, data BINARY")
+    frame = frame.withColumn("parsed", scheme.column(frame["data"]))
     # Through Arrow: collect() converts TIMESTAMPs to local times, and fails for the first and the
     # last day of Python's range.
     found = sorted(frame.select("i", "parsed").toArrow().to_pylist(), key=lambda row: int(row["i"]))
-    return [
-        (
-            None if row["parsed"]["value"] is None else _plain_row(row["parsed"]["value"].values()),
-            row["parsed"]["malformed"],
-        )
-        for row in found
-    ]
+    return [plain_outcome(scheme, row["parsed"]) for row in found]
+
+
+def plain_outcome(scheme: RecordScheme, element: Any) -> tuple[Any, str | None]:
+    """An element of a scheme's column, as Arrow gives it, in the form of `decoded`."""
+    if not gives_many(scheme):
+        value = element["value"]
+        return None if value is None else _plain_row(value.values()), element["malformed"]
+    reasons = [row["malformed"] for row in element if row["malformed"] is not None]
+    if reasons:
+        assert [row["value"] for row in element] == [None], "a malformed record has one row"
+        return None, reasons[0]
+    return tuple(_plain_row(row["value"].values()) for row in element), None
 
 
 def disagreements(
@@ -63,8 +71,11 @@ def disagreements(
     """
     lines = []
     for payload, on_spark in zip(payloads, found, strict=True):
-        in_python = decoded(scheme, payload)
-        python_side = (None if in_python[0] is None else _plain_row(in_python[0]), in_python[1])
+        value, malformed = decoded(scheme, payload)
+        if value is not None:
+            rows = gives_many(scheme)
+            value = tuple(map(_plain_row, value)) if rows else _plain_row(value)
+        python_side = (value, malformed)
         if repr(python_side) != repr(on_spark):
             lines.append(
                 f"{payload[:200]!r} ({len(payload)} bytes): Python {python_side!r:.400}, Spark "

@@ -1,0 +1,197 @@
+"""The base of schemes for formats that Spark has no expressions for: one method reads a payload,
+and both halves of the contract (`scheme.record_scheme`) come from it.
+
+The columns are made by one Python call per Arrow batch. Its memory has a bound: a batch is handed
+on in parts of `PART_BYTES` of payload, unpacked, however much a hostile payload unpacks to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator  # noqa: TC003  # PySpark evaluates the hints of `outcomes`
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from scheme.arrow_types import arrow_struct
+from scheme.errors import MalformedRecordError, PayloadError, SchemeUnavailableError
+from scheme.record_scheme import NO_DATA, bytes_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import Column
+
+    from scheme.record import Record
+
+PART_BYTES = 8 * 1024 * 1024
+DOES_NOT_FIT = "a value does not fit the type of its field"
+
+
+class Values(Protocol):
+    """What `PayloadScheme.read` returns: a tuple or a list, mostly."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class PayloadScheme(ABC):
+    """A `RecordScheme` of which a subclass gives two things: `schema_ddl` and `read`.
+
+    A subclass is immutable, as a frozen dataclass is, and can be pickled: it is sent to the
+    executors. `schema_ddl` may be a plain class attribute. It is in the grammar of `scheme.ddl`;
+    NOT NULL is not checked.
+    """
+
+    @property
+    @abstractmethod
+    def schema_ddl(self) -> str:
+        """The fields of a row as Spark DDL: `name TYPE, ...`."""
+
+    @abstractmethod
+    def read(self, payload: bytes) -> Values:
+        """The payload's row: a tuple of the values of all fields. If `many`, its rows: such tuples
+        in a list, or in another iterable with a length. It may be empty.
+
+        Each value has the Python class of its field's type (`JsonScheme` lists them), so that both
+        halves give the same: int for BIGINT, never a float that is whole. None is NULL. A value
+        that Arrow does not take makes the record malformed.
+
+        Raises `PayloadError` for bytes that do not decode, with a fixed reason; and
+        `SchemeUnavailableError` if something beside the bytes cannot be reached, so that the record
+        is delivered again. Any other exception also makes the record malformed, and the reason has
+        its class: the bytes would raise it again.
+        """
+
+    def unpacked(self, payload: bytes) -> bytes:
+        """The bytes that `read` gets. Raises what `read` raises. A scheme that decompresses does it
+        here, since the size of the result is what bounds the memory of a batch.
+        """
+        return payload
+
+    def columns(self, values: Sequence[Any]) -> list[pa.Array]:
+        """The columns of all rows of these values of `read`. A subclass may have a faster way to
+        make them. Raises what Arrow raises for a value that does not fit.
+        """
+        rows = [row for value in values for row in value] if self.many else values
+        types = [field.type for field in arrow_struct(self.schema_ddl)]
+        columns = zip(*rows, strict=True) if rows else [()] * len(types)
+        return [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
+
+    @property
+    def many(self) -> bool:
+        """Whether a record gives rows, 0, 1 or many, instead of one row."""
+        return False
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(field.name for field in arrow_struct(self.schema_ddl))
+
+    def decode(self, record: Record) -> tuple[Any, ...]:
+        """See `RecordScheme.decode`. Also raises `SchemeUnavailableError`."""
+        value, reason, _ = self._outcome(record.data)
+        if reason is None:
+            try:
+                self._outcomes([value], [None])
+            except _UNFIT:
+                reason = DOES_NOT_FIT
+        if reason is not None:
+            raise MalformedRecordError(reason, message_id=record.message_id) from None
+        return tuple(value)
+
+    def column(self, data: Column) -> Column:
+        """See `RecordScheme.column`. Python runs once per Arrow batch."""
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+        outcome = f"STRUCT<value: STRUCT<{self.schema_ddl}>, malformed: STRING>"
+        returned = f"ARRAY<{outcome}>" if self.many else outcome
+
+        # PySpark reads the hints. In the form of iterators it takes arrays of any lengths.
+        def outcomes(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            return chain.from_iterable(map(self.outcomes, batches))
+
+        arrow_udf: Callable[..., Callable[[Column], Column]]
+        arrow_udf = F.arrow_udf  # type: ignore[attr-defined]  # PySpark's hints have no name for it
+        return arrow_udf(outcomes, returned)(data)
+
+    def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
+        """The outcomes of a binary array, in order, in arrays that together are as long as it. An
+        element is that of `column`.
+        """
+        values: list[Any] = []
+        reasons: list[str | None] = []
+        size = 0
+        for payload in payloads:
+            value, reason, unpacked_bytes = self._outcome(payload.as_py())
+            values.append(value)
+            reasons.append(reason)
+            size += unpacked_bytes
+            if size >= PART_BYTES:
+                yield self._part(values, reasons)
+                values, reasons, size = [], [], 0
+        if values:
+            yield self._part(values, reasons)
+
+    def _outcome(self, payload: bytes | None) -> tuple[Any, str | None, int]:
+        """The value or the reason of a payload, and its size in bytes, unpacked."""
+        reason = NO_DATA if payload is None else bytes_reason(payload)
+        if payload is None or reason is not None:
+            return None, reason, 0
+        try:
+            unpacked = self.unpacked(payload)
+            return self.read(unpacked), None, len(unpacked)
+        except PayloadError as exc:
+            return None, exc.reason, 0
+        except (SchemeUnavailableError, MemoryError):
+            raise
+        except Exception as exc:  # noqa: BLE001  # hostile bytes may raise anything, and never end a worker
+            return None, f"the scheme raised {type(exc).__name__}", 0
+
+    def _part(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
+        try:
+            return self._outcomes(values, reasons)
+        except _UNFIT:
+            # One value spoils the conversion of a whole array: only its own record is malformed.
+            for index, value in enumerate(values):
+                try:
+                    self._outcomes([value], [reasons[index]])
+                except _UNFIT:
+                    values[index], reasons[index] = None, DOES_NOT_FIT
+            return self._outcomes(values, reasons)
+
+    def _outcomes(self, values: Sequence[Any], reasons: Sequence[str | None]) -> pa.Array:
+        """Values and reasons, one of which is None in each element, as an array."""
+        good = [value for value, reason in zip(values, reasons, strict=True) if reason is None]
+        rows = pa.StructArray.from_arrays(
+            self.columns(good), fields=list(arrow_struct(self.schema_ddl))
+        )
+        counts = [
+            len(value) if self.many and reason is None else 1
+            for value, reason in zip(values, reasons, strict=True)
+        ]
+        row_reasons = pa.nulls(len(rows), pa.string())
+        if len(good) < len(values):
+            # A malformed record has a row without a value, between those of its neighbours.
+            places: list[int | None] = []
+            texts: list[str | None] = []
+            at = 0
+            for count, reason in zip(counts, reasons, strict=True):
+                texts += [reason] * count
+                if reason is None:
+                    places += range(at, at + count)
+                    at += count
+                else:
+                    places.append(None)
+            rows = rows.take(pa.array(places, pa.int64()))
+            row_reasons = pa.array(texts, pa.string())
+        both = pa.StructArray.from_arrays([rows, row_reasons], names=["value", "malformed"])
+        if not self.many:
+            return both
+        offsets = pa.array(accumulate(counts, initial=0), pa.int32())
+        return pa.ListArray.from_arrays(offsets, both)
+
+
+_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for a value that is not of its type; a lone surrogate is a ValueError."""

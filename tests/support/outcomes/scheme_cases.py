@@ -1,0 +1,73 @@
+"""Each scheme with good, damaged and hostile payloads, for the contract of schemes
+(`tests/contract/test_schemes.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheme import KPL_MAGIC, JsonScheme, PayloadError, PayloadScheme, RawScheme, TextScheme
+from scheme.json_rules import NOT_JSON
+from scheme.record_scheme import NOT_UTF8
+from tests.support.outcomes.payload_cases import PAYLOAD_CASES
+from tests.support.outcomes.scheme_case import SchemeCase
+
+
+@dataclass(frozen=True, slots=True)
+class Readings(PayloadScheme):
+    """A scheme of a user's own: `name=number` in each line of a payload."""
+
+    schema_ddl = "name STRING, reading BIGINT"
+    many = True
+
+    def read(self, payload: bytes) -> list[tuple[str, int]]:
+        rows = []
+        for line in payload.splitlines():
+            name, equals, number = line.partition(b"=")
+            if not equals:
+                raise PayloadError("a line has no equals sign")
+            rows.append((name.decode(), int(number)))
+        return rows
+
+
+NOISE = (
+    b"\x00" * 100_000,
+    b"\xff" * 1000,
+    b"[" * 200_000,
+    b'{"a":' * 100_000,
+    b'"' + b"\\ud800" * 10_000 + b'"',
+    b"9" * 500_000,
+    KPL_MAGIC,
+)
+
+CASES = (
+    SchemeCase(name="raw", scheme=RawScheme(), good={b"": (b"",), b"\xff": (b"\xff",)}, damaged={}),
+    SchemeCase(
+        name="text",
+        scheme=TextScheme(),
+        good={b"": ("",), "Zürich\x00".encode(): ("Zürich\x00",)},
+        damaged={b"\xff": NOT_UTF8},
+    ),
+    SchemeCase(
+        name="json",
+        scheme=JsonScheme("id BIGINT NOT NULL, tags ARRAY<STRING>"),
+        good={b'{"id": 1}': (1, None), b'{"tags": ["a", null], "id": 2}': (2, ["a", None])},
+        damaged={
+            b'{"id": "secret"}': "field 'id' is not a BIGINT",
+            b"{}": "field 'id' is missing",
+            b'{"id": 1}x': NOT_JSON,
+        },
+    ),
+    SchemeCase(
+        name="own",
+        scheme=Readings(),
+        good={b"": (), b"a=1": (("a", 1),), b"a=1\nb=-2": (("a", 1), ("b", -2))},
+        damaged={
+            b"a=1\nb": "a line has no equals sign",
+            b"a=1\nb=secret": "the scheme raised ValueError",
+            b"\xff=1": "the scheme raised UnicodeDecodeError",
+            b"a=1\nb=9223372036854775808": "a value does not fit the type of its field",
+        },
+    ),
+    *PAYLOAD_CASES,
+)
