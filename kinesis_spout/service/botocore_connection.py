@@ -2,8 +2,8 @@
 credentials and its exceptions.
 
 botocore finds credentials, signs and sends. It does not retry: `KinesisConnection.retry` does, so
-that retries are not nested in two layers. Its parser never sees a record: the hooks of
-`get_records_wire` keep the body for `get_records_decoder`.
+that retries are not nested in two layers. Its serializer and its parser never see a record
+(`direct_calls`).
 """
 
 from __future__ import annotations
@@ -377,12 +377,8 @@ class KinesisConnection:
                 )
                 self._region = session.get_config_variable("region")
                 self._place = place_in_words(self.aws, self._region)
-                # botocore gives its HTTP session to nobody, and one of our own would have to find
-                # proxies and certificates as that one does.
-                endpoint = getattr(client, "_endpoint", None)
-                http_session = getattr(endpoint, "http_session", None)
-                self.wire.hook(client, http_session)
-                put_records_wire.hook(client, http_session)
+                self.wire.hook(client, self.where)
+                put_records_wire.hook(client)
                 client.meta.events.register(
                     "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
                 )

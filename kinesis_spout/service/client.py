@@ -167,10 +167,7 @@ class KinesisClient:
 
         def fetch() -> DecodedPage:
             wire = self._connection.wire
-            answer = wire.call(
-                lambda: self._connection.send("get_records", arguments, about="a shard"),
-                self.where,
-            )
+            answer = self._connection.send("get_records", arguments, about="a shard")
             try:
                 page = wire.decode(answer)
             except UnreadableRecordError as exc:

@@ -1,41 +1,29 @@
-"""How GetRecords travels: the hooks on botocore's client that ask in JSON or in CBOR, read an
-answer's body at once, and keep it from botocore's parser.
+"""How GetRecords travels: a request in JSON or in CBOR, and the body of its answer, which
+`get_records_decoder` decodes.
 
 CBOR is Kinesis's JSON protocol with other bodies: the same targets and names, the content type
 `application/x-amz-cbor-1.1`, payloads as they are and times in milliseconds. The SDK for Java
-speaks it; botocore does not. Requests become CBOR before they are signed, errors become JSON before
-botocore parses them. An endpoint that does not speak it answers in something else, as moto does
-with a page of HTML: then the request is sent again in JSON, and if that works, so are all others.
-Where the user left the choice to us, an answer in CBOR that cannot be read has the same end.
-
-botocore reads a body in pieces of 64 KB and joins them, which takes more CPU than all the rest of
-receiving it. One read into one piece of memory is the least that Python can do. Memory of our own
-that is used for every page was tried: it saves nothing, as the allocator gives the memory of the
-last page again.
+speaks it; botocore does not. Errors become JSON before botocore parses them. An endpoint that does
+not speak it answers in something else, as moto does with a page of HTML: then the request is sent
+again in JSON, and if that works, so are all others. Where the user left the choice to us, an answer
+in CBOR that cannot be read has the same end.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import threading
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-import botocore.exceptions as vendor
-import urllib3.exceptions
-from botocore.awsrequest import AWSResponse
-
 from kinesis_spout.errors import ConfigError, MalformedResponseError, UnreadableRecordError
 from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.service.direct_calls import DirectCalls
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 from kinesis_spout.service.native_decoder import decode_natively
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
-
-    from botocore.awsrequest import AWSPreparedRequest
 
     from kinesis_spout.clock import Clock
 
@@ -43,19 +31,7 @@ log = logging.getLogger("kinesis_spout")
 RAW_BODY = "KinesisSpoutRawBody"
 IS_CBOR = "KinesisSpoutIsCbor"
 ANSWERED_S = "KinesisSpoutAnsweredS"
-_CONTENT_TYPE = "application/x-amz-cbor-1.1"
-
-
-class _WholeResponse(AWSResponse):  # type: ignore[misc]  # botocore ships no types
-    """A response whose body was read by one call."""
-
-    def __init__(self, response: AWSResponse, content: bytes) -> None:
-        super().__init__(response.url, response.status_code, response.headers, response.raw)
-        self._whole = content
-
-    @property
-    def content(self) -> bytes:
-        return self._whole
+_CBOR = "application/x-amz-cbor-1.1"
 
 
 class _CborNotSpokenError(Exception):
@@ -76,23 +52,6 @@ class GetRecordsWire:
         self._is_auto = wire_format == "auto"
         self._asks_in_cbor = wire_format != "json"
         self._was_spoken = False
-        # botocore calls the hooks of a request in the thread that sends it.
-        self._request = _Request()
-
-    def call(self, send: Callable[[], dict[str, Any]], where: str) -> dict[str, Any]:
-        """Send a request, in JSON where the endpoint does not speak CBOR; `where` names the stream
-        and the endpoint.
-        """
-        try:
-            return send()
-        except _CborNotSpokenError as exc:
-            self._request.must_be_json = True
-            try:
-                answer = send()
-            finally:
-                self._request.must_be_json = False
-            self._give_up_cbor(f"{where} does not speak CBOR ({exc}); reading JSON instead")
-            return answer
 
     def decode(self, answer: dict[str, Any]) -> DecodedPage:
         """The page of an answer. Raises `MalformedResponseError`."""
@@ -113,9 +72,9 @@ class GetRecordsWire:
             raise
         return page
 
-    def hook(self, client: Any, http_session: Any) -> None:
-        """Register the hooks on a client of botocore. Without its HTTP session botocore reads the
-        bodies. Raises `ConfigError` for `cbor` without its packages.
+    def hook(self, client: Any, where: str) -> None:
+        """Make a client of botocore get records so. `where` names the stream and the endpoint.
+        Raises `ConfigError` for `cbor` without its packages.
         """
         if self._asks_in_cbor:
             try:
@@ -124,83 +83,46 @@ class GetRecordsWire:
                 if not self._is_auto:
                     raise
                 self._give_up_cbor(f"{exc}; reading JSON")
-        events = client.meta.events
-        if http_session is not None:
-            events.register(
-                "before-send.kinesis.GetRecords", partial(self._read_at_once, http_session)
-            )
-        events.register("before-call.kinesis.GetRecords", self._encode)
-        events.register("before-parse.kinesis.GetRecords", self._take_body)
+        client.get_records = partial(self._get, DirectCalls(client, "GetRecords"), where)
 
-    def _encode(self, params: dict[str, Any], **_: Any) -> None:
-        """Before the request is signed."""
-        self._request.answered_s = None
-        self._request.is_cbor = self._asks_in_cbor and not self._request.must_be_json
-        if self._request.is_cbor:
-            params["body"] = _cbor_codec().encode_cbor(json.loads(params["body"]))
-            params["headers"]["Content-Type"] = _CONTENT_TYPE
-
-    def _read_at_once(
-        self, http_session: Any, request: AWSPreparedRequest, **_: Any
-    ) -> AWSResponse:
-        """Send a request in botocore's place, and read the body of its answer by one call."""
-        request.stream_output = True  # leaves the body unread
-        response = http_session.send(request)
-        self._request.answered_s = self._clock.monotonic_s()
+    def _get(self, calls: DirectCalls, where: str, **arguments: Any) -> dict[str, Any]:
+        """In JSON where the endpoint does not speak CBOR."""
         try:
-            # http.client reads as much as Content-Length says, and raises when less comes.
-            content = response.raw.read(decode_content=True)
-        except urllib3.exceptions.ReadTimeoutError as exc:
-            raise vendor.ReadTimeoutError(endpoint_url=request.url, error=exc) from exc
-        except urllib3.exceptions.ProtocolError as exc:
-            raise vendor.ConnectionClosedError(
-                error=exc, request=request, endpoint_url=request.url
-            ) from exc
-        except urllib3.exceptions.HTTPError as exc:
-            raise vendor.HTTPClientError(error=exc) from exc
-        return _WholeResponse(response, content)
+            return self._answer(calls, arguments, in_cbor=self._asks_in_cbor)
+        except _CborNotSpokenError as exc:
+            answer = self._answer(calls, arguments, in_cbor=False)
+            self._give_up_cbor(f"{where} does not speak CBOR ({exc}); reading JSON instead")
+            return answer
 
-    def _take_body(
-        self, response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
-    ) -> None:
-        """Hide the body of a successful answer from botocore's parser. The parser still gets
-        errors, in JSON.
-        """
-        status, content_type = (
-            response_dict["status_code"],
-            str(response_dict["headers"].get("content-type", "")),
-        )
-        is_cbor = content_type.startswith("application/x-amz-cbor")
+    def _answer(
+        self, calls: DirectCalls, arguments: dict[str, Any], *, in_cbor: bool
+    ) -> dict[str, Any]:
+        if in_cbor:
+            response = calls.send(arguments, _cbor_codec().encode_cbor(arguments), _CBOR)
+        else:
+            response = calls.send(arguments, json.dumps(arguments).encode())
+        answered_s = self._clock.monotonic_s()
+        body = calls.read(response)
+        status, kind = response.status_code, str(response.headers.get("Content-Type", ""))
+        is_cbor = kind.startswith("application/x-amz-cbor")
         if is_cbor:
             self._was_spoken = True
-        elif self._request.is_cbor and not self._was_spoken:
-            kind = content_type.partition(";")[0] or "nothing"
-            raise _CborNotSpokenError(f"status {status}, {kind}")
-        if status < 300:
-            if self._request.answered_s is None:  # botocore has read the body
-                self._request.answered_s = self._clock.monotonic_s()
-            customized_response_dict |= {
-                RAW_BODY: response_dict["body"],
-                IS_CBOR: is_cbor,
-                ANSWERED_S: self._request.answered_s,
-            }
-            response_dict["body"] = b"{}"
-        elif is_cbor:
-            response_dict["body"] = _as_json(response_dict["body"])
+        elif in_cbor and not self._was_spoken:
+            raise _CborNotSpokenError(f"status {status}, {kind.partition(';')[0] or 'nothing'}")
+        if status >= 300:
+            raise calls.error(response, _as_json(body) if is_cbor else body)
+        return {
+            RAW_BODY: body,
+            IS_CBOR: is_cbor,
+            ANSWERED_S: answered_s,
+            "ResponseMetadata": {"HTTPHeaders": response.headers},
+        }
 
     def _give_up_cbor(self, sentence: str, level: int | None = None) -> None:
         """`level` is that of the log; by default what the choice deserves that is overruled."""
         is_first, self._asks_in_cbor = self._asks_in_cbor, False
         if is_first:
             log.log(level or (logging.INFO if self._is_auto else logging.WARNING), "%s", sentence)
-
-
-class _Request(threading.local):
-    """Of the request that a thread sends."""
-
-    is_cbor = False
-    must_be_json = False
-    answered_s: float | None = None
 
 
 @cache

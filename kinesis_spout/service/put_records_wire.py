@@ -1,31 +1,24 @@
-"""How PutRecords travels: what writes the records of a request and sends it, and what reads the
-outcomes of its answer, in place of botocore's serializer, validator and parser.
+"""How PutRecords travels: what writes the records of a request, and what reads the outcomes of its
+answer, in place of botocore's serializer, validator and parser.
 
 These walk the service's description for every member of every record, which takes more CPU than all
 the rest of a put. The request and the answer are the same.
-
-botocore makes the first request of a client whole: it resolves the endpoint and makes the headers,
-which are the same for all requests to a stream. The later ones take these over, so botocore only
-signs and sends them, which also renews credentials. It gets all answers that are errors.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-import botocore.exceptions as vendor
 import msgspec
-from botocore.awsrequest import create_request_object
-from botocore.parsers import create_parser
+
+from kinesis_spout.service.direct_calls import DirectCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_RECORDS = "KinesisSpoutRecords"  # in the context of a request
 _BODY = "KinesisSpoutPutBody"
 _ANY = [{"Data": b"", "PartitionKey": "-"}]
-_JSON = "application/x-amz-json-1.1"
 
 
 class PutResult(NamedTuple):
@@ -66,17 +59,27 @@ _decode_codes = msgspec.json.Decoder(_Answer[_Code]).decode
 _decode = msgspec.json.Decoder(_Answer[_Outcome]).decode
 
 
-def hook(client: Any, http_session: Any) -> None:
+def hook(client: Any) -> None:
     """Make a client of botocore put records so: its `Records` are entries, and its answers are read
     by `results` and `refusals`. The caller checks the records: only the service does so after it.
-    Without its HTTP session every request goes the whole way through botocore.
+    All requests of a client are to one stream.
     """
-    events = client.meta.events
-    events.register("provide-client-params.kinesis.PutRecords", _set_aside)
-    events.register("before-call.kinesis.PutRecords", _write)
-    events.register("before-parse.kinesis.PutRecords", _keep_body)
-    if http_session is not None:
-        client.put_records = _DirectPut(client, http_session)
+    client.put_records = partial(_put, DirectCalls(client, "PutRecords"))
+
+
+def _put(calls: DirectCalls, *, Records: Sequence[Entry], **stream: Any) -> dict[str, Any]:  # noqa: N803  # botocore's name
+    response = calls.send(stream | {"Records": _ANY}, request_body(stream, Records))
+    body = calls.read(response)
+    if response.status_code >= 300:
+        raise calls.error(response, body)
+    return {_BODY: body}
+
+
+def request_body(stream: dict[str, Any], records: Sequence[Entry]) -> bytes:
+    """The body of a request. Bytes are written in base64, as the protocol has them. `stream`: the
+    arguments that name it.
+    """
+    return msgspec.json.encode(stream | {"Records": records})
 
 
 def results(answer: dict[str, Any], count: int) -> list[PutResult]:
@@ -109,106 +112,3 @@ def _outcomes(
     if len(outcomes) != count:
         raise ValueError("the answer has more or fewer outcomes than the request has records")
     return outcomes
-
-
-# the whole way through botocore -------------------------------------------------------------------
-def _set_aside(params: dict[str, Any], context: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Let botocore see one record, of no size."""
-    context[_RECORDS] = params["Records"]
-    return params | {"Records": _ANY}
-
-
-def _write(params: dict[str, Any], **_: Any) -> None:
-    """Before the request is signed."""
-    params["body"] = request_body(_members(params), params["context"][_RECORDS])
-
-
-def _members(params: dict[str, Any]) -> dict[str, Any]:
-    """What botocore has written besides the records."""
-    members: dict[str, Any] = msgspec.json.decode(params["body"])
-    return members
-
-
-def request_body(members: dict[str, Any], records: Sequence[Entry]) -> bytes:
-    """The body of a request. Bytes are written in base64, as the protocol has them."""
-    return msgspec.json.encode(members | {"Records": records})
-
-
-def _keep_body(
-    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
-) -> None:
-    """Hide the outcomes from botocore's parser, which gets errors."""
-    if response_dict["status_code"] < 300:
-        customized_response_dict[_BODY] = response_dict["body"]
-        response_dict["body"] = b"{}"
-
-
-# the direct way -----------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """A request of botocore's, to be sent with other records. `members`: its body without records,
-    which are the arguments that name its stream.
-    """
-
-    members: dict[str, Any]
-    params: dict[str, Any]
-    signer: Any
-    parser: Any
-    output: Any
-
-    def request(self, records: Sequence[Entry]) -> Any:
-        """A signed request."""
-        params = self.params | {
-            "body": request_body(self.members, records),
-            "headers": dict(self.params["headers"]),
-            "context": dict(self.params["context"]),
-        }
-        request = create_request_object(params)
-        self.signer.sign("PutRecords", request)
-        return request.prepare()
-
-
-class _DirectPut:
-    """`put_records` of a client, with the same arguments and errors. Threads may share it."""
-
-    def __init__(self, client: Any, session: Any) -> None:
-        self._through_botocore = client.put_records
-        self._service = client.meta.service_model
-        self._session = session
-        self._template: _Template | None = None
-        client.meta.events.register_first("before-call.kinesis.PutRecords", self._remember)
-
-    def __call__(self, *, Records: Sequence[Entry], **stream: Any) -> dict[str, Any]:  # noqa: N803  # botocore's name
-        template = self._template
-        if template is None or template.members != stream:
-            answer: dict[str, Any] = self._through_botocore(Records=Records, **stream)
-            return answer
-        response = self._session.send(template.request(Records))
-        if response.status_code >= 300:
-            error = template.parser.parse(
-                {
-                    "headers": response.headers,
-                    "status_code": response.status_code,
-                    "body": response.content,
-                },
-                template.output,
-            )
-            raise vendor.ClientError(error, "PutRecords")
-        return {_BODY: response.content}
-
-    def _remember(
-        self, params: dict[str, Any], request_signer: Any, context: dict[str, Any], **_: Any
-    ) -> None:
-        """Before the records are written into botocore's request."""
-        if params["headers"].get("Content-Type") != _JSON:
-            return
-        members = _members(params)
-        del members["Records"]
-        kept = {key: value for key, value in context.items() if key != _RECORDS}
-        self._template = _Template(
-            members=members,
-            params=params | {"headers": dict(params["headers"]), "context": kept},
-            signer=request_signer,
-            parser=create_parser(self._service.metadata["protocol"]),
-            output=self._service.operation_model("PutRecords").output_shape,
-        )

@@ -52,8 +52,7 @@ VENDORS = {
     "botocore": (
         (
             "kinesis_spout/service/botocore_connection.py",
-            "kinesis_spout/service/put_records_wire.py",
-            "kinesis_spout/service/get_records_wire.py",
+            "kinesis_spout/service/direct_calls.py",
             "kinesis_spout/service/subscription.py",
             "kinesis_spout/service/surroundings.py",
             "kinesis_spout/service/dynamodb.py",

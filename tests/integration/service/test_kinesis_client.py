@@ -9,17 +9,20 @@ import logging
 import os
 import pickle
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import cbor2
 import pytest
+from botocore.config import Config
 
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import (
@@ -39,9 +42,11 @@ from kinesis_spout.programs.installation import how_to_install
 from kinesis_spout.service.botocore_connection import new_session
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import for_executors
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from tests.architecture.source_tree import ROOT
+from tests.support.certificates import Authority
 from tests.support.kinesis.services import create_stream, kinesis_client, serve
 from tests.support.kinesis.stub_kinesis import (
     DATE,
@@ -208,6 +213,109 @@ def test_a_body_is_read_whole_and_its_connection_used_again(
         fetched = stubbed_client.get_records("it", 1)
         assert fetched.records.column("data").to_pylist() == [data]
     assert stub_kinesis.connections == 1
+
+
+def test_requests_are_those_of_botocore(
+    stub_kinesis: StubKinesis, no_aws_environment: object
+) -> None:
+    """The first one and the later ones: their address, arguments and headers, and what is signed.
+    botocore counts its own retries besides.
+    """
+    aws = config_of(stub_kinesis.url, session_token="a token", wire_format="json")  # made up
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    with closing(KinesisClient(aws, StreamRef("flights"))) as client:
+        for iterator in ("first", "second"):
+            client.get_records(iterator, 7)
+    plain = new_session(aws, "eu-central-1").create_client(
+        "kinesis",
+        endpoint_url=stub_kinesis.url,
+        config=Config(
+            retries={"mode": "standard", "total_max_attempts": 1},
+            user_agent_extra="kinesis-spout",
+            tcp_keepalive=True,
+            max_pool_connections=64,
+            connect_timeout=5,
+            read_timeout=30,
+        ),
+    )
+    with closing(plain):
+        plain.get_records(ShardIterator="second", Limit=7)
+    first, second, vendor = stub_kinesis.asked("GetRecords")
+    own = {"amz-sdk-invocation-id", "amz-sdk-request"}
+    assert first.headers.keys() == second.headers.keys() == vendor.headers.keys() - own
+    varying = own | {"Authorization", "X-Amz-Date"}
+    assert {name: text for name, text in second.headers.items() if name not in varying} == {
+        name: text for name, text in vendor.headers.items() if name not in varying
+    }
+    assert second.headers["X-Amz-Security-Token"] == "a token"
+    assert second.arguments == vendor.arguments
+    signed = [
+        request.headers["Authorization"].split("SignedHeaders=")[1].split(",")[0].split(";")
+        for request in (second, vendor)
+    ]
+    assert signed[0] == [name for name in signed[1] if name not in own]
+
+
+def test_credentials_that_are_about_to_expire_are_renewed_before_a_request(
+    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+) -> None:
+    """Each request is signed with those of its moment."""
+    soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()  # botocore renews 10 before
+    with serve_stub(StubKinesis()) as sts:
+        no_aws_environment("AWS_ENDPOINT_URL_STS", sts.url)
+        # The first two are for the first request: botocore finds that the first expires soon.
+        expiring = (role_answer("FIRST", soon), role_answer("SECOND", soon))
+        sts.answers("AssumeRole", *expiring, role_answer("LAST"))
+        stub_kinesis.answers("GetRecords", page(b"a"))
+        aws = config_of(stub_kinesis.url, role_arn=ROLE)
+        with closing(KinesisClient(aws, StreamRef("flights"))) as client:
+            for _ in range(3):
+                client.get_records("it", 1)
+    first, *later = keys_in(stub_kinesis)
+    assert (first in ("FIRST", "SECOND"), later) == (True, ["LAST", "LAST"])
+
+
+def test_pages_come_through_the_proxy_that_the_environment_names(
+    stub_kinesis: StubKinesis, no_aws_environment: Callable[[str, str], None]
+) -> None:
+    """Nobody else could reach this endpoint. A proxy that does not answer is named."""
+    no_aws_environment("HTTP_PROXY", stub_kinesis.url)
+    stub_kinesis.answers("GetRecords", page(b"a"))
+    aws = config_of("http://kinesis.invalid")
+    with closing(KinesisClient(aws, StreamRef("flights"))) as client:
+        assert [client.get_records("it", 1).count for _ in range(2)] == [1, 1]
+    assert {request.headers["Host"] for request in stub_kinesis.requests} == {"kinesis.invalid"}
+    no_aws_environment("HTTP_PROXY", "http://127.0.0.1:9")
+    with (
+        closing(KinesisClient(aws, StreamRef("flights"))) as client,
+        pytest.raises(ServiceUnavailableError, match=r"from the proxy http://127\.0\.0\.1:9"),
+    ):
+        client.get_records("it", 1, retry=False)
+
+
+def test_pages_come_over_tls_from_an_endpoint_that_the_ca_bundle_vouches_for(
+    no_aws_environment: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    """Without the bundle the error names it."""
+    authority = Authority(tmp_path, "authority")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("kinesis", "127.0.0.1"))
+    fake = FakeKinesis()
+    fake.create("orders")
+    fake.put("orders", "k", b"one")
+    with FakeKinesisServer(fake) as server:
+        http = server._http
+        assert http is not None
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+        aws = config_of(server.endpoint_url.replace("http:", "https:"))
+        with (
+            closing(KinesisClient(aws, StreamRef("orders"))) as client,
+            pytest.raises(ConfigError, match="AWS_CA_BUNDLE"),
+        ):
+            client.get_records("it", 1, retry=False)
+        no_aws_environment("AWS_CA_BUNDLE", authority.file)
+        with closing(KinesisClient(aws, StreamRef("orders"))) as client:
+            assert [row["data"] for row in read_all(client)] == [b"one"]
 
 
 class NoticedClock(WaitlessClock):

@@ -116,7 +116,7 @@ def test_a_lost_answer_means_that_records_are_put_again(
 def test_the_first_request_and_the_later_ones_are_the_same(
     putter: RecordPutter, stub_kinesis: StubKinesis
 ) -> None:
-    """Botocore makes the first; the others take its address and its headers over."""
+    """They take over the address and the headers of one that botocore makes."""
     stub_kinesis.answers("PutRecords", answer(TAKEN, TAKEN, TAKEN))
     for _ in range(3):
         putter.put(RECORDS)
@@ -145,7 +145,7 @@ def test_the_first_request_and_the_later_ones_are_the_same(
         (answer(TAKEN), MalformedResponseError, "incomplete"),
         (Answer(body=b"<html>"), MalformedResponseError, "incomplete"),
         (Answer(drop=True), ServiceUnavailableError, "no answer came"),
-        (Answer(body=b"{}", cut_bytes=1), MalformedResponseError, "incomplete"),
+        (Answer(body=b"{}", cut_bytes=1), ServiceUnavailableError, "no answer came"),
         (error("InvalidSignatureException", "a secret"), CredentialsError, "check the access key"),
     ],
 )
