@@ -46,7 +46,7 @@ def unknown_shard(shard_id: str, known: Collection[str]) -> MoveRefusedError:
     """The refusal of a shard that the application does not have."""
     nearest = nearest_name(shard_id, known)
     hint = f"did you mean {nearest}?" if nearest else f"name one of {', '.join(sorted(known))}"
-    return MoveRefusedError(f"the application has no shard {shard_id}", hint)
+    return MoveRefusedError(f"the application does not know shard {shard_id}", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Move:
 
 def unlisted(state: ShardState) -> Move:
     """The move of a shard that the service does not list any more: none."""
-    note = "the shard is not listed any more and stays as it is"
+    note = "the stream does not list the shard any more, so the shard stays as it is"
     return Move(before=state, after=state, notes=(note,))
 
 
@@ -119,7 +119,7 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard has expired; its children were never observed and are given up"
+            "the shard has expired; its children were never listed and are given up"
             if state.end_was_read
             else "the shard is not listed any more; its unread records are given up",
         ),

@@ -98,8 +98,8 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
 def _past(entries: list[HistoryEntry], requested: Position) -> Past:
     if not entries:
         raise MoveRefusedError(
-            "the application has no history yet; its job writes one while it runs",
-            f"move it with `kinesis-spout checkpoint set --to {requested}`",
+            "the application has no history yet. Its job writes the history while it runs",
+            f"move the application with `kinesis-spout checkpoint set --to {requested}`",
         )
     past = past_at(entries, requested.timestamp_ms or 0)
     if past is None:

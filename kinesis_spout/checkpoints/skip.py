@@ -99,6 +99,6 @@ def _named(state: ShardState, number: SequenceNumber) -> UnresolvedRecord:
         raise MoveRefusedError(
             f"record {number} of shard {state.shard_id} is not unresolved but {status}, so it "
             "cannot be skipped",
-            "look at it with `kinesis-spout peek`",
+            "look at the record with `kinesis-spout peek`",
         )
     return record

@@ -71,13 +71,13 @@ class Cluster:
                 except TimeoutExpired:
                     job.kill()
                     late = f"no executor of {self.master} has answered within {LIMIT_S:g} s"
-                    room = "check that the cluster has room for one"
+                    room = "check that the cluster has room for an executor"
                     reach = "that executors can reach this machine"
                     return failed(f"{late}; {room}, and {reach}", unreachable=True)
             if not file.is_file():
                 lines = filter(None, map(str.strip, log.read_text(errors="replace").split("\n")))
                 last = ["no output", *lines][-1][:200]
-                return failed(f"the job that looks at executors ended early: {last}")
+                return failed(f"the job that checks the executors ended early: {last}")
             seen: Answer = msgspec.json.decode(file.read_bytes(), type=Answer)
         if isinstance(seen, str):
             return failed(seen)
@@ -91,7 +91,7 @@ def executor_findings(
     minor = python.split(".")[:2]
     others = [one for one in seen if one.python.split(".")[:2] != minor]
     if others:
-        differs = f"{_hosts(others)} has Python {others[0].python}, and this process {python}"
+        differs = f"{_hosts(others)} has Python {others[0].python}, but this process has {python}"
         advice = "set PYSPARK_PYTHON to a Python of the same minor version"
         yield failed(f"{differs}; {advice}", PYTHON)
     else:
@@ -101,13 +101,15 @@ def executor_findings(
         yield ok(f"{found} on {executors}, on {_hosts(seen)}", PYTHON)
     without = [one for one in seen if one.error is not None]
     if without:
-        cannot = f"it cannot be imported on {_hosts(without)} ({without[0].error})"
+        cannot = f"kinesis-spout cannot be imported on {_hosts(without)} ({without[0].error})"
         install = "install it in the Python of the executors"
-        ship = "ship an environment that has it (spark.archives)"
+        ship = "ship an environment that contains it (spark.archives)"
         yield failed(f"{cannot}; {install}, or {ship}", PACKAGE)
     others = [one for one in seen if one.error is None and one.version != version]
     if others:
-        differs = f"it has version {others[0].version} on {_hosts(others)}, and here {version}"
+        differs = (
+            f"kinesis-spout has version {others[0].version} on {_hosts(others)}, but {version} here"
+        )
         yield failed(f"{differs}; install the same version everywhere", PACKAGE)
     elif not without:
         yield ok(f"{version}, as here", PACKAGE)

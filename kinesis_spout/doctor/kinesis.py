@@ -100,13 +100,19 @@ class Stream:
             return not_tried("the endpoint's answers have no date")
         off_s = abs(self._ahead_s)
         if off_s <= WRONG_CLOCK_S:
-            return ok(f"agrees with the service's clock to within {WRONG_CLOCK_S} s")
+            return ok(f"this machine's clock is within {WRONG_CLOCK_S} s of the service's")
         off = f"{off_s / 60:.0f} min" if off_s >= 120 else f"{off_s:.0f} s"
         side = "ahead of" if self._ahead_s > 0 else "behind"
         shown = f"this machine's clock is {off} {side} the service's"
         if off_s <= SIGNED_FOR_S:
-            return warning(f"{shown}; start times and lags are wrong by as much; set the clock")
-        return failed(f"{shown}; AWS refuses requests that are off by over 5 min; set the clock")
+            return warning(
+                f"{shown}; start times and lags are wrong by that much; set the clock of this "
+                "machine"
+            )
+        return failed(
+            f"{shown}; AWS refuses requests that are off by over 5 min; set the clock of this "
+            "machine"
+        )
 
     def describe(self) -> Finding:
         if self._refusal is None or isinstance(self._refusal, StreamNotFoundError):
@@ -161,7 +167,9 @@ class Stream:
             return ok("not needed: the stream is not encrypted")
         if self._has_record:
             return ok(f"allowed on {key}: a record was read")
-        return not_tried(f"no record was read that {key} encrypts; allow kms:Decrypt on it")
+        return not_tried(
+            f"no record was read, so decryption was not tried; allow kms:Decrypt on {key}"
+        )
 
     def list_consumers(self) -> Finding:
         count = len(ConsumerRegistry(self.client).list())
@@ -175,9 +183,9 @@ class Stream:
         except ConsumerNotFoundError:
             if not is_arn:
                 return ok(f"allowed; consumer {self.consumer} is not registered yet")
-            others = "kinesis-spout consumers list shows those that do"
-            remedy = "the spout registers a consumer that is given by its name"
-            return failed(f"consumer {self.consumer} does not exist; {others}; {remedy}")
+            others = "see the existing ones with kinesis-spout consumers list"
+            remedy = "or give --consumer-name: the spout registers a consumer by its name"
+            return failed(f"consumer {self.consumer} does not exist; {others}, {remedy}")
         self._registered = found.name
         shown = f"allowed; consumer {found.name} is {found.status}"
         if found.status == ACTIVE:
@@ -189,16 +197,18 @@ class Stream:
         if self._registered:
             return ok(f"not needed: {self._registered} is registered")
         return not_tried(
-            f"trying it would register {self.consumer}; allow kinesis:RegisterStreamConsumer on "
-            "the stream, or register the consumer once and give its ARN"
+            f"a try would register {self.consumer}; allow kinesis:RegisterStreamConsumer on the "
+            "stream, or register the consumer once and give its ARN"
         )
 
     def check_subscribing(self) -> Finding:
         allow = "allow kinesis:SubscribeToShard on the stream's consumers"
         if not self._registered:
-            return not_tried(f"{self.consumer} is not registered, so it cannot be tried; {allow}")
+            return not_tried(
+                f"{self.consumer} is not registered, so a subscription cannot be tried; {allow}"
+            )
         return not_tried(
-            f"trying it would take a shard from the process that reads with {self._registered}; "
+            f"a try would take a shard from the process that reads with {self._registered}; "
             f"{allow}, and see that the spout's metric kinesis_spout_polled_shards stays 0"
         )
 
@@ -212,13 +222,13 @@ class Stream:
             users = f"{', '.join(others)} and {last}" if others else last
             if name == "put_records" and key:
                 users += f", with kms:GenerateDataKey on {key}"
-            check = "give --read-mode efo and --consumer-name to check it"
-            why = check if name in _OF_CONSUMER else "trying it would write"
+            check = "to check it, give --read-mode efo and --consumer-name"
+            why = check if name in _OF_CONSUMER else "a try would write"
             yield not_tried(f"needed for {users}; {why}", action_of(name))
         known = {name for use in uses.values() for name in use.operations}
         drill = [name for name in PERMISSIONS[Use.DRILL].all_operations if name not in known]
         actions = ", ".join(map(action_of, drill))
-        yield not_tried(f"needs {actions}; trying them would change streams", "drill on AWS")
+        yield not_tried(f"needs {actions}; a try would change streams", "drill on AWS")
 
 
 def tried(
@@ -227,7 +237,7 @@ def tried(
     needs: Sequence[str],
     *,
     refused: Callable[[str], Finding] = failed,
-    meaning: str = "the credentials may not call it on {stream}",
+    meaning: str = "the credentials may not call {action} on {stream}",
     remedy: str = "allow {action} in their IAM policy",
 ) -> Check[Stream]:
     """The row of an IAM action that is tried. `call` calls it, and reports what it found.
@@ -261,16 +271,18 @@ def credentials_finding(found: CredentialsInUse, now_ms: int) -> Finding:
         if is_renewed or not found.is_temporary:
             return ok(source)
         advice = "use a role or a profile for a job that runs for days"
-        return warning(f"{source}, temporary, and nothing renews them; {advice}")
+        return warning(f"{source}; they are temporary and are not renewed; {advice}")
     left_s = (found.expires_ms - now_ms) / 1_000
     until = Position.at_timestamp(found.expires_ms)
     if left_s <= 0:
-        return failed(f"{source}, expired at {until}; get new ones")
+        return failed(f"{source}; they expired at {until}; get new credentials")
     if is_renewed:
-        return ok(f"{source}, until {until}, then renewed")
+        return ok(f"{source}; they are renewed before {until}")
     if left_s < SOON_S:
-        return warning(f"{source}, expire in {left_s / 60:.0f} min, at {until}; get new ones")
-    return ok(f"{source}, until {until}; nothing renews them")
+        return warning(
+            f"{source}; they expire in {left_s / 60:.0f} min, at {until}; get new credentials"
+        )
+    return ok(f"{source}; they are valid until {until} and are not renewed")
 
 
 def _counted(count: int, noun: str) -> str:

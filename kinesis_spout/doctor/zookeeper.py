@@ -79,7 +79,7 @@ class Ensemble:
     def check_session(self) -> Finding:
         granted_s = self._tree.session_timeout_s() or SESSION_TIMEOUT_S
         if granted_s >= SESSION_TIMEOUT_S:
-            return ok(f"opened; it ends {granted_s:g} s after a crash")
+            return ok(f"opened; the session ends {granted_s:g} s after a crash")
         granted = f"the server grants {granted_s:g} s of the {SESSION_TIMEOUT_S:g} s requested"
         effect = "a pause of that length costs a job its ownership"
         return warning(f"{granted}; {effect}; raise the server's maxSessionTimeout")

@@ -64,19 +64,23 @@ class Drill:
             (
                 Need.OWN_KINESIS in self.needs and not setting.is_fake,
                 "needs service faults, which only the drill's own Kinesis can produce",
-                "run it without --localstack, --endpoint-url and --region",
+                "run the drill without --localstack, --endpoint-url and --region",
             ),
             (
                 (Need.OWN_FUNCTION in self.needs or own_records) and setting.process,
-                "makes faults of the drill's own function for a record",
-                "run it without --process",
+                "needs the drill's own function, which fails for some records",
+                "run the drill without --process",
             ),
-            (own_records and setting.payload, "needs its own records", "run it without --payload"),
-            (setting.spout and of_spark, "is about a Spark job", "run it without --spout"),
+            (
+                own_records and setting.payload,
+                "needs its own records",
+                ("run the drill without --payload"),
+            ),
+            (setting.spout and of_spark, "needs a Spark job", "run the drill without --spout"),
             (
                 setting.ensemble and Need.LINK in self.needs,
-                "cuts the link to one ZooKeeper server",
-                "run it without --ensemble",
+                "needs a single ZooKeeper server, to which it cuts the link",
+                "run the drill without --ensemble",
             ),
         )
         return next(
@@ -132,7 +136,9 @@ def run_drill(
 
         drilled = disturbed(world, drill.name, act, is_cold=drill.is_cold)
         if drill.outlasts is Outlasts.ANY:
-            drilled.troubles.extend(f"{run} did not outlast it" for run in world.restarts.ended)
+            drilled.troubles.extend(
+                (f"{run} did not survive the disturbance") for run in world.restarts.ended
+            )
         return drilled
 
 

@@ -134,7 +134,7 @@ _ALL = (
     Drill(
         "zookeeper-restart",
         "kills ZooKeeper, and later stops it for a few seconds",
-        "sessions that outlast a lost connection; writes that are repeated",
+        "sessions outlast a lost connection; writes are repeated",
         (verbs.kill_zookeeper(), wait(3), verbs.stop_zookeeper(3), wait(3)),
         outlasts=Outlasts.SPOUT,
     ),
@@ -155,7 +155,7 @@ _ALL = (
     Drill(
         "throttling",
         "throttles every read for a few seconds",
-        "backoff, and iterators that are kept",
+        "backoff; iterators are kept",
         (strike("throttled reads", throttle()),),
         needs=_OWN,
         outlasts=Outlasts.ANY,
@@ -163,7 +163,7 @@ _ALL = (
     Drill(
         "brown-out",
         "answers no call of the service for a few seconds",
-        "calls that are retried",
+        "calls are retried",
         (strike("no call answered", service_unavailable(), operations=(None,), seconds=5),),
         needs=_OWN,
         outlasts=Outlasts.ANY,
@@ -171,7 +171,7 @@ _ALL = (
     Drill(
         "expired-iterators",
         "lets every iterator expire for a few seconds",
-        "a new iterator after the last record that was read",
+        "a new iterator starts after the last record that was read",
         (strike("every iterator expired", expired_iterator()),),
         needs=_OWN,
         outlasts=Outlasts.ANY,
@@ -179,7 +179,7 @@ _ALL = (
     Drill(
         "slow-and-truncated-answers",
         "delays, cuts off and drops answers of the service",
-        "whole pages only: a page that is cut is read again",
+        "only whole pages count: a page that is cut off is read again",
         (
             strike(
                 "slow, dropped and truncated answers",
@@ -200,8 +200,8 @@ _ALL = (
     ),
     Drill(
         "kill-driver-at-log-appended",
-        "kills the driver (kill -9) when a task has published a part of what it reads",
-        "task logs: what is published was read, and the rest is read again",
+        "kills the driver (kill -9) when a task has published only a part of its records",
+        "task logs: published records count as read, and the rest is read again",
         (verbs.kill_at_second_append(), start()),
         needs=_SPARK | _OWN,
         is_cold=True,
@@ -209,7 +209,7 @@ _ALL = (
     Drill(
         "replaced-while-frozen",
         "freezes a driver until another one has taken over, and resumes it",
-        "leases with epochs: a driver that has lost its lease writes nothing",
+        "leases with epochs: a driver that lost its lease writes nothing",
         (verbs.freeze_until_replaced(),),
         is_apart=True,
     ),
@@ -223,7 +223,7 @@ _ALL = (
     ),
     Drill(
         "zookeeper-stalled",
-        "lets nothing pass between the job and ZooKeeper, without an error",
+        "blocks all traffic between the job and ZooKeeper, without an error",
         "a lease that expired is taken back if nobody else has it",
         _and_work(
             50, verbs.cut_link(_LESS_S, is_silent=True), verbs.cut_link(_SESSION_S, is_silent=True)
@@ -234,7 +234,7 @@ _ALL = (
     Drill(
         "slow-worker",
         "stops the Python workers of Spark for a few seconds while a batch runs",
-        "sessions that are renewed: a task that was held up continues",
+        "sessions are renewed: a task that was held up continues",
         (verbs.stop_workers(6),),  # a worker's session is shorter
         needs=_SPARK,
     ),
@@ -247,8 +247,8 @@ _ALL = (
     ),
     Drill(
         "poison",
-        "has a record that kills each process that receives it",
-        "deliveries that never answered are counted",
+        "puts a record that kills each process that receives it",
+        "deliveries without an outcome are counted",
         (start(), verbs.wait_for_poison()),
         needs=frozenset({Need.POISON}),
         is_cold=True,
@@ -258,7 +258,7 @@ _ALL = (
     Drill(
         "service-clock",
         "sets the service's clock forward and back, by minutes and by hours",
-        "sequence numbers, not times, say what was read",
+        "sequence numbers, not times, decide which records were read",
         _and_work(30, *map(verbs.set_service_clock, _JUMPS)),
         needs=_OWN,
         outlasts=Outlasts.ANY,
@@ -283,7 +283,7 @@ _ALL = (
     ),
     Drill(
         "task-log-removed",
-        "removes from ZooKeeper what a task has published",
+        "removes the log that a task has published from ZooKeeper",
         "a plan with a removed log is closed, and its records are redelivered",
         (
             # Before Spark has committed the batch, and after.
@@ -309,7 +309,7 @@ _ALL = (
     Drill(
         "plan-removed",
         "removes plans, and the pointer to them, from ZooKeeper",
-        "what is not known to be settled is read again",
+        "records that are not known to be settled are read again",
         (
             verbs.remove("the pointer to the plan", lambda _: ["plan"], at="sink-written"),
             verbs.remove("the plan", verbs.plan_of, at="plan-closed"),
@@ -321,7 +321,7 @@ _ALL = (
     ),
     Drill(
         "application-removed",
-        "removes all of the application from ZooKeeper, and follows the error's advice",
+        "removes the whole application from ZooKeeper, then follows the error's advice",
         "a job whose progress is lost stops and says so",
         (verbs.lose_application(), start()),
         needs=_SPARK,
@@ -329,7 +329,7 @@ _ALL = (
     Drill(
         "checkpoint-lost",
         "removes Spark's checkpoint location",
-        "ZooKeeper is the one authority; plan numbers continue from it",
+        "only ZooKeeper decides; plan numbers continue from it",
         (
             while_down("the checkpoint location removed", verbs.lose_checkpoint, rewinds=False),
             start(),

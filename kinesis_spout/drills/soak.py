@@ -210,7 +210,7 @@ class _SpoutSoak:
             f"{operation} {fault.code or ('undecodable' if fault.replace else fault.kind.value)}"
             for operation, fault in self._fake.faults.struck
         )
-        yield f"{kinds.total():,} calls of the service were struck, in {len(kinds)} ways"
+        yield f"{kinds.total():,} calls of Kinesis got a fault, of {len(kinds)} kinds"
 
     def _loop(
         self, random: Random, between_s: tuple[float, float], act: Callable[[Random], object]

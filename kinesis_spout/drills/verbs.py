@@ -345,7 +345,7 @@ def strike(
                 fake.faults.add(fault, operation=operation, times=None)
             world.wait_s(seconds / len(faults))
         fake.faults.clear()
-    world.notes.append(f"{len(fake.faults.struck) - struck_before} calls were struck")
+    world.notes.append(f"{len(fake.faults.struck) - struck_before} calls got a fault")
 
 
 @_verb
@@ -487,7 +487,7 @@ def fill_disk(world: World) -> None:
         raise DrillError(f"{one.run} has no JVM")
     _, most = jvm.rlimit(resource.RLIMIT_FSIZE)
     _wait_for_published(world)
-    with world.fault("no space for what the driver writes", run=one.run):
+    with world.fault("no disk space for the driver's writes", run=one.run):
         jvm.rlimit(resource.RLIMIT_FSIZE, (0, most))
         world.wait_for_end("the full disk")
 

@@ -26,7 +26,7 @@ _TEXT = """
         the batch under way
     [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
         since the job started, the last at {refused_at_ms}
-    [throttled] its five reads or 2 MB a second are used up
+    [throttled] its limit of five reads or 2 MB per second is used up
 
 :: how it ended
     [end=stopped] last run: pid {pid:id} on {host}, stopped cleanly at {ended_at_ms}
@@ -34,7 +34,7 @@ _TEXT = """
     [end=failed] last run: pid {pid:id} on {host}, failed at {ended_at_ms} with: {error}
     [end=silent] last run: pid {pid:id} on {host}, started at {started_at_ms}, ended without a
         message
-    [suspect=refusal] ZooKeeper may have refused to store its end
+    [suspect=refusal] ZooKeeper may have refused to store how the run ended
     [suspect=kill] it was killed (kill -9, out of memory) or its host failed
     [suspect=worker] its query was stopped, its driver was killed (kill -9, out of memory), or a
         record of the batch ended its Python worker
@@ -77,10 +77,10 @@ _TEXT = """
 
 :: read faster
     [consumer=spark] fix change: give the job more cores, or its function less to do; split the
-        shard if it is read at 2 MB a second; check maxRecordsPerTrigger and readsPerSecond
+        shard if it is read at 2 MB per second; check maxRecordsPerTrigger and readsPerSecond
     [consumer=spout] fix change: make its program, or the command of --exec, faster; raise
         max_pending; share the shards among more processes (total_tasks); split the shard if it is
-        read at 2 MB a second
+        read at 2 MB per second
 
 :: other readers
     [throttled] fix change: find out who else reads the stream: give the others consumers of their
@@ -112,21 +112,20 @@ _TEXT = """
 # Without a state of this very stream, nothing below is about this stream.
 == other stream: Blocked
     [is_earlier] the application's state belongs to an earlier stream of this name
-    that stream was created at {state_created_at_ms}
-    this one was created at {stream_created_at_ms}
+    that earlier stream was created at {state_created_at_ms}
+    the stream of today was created at {stream_created_at_ms}
     [is_earlier] a job refuses to read it with that state
     the application's state belongs to {state_arn}
     you are looking at {stream_arn}, of which the application has no state
     [is_earlier] fix run: remove the old state of all shards while no process runs: the job then
         begins at its starting position $ reset
     [is_earlier] or change: to keep that state, give the job another application name, or correct
-        its region, account and endpoint
+        the job's region, account and endpoint
     fix look: look at the stream of the state: give its region, account and endpoint (--region
         {region})
     [!region, !is_earlier] fix look: look at the stream of the state: give its region, account and
         endpoint
-    [!is_earlier] or change: if the application is to read the stream here, give it another
-        application name
+    [!is_earlier] or change: if the job is to read this stream, give it another application name
 
 # Nothing is stored, so nothing below can be judged.
 == no application: Unknown
@@ -172,7 +171,7 @@ _TEXT = """
     [is_gone] the list may also be late, right after a split or merge
     [!is_gone] the shard was last read completely {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
-    [!is_gone] first change: raise the stream's retention while there is something to save
+    [!is_gone] first change: raise the stream's retention while unread records are left
     [is_gone] first look: look again in a minute: if the stream does not list the shard then, its
         unread records are lost
     [consumer=spark] first change: set failOnDataLoss to false to continue with the records that are
@@ -187,8 +186,8 @@ _TEXT = """
 
 # Polling may read the shard meanwhile, so a shard that keeps up has this cause, too.
 == not subscribed: Slow, below
-    shard {shard} has no subscription (enhanced fan-out) since {since_at_ms}: {error}
-    it is polled instead and shares its five reads and 2 MB a second with all that poll it
+    shard {shard} has had no subscription (enhanced fan-out) since {since_at_ms}: {error}
+    it is polled instead and shares its limit of five reads and 2 MB per second with all its pollers
     the job subscribes again by itself
     first change: {remedy}
     [!remedy] first change: check that its consumer exists (kinesis-spout consumers list)
@@ -258,9 +257,9 @@ _TEXT = """
     [pace=falling behind, !lag_ms] the lag of shard {shard} grows
     in the last {window_ms} the job read {read_ms} of the stream
     [is_after_burst] most likely many records had arrived at once
-    each batch takes as many records as it may ({batch_limit})
-    its consumer is set to at most {reads_per_second} reads a second
-    its consumer is set to at most {mb_per_second} MB a second
+    each batch takes as many records as its limit allows ({batch_limit})
+    its consumer is set to at most {reads_per_second} reads per second
+    its consumer is set to at most {mb_per_second} MB per second
     at this pace unread records expire in {expires_in_ms}
     [pace=falling behind] at this pace unread records expire in more than {retention_ms}
     <throttled>
@@ -280,7 +279,8 @@ _TEXT = """
 == unresolved record: Waiting
     {unresolved:records} of shard {shard} {unresolved:is|are} not acked
     [is_at_end] the shard is read to its end
-    [keeps_end] its end, which its children wait for, is read once each is answered
+    [keeps_end] its end, which its children wait for, is read once each of them is acked or
+        dead-lettered
     {failed:records} failed
     {waiting:records} {waiting:waits|wait} behind {failed:it|them}
     [is_out] record {record:position} was delivered
@@ -344,7 +344,7 @@ _TEXT = """
 == paused: Paused, below
     the application is paused
     it was paused by {by} at {since_at_ms}, {age_ms} ago
-    [!by] it is paused since {since_at_ms}, for {age_ms}
+    [!by] it was paused at {since_at_ms}, {age_ms} ago
     [!since_at_ms] it was paused by {by}
     the reason is {reason:quoted}
     [!is_running] no process is running
@@ -401,7 +401,7 @@ _TEXT = """
     [halt=gone] the process (pid {pid:id} on {host}) is gone
     [halt=gone] ZooKeeper keeps its session until {session_until_at_ms} at the latest
     [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its session
-    [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a sign of life
+    [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a heartbeat
     [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
     fix start: continue it: kill -CONT {halted:id} (on {host})
     or start: if it is not to continue, end it (kill -KILL {halted:id}) and start the job again
@@ -455,23 +455,23 @@ _TEXT = """
 
 # What the process itself reports is nearer to the truth than what is concluded below.
 == reads fail: Blocked
-    [!error] the reads of the spout (pid {pid:id} on {host}) get no answer since {since_at_ms}
-    the reads of the spout (pid {pid:id} on {host}) fail since {since_at_ms} with: {error}
+    [!error] the reads of the spout (pid {pid:id} on {host}) have got no answer since {since_at_ms}
+    the reads of the spout (pid {pid:id} on {host}) have failed since {since_at_ms} with: {error}
     [explain_too] Kinesis does not answer this host either, so the cause is not the spout's host
     the spout tries again by itself
     fix change: {remedy}
     [explain_too] <ask again>
     [!remedy, !explain_too, answers_explain] fix look: find out why Kinesis, which answers here,
-        does not answer it on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
-    [!remedy, !explain_too, !answers_explain] fix look: find out why Kinesis does not answer it on
-        {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
+        does not answer the spout on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
+    [!remedy, !explain_too, !answers_explain] fix look: find out why Kinesis does not answer the
+        spout on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
 
 # The program asks for nothing, or answers nothing: then no limit below counts.
 == program waits: Blocked
     [hold=deactivated] the program (pid {pid:id} on {host}) deactivated the spout at {since_at_ms}
     [hold=deactivated] the spout gives no record until activate() is called
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
-    [hold=not taken] nothing new is read while some wait for it
+    [hold=not taken] no new record is read while records wait for the program to take them
     [hold=full] the program (pid {pid:id} on {host}) has answered no record since {since_at_ms}
     it has {max_pending:records}, as many as max_pending allows, so it gets no new ones
     [hold=full, !max_pending] it has as many as max_pending allows, so it gets no new ones
@@ -492,17 +492,17 @@ _TEXT = """
     nothing new is read at max_unresolved_per_shard ({max_unresolved})
     fix change: correct dead_letter or its target: the letters are sent again automatically within
         60 s
-    fix change: correct the cause of {reason:quoted}, or more records end there
+    fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
 
 # In an outage nothing is wrong with the records, or the limits that they reach.
 == outage: Blocked
-    nearly all records of the last batch failed, which the job takes for an outage
+    nearly all records of the last batch failed, so the job assumes an outage
     {records} failed with {reason:quoted}
     attempts do not count
     nothing new is read until records succeed
     the next attempt is due at {until_at_ms}
     fix change: repair the sink that the records are written to, or the service that the function
-        calls; the log has all reasons; give no record up
+        calls; the log has all reasons; do not skip the records
     fix wait: wait until {until_at_ms}
 
 # A batch that does not read the shard at all, as too much of it is unresolved.
@@ -524,7 +524,7 @@ _TEXT = """
     [last_batch=none] no batch is under way
     [last_batch=done] the last batch is done
     [last_batch=read] batch {plan_id} is read: its sink has written it or writes it
-    the next batch is due at about {due_at_ms}: its trigger comes every {trigger_ms}
+    the next batch is due at about {due_at_ms}: the trigger fires every {trigger_ms}
     [stage=search] batch {plan_id} never answered, so one of its records may end the process that
         gets it
     the job delivers at most {delivery_limit:records} at a time until it has found the record
@@ -571,8 +571,9 @@ _TEXT = """
 # Nobody asked the service for the tip, so it may be that all is well.
 == not asked: OK
     shard {shard} was at its tip when the job last stored its state
-    [is_refused] nobody knows whether records arrived since: no shard may be asked
-    [!is_refused] nobody knows whether records arrived since: its tip was not asked for
+    [is_refused] it is not known whether records arrived since: the user who runs explain may not
+        read the stream
+    [!is_refused] it is not known whether records arrived since: its tip was not asked for
     [is_refused] fix change: give the user who runs explain the right to read (kinesis:GetRecords)
     [is_refused] <read its log>
     [!is_refused] fix look: explain this shard alone, or raise --ask

@@ -31,7 +31,7 @@ def unrest(before: StoredApplication, now: StoredApplication) -> str | None:
         if is_spout and one.first_failure_ms is None
     )
     if pending:
-        return f"{records(pending)} of the spout {are(pending)} not answered yet"
+        return f"{records(pending)} of the spout {are(pending)} not acked or failed yet"
     was = None if before.plan is None else before.plan.plan_id
     if before.states != now.states or was != (None if plan is None else plan.plan_id):
         return "the last outcomes have just been stored"

@@ -476,8 +476,8 @@ def plan_sentence(look: Look) -> str | None:
         return f"{plan.plan_id} settled, {made}"
     sealed = sum(task.log is not None and task.log.sealed for task in plan.tasks)
     batch = cause_of(look, Kind.BATCH, "") if look.now.is_running else None
-    stage = "its process ended before it was settled" if batch is None else batch.sentences[0]
-    read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all"
+    stage = "the process ended before the plan was settled" if batch is None else batch.sentences[0]
+    read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all their records"
     return f"{plan.plan_id} {plan.status.value}, {made}: {read}; {stage}"
 
 
@@ -503,7 +503,7 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
         yield f"{records(count)} not acked{parted if 0 < waiting < count else ''}"
         oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
         if oldest_ms:
-            yield f"the oldest failed first {duration(max(oldest_ms))} ago"
+            yield f"the oldest failed for the first time {duration(max(oldest_ms))} ago"
     elif in_batch or out:
         yield "none failed"
     if in_batch:
@@ -535,7 +535,7 @@ def waits_sentence(look: Look, most: int = 3) -> str | None:
         until = "has no failed record left" if is_order else "is read to its end"
         waits = f"{shards_named(waiting, 3)} {are(len(waiting), 'waits', 'wait')}"
         said.append(f"{waits} until shard {short_shard(holder)} {until}")
-    more = [f"{len(said) - most:,} more are waited for"] if len(said) > most else []
+    more = [f"{len(said) - most:,} more shards hold up others"] if len(said) > most else []
     return "; ".join([*said[:most], *more]) or None
 
 
@@ -555,7 +555,8 @@ def move_sentence(look: Look) -> str | None:
     if skipped and move.time_ms >= look.horizon_ms:
         was = are(len(skipped), "was", "were")
         said.append(
-            f"{shards_named(skipped)} {was} set forward {at}: the records between are skipped "
-            "(checkpoint rewind --to a time before that reads them while the stream keeps them)"
+            f"{shards_named(skipped)} {was} set forward {at}: the records in between are skipped "
+            "(to read them while the stream keeps them: kinesis-spout checkpoint rewind --to an "
+            "earlier time)"
         )
     return "; ".join(said) or None

@@ -46,7 +46,9 @@ def observation_json(status: ApplicationStatus, explained: Sequence[Any]) -> dic
     look = status.look
     facts = {
         "owner": owners_sentence(look),
-        "paused": "yes: it keeps its place and reads nothing" if look.now.stored.paused else None,
+        "paused": ("yes: it keeps its positions and reads nothing")
+        if look.now.stored.paused
+        else None,
         "plan": plan_sentence(look),
         "moved": move_sentence(look),
         "records": unresolved_sentence(status),
@@ -189,9 +191,9 @@ def _reason(record: UnresolvedRecord) -> str:
     if record.rejected:
         return "(rejected: waits for its dead letter)"
     if record.blocked:
-        return "(did not fail: waits for an earlier record)"
+        return "(has not failed: waits for an earlier record)"
     if record.first_failure_ms is None:
-        return "(delivered, without an answer yet)"
+        return "(delivered: not acked or failed yet)"
     return "(no reason given)"
 
 

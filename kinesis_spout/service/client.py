@@ -128,7 +128,7 @@ class KinesisClient:
         now = Position.at_timestamp(now_ms)
         log.warning(
             "%s: the service's clock was set back, so position %s of shard %s is now in the "
-            "future; reading the shard from %s instead, which may deliver records from before "
+            "future. The shard is read from %s instead, which may deliver records from before "
             "the position",
             self.where,
             position,

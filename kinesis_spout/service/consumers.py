@@ -105,7 +105,7 @@ class ConsumerRegistry:
     def _unknown(self, which: str) -> ConsumerNotFoundError:
         return ConsumerNotFoundError(
             f"{self._client.where} has no consumer {which}",
-            "see those that it has with kinesis-spout consumers list",
+            "list the consumers of the stream with kinesis-spout consumers list",
         )
 
     def _arn_of_stream(self) -> str:
@@ -177,8 +177,8 @@ class OwnConsumer:
             found = self._registry.find(name=self._name)
         if found.status != ACTIVE:
             raise ServiceUnavailableError(
-                f"consumer {found.name} of {self._client.where} is {found.status}; the reader "
-                "waits until it is ACTIVE"
+                f"consumer {found.name} of {self._client.where} is {found.status}. The reader "
+                "waits until the consumer is ACTIVE"
             )
         return found
 

@@ -50,19 +50,22 @@ _WHEN_PUTTING = {
 
 _IN_USE = "wait until the stream is ACTIVE"
 _WHEN_SUBSCRIBING = {
-    _THROTTLED: "try again later, since the calls that subscribe to shards are limited",
+    _THROTTLED: "try again later: SubscribeToShard is rate-limited",
     _POLICY: "allow kinesis:SubscribeToShard on the consumer (and kms:Decrypt if the stream is "
     "encrypted)",
-    _IN_USE: "check that nobody else reads with this consumer, which has one subscription to a "
-    "shard, and a new one five seconds after the one before at the earliest",
+    _IN_USE: (
+        "check that no other reader uses this consumer: it can have one subscription per shard, "
+        "and the next one at the earliest five seconds after the previous one"
+    ),
 }
 _CONSUMER_LIMIT = (
-    "remove a consumer with kinesis-spout consumers remove, or name one that exists, since a "
-    "stream takes a limited number of consumers, and five that are being created"
+    "remove a consumer with kinesis-spout consumers remove, or name an existing consumer: a "
+    "stream can have a limited number of consumers, and at most five of them in creation"
 )
 _WHEN_NAMING_CONSUMERS = {
-    _THROTTLED: "try again later, since the account's calls that describe and list consumers are "
-    "limited",
+    _THROTTLED: (
+        "try again later: the account's calls that describe and list consumers are rate-limited"
+    ),
     _POLICY: "allow kinesis:DescribeStreamConsumer, kinesis:ListStreamConsumers, "
     "kinesis:RegisterStreamConsumer and kinesis:DeregisterStreamConsumer, or name a consumer by "
     "its ARN",
@@ -70,8 +73,10 @@ _WHEN_NAMING_CONSUMERS = {
 }
 
 _WHEN_POSITIONING = {
-    _REFUSED: "check that the position is of this stream and this shard, or move a stored one with "
-    "kinesis-spout checkpoint set",
+    _REFUSED: (
+        "check that the position belongs to this shard of this stream, or move the stored "
+        "position with kinesis-spout checkpoint set"
+    ),
 }
 _ADVICE_OF = {
     "GetShardIterator": _WHEN_POSITIONING,
@@ -152,14 +157,17 @@ _NO_KEYS = (
 )
 _NOT_RENEWED = (
     "the AWS credentials for {where} could not be renewed ({kind})",
-    "sign in again, or check where they come from",
+    "sign in again, or check the source of the credentials",
 )
 _NO_ANSWER = (
     "no answer came from {peer} for {where} ({kind})",
     "check the network and the endpoint, or try again later",
 )
 _NOT_READABLE = ("the service's answer for {where} cannot be read ({kind})", "check the endpoint")
-_BAD_FILE = ("the AWS configuration file cannot be read ({kind})", "correct it")
+_BAD_FILE = (
+    "the AWS configuration file on this machine cannot be read ({kind})",
+    ("correct that file"),
+)
 
 # botocore's exceptions by name, so that this table imports no botocore. The first name in
 # the exception's ancestry counts. A message quotes only text that cannot hold a secret.
@@ -168,7 +176,10 @@ _LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], tuple[str, str]]] = {
     "NoAuthTokenError": (CredentialsError, _NO_KEYS),
     "PartialCredentialsError": (
         CredentialsError,
-        ("only half of the AWS credentials for {where} was found", "give both keys"),
+        (
+            "the AWS credentials for {where} lack the access key or the secret key",
+            ("give both of them"),
+        ),
     ),
     "ProfileNotFound": (
         CredentialsError,

@@ -244,7 +244,7 @@ class ShardSubscription:
             return next(self._messages, None)
         except (ParserError, struct.error) as exc:
             raise MalformedResponseError(
-                f"an event of {self._where} cannot be read ({exc}); it is subscribed to again"
+                f"an event of {self._where} cannot be read ({exc}). The reader subscribes again"
             ) from exc
 
     def _receive(self) -> bool:

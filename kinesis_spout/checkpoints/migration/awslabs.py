@@ -208,7 +208,7 @@ def _of_stream(batch: PlannedBatch, stream: str, location: Path) -> tuple[int, _
         )
         raise MigrationError(
             f"the query of {location} {problem} (batch {batch.number})",
-            "give the location of a query that reads it in one source",
+            "give the checkpointLocation of a query that reads the stream in one source",
         )
     return found[0]
 
@@ -236,7 +236,10 @@ def _shard(shard: str, end: _End, begun: _End | None, latest_ms: int | None) -> 
     if position is None and end.iterator_type == "LATEST" and latest_ms is not None:
         # It has found no record in this shard yet, and looked up to its last batch at least.
         position = Position.at_timestamp(latest_ms)
-        note = "no record of it was read yet, so it is read from the time of the last batch"
+        note = (
+            "no record of the shard was read yet, so the shard is read from the time of the last "
+            "batch"
+        )
     return OriginShard(
         stored=str(end),
         position=position,
@@ -251,5 +254,10 @@ def _left_shard(shard: str, end: _End) -> OriginShard:
     return OriginShard(
         stored=f"{end}, in an earlier batch",
         position=position,
-        note=None if is_done else "the connector left it when it was closed; the rest is unread",
+        note=None
+        if is_done
+        else (
+            "the connector stopped reading the shard when it was closed; its remaining records "
+            "are unread"
+        ),
     )

@@ -82,7 +82,7 @@ def _of_location(location: Path, stream: str, notes: list[str]) -> dict[str, Ori
     if committed is None:
         raise MigrationError(
             f"{location} has no commits/0, so no batch was committed",
-            "give the start of the query by --at, without --checkpoint-location",
+            "give the start of the query with --at, and leave --checkpoint-location out",
         )
     shards = _shards([text for text in committed.offsets if text is not None], stream)
     if not shards:
@@ -113,8 +113,8 @@ def _advice(batch: PlannedBatch) -> str:
         return "give --at with a time before its last batch"
     time = Position.at_timestamp(batch.planned_ms)
     return (
-        f"give --at with a time before {time}, when its last committed batch was planned; subtract "
-        "how far the query was behind"
+        f"give --at with a time before {time}, when its last committed batch was planned, minus "
+        "the time by which the query was behind"
     )
 
 

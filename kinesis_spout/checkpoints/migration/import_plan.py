@@ -162,20 +162,20 @@ def positions(
             )
         if one is None and origin.drops_finished and below & origin.shards.keys():
             one = OriginShard(
-                stored="not named, but a shard that comes from it is",
+                stored="none, but a descendant of the shard has one",
                 position=SHARD_END,
                 passed_over=True,
-                note=f"{origin.name} has finished it or never read it",
+                note=f"{origin.name} has finished the shard or never read it",
             )
         elif (one is None or one.position is None) and _reached(shard_id, parents) & begun:
-            stored = one.stored if one else "not named yet, but a shard that it comes from is"
+            stored = one.stored if one else "none yet, but an ancestor of the shard has one"
             one = OriginShard(stored=stored, position=TRIM_HORIZON)
         elif (one is None or one.position is None) and at is not None:
             one = OriginShard(
-                stored=one.stored if one else "not named",
+                stored=one.stored if one else "none",
                 position=at,
                 passed_over=True,
-                note="it is read from the position of --at",
+                note="the shard is read from the position of --at",
             )
         if one is None or one.position is None:
             unknown.append(shard_id)
@@ -186,8 +186,8 @@ def positions(
         named = ", ".join(unknown[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise MigrationError(
             f"{origin.name} has no position of {named}",
-            "give --at with the time from which to read them, as --at -1h, or --at TRIM_HORIZON to "
-            "read all their records",
+            "give --at with the time from which to read these shards, e.g. --at -1h, or give "
+            "--at TRIM_HORIZON to read all their records",
         )
     return found
 
@@ -254,8 +254,9 @@ def _check_number(shard: ShardInfo, number: SequenceNumber | None) -> None:
     is_odd = ending is not None and ending < first  # an emulator's
     if number.whole < first or (ending is not None and not is_odd and number.whole > ending):
         raise MigrationError(
-            f"shard {shard.shard_id} cannot have record {number.whole}, which is outside its "
-            "numbers: this is the state of another stream, or of one that was created again",
+            f"shard {shard.shard_id} cannot contain record {number.whole}, which is outside the "
+            "range of its sequence numbers: this is the state of another stream, or of one that "
+            "was created again",
             GIVE_THIS_STREAMS,
         )
 

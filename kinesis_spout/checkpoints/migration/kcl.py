@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
     from kinesis_spout.checkpoints.migration.origin import Item
 
-_GIVE_LEASES = "give the lease table, which has the name of the KCL application"
+_GIVE_LEASES = (
+    "give --lease-table with the name of the lease table, which is the name of the KCL application"
+)
 _OF_SEVERAL = re.compile(r"(\d+):([^:]+):(\d+):([^:]+)")
 # LATEST and AT_TIMESTAMP are where a consumer begins that has processed nothing. They say when it
 # began, not where: LATEST is past by now, and the time is in its configuration.

@@ -24,7 +24,7 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
 _Value = TypeVar("_Value")
 COPY_AGAIN = "copy it again"
-GIVE_UNCHANGED = "give state that was not changed"
+GIVE_UNCHANGED = "give the state as the other consumer stored it"
 GIVE_THIS_STREAMS = "give the state of this stream"
 
 

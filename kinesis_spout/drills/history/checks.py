@@ -253,7 +253,7 @@ def _passed_in(
         if view is None:
             continue
         if (passed := view.passed_place) is not None:
-            yield f"{shard} has the {view.text}, and {passed[0]} as unresolved"
+            yield f"{shard} has the {view.text} but lists {passed[0]} as unresolved"
         end = bisect_right(places, view.covers_to, lo=covered)
         still = []
         for place in (*unresolved, *places[covered:end]):

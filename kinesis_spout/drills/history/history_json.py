@@ -83,7 +83,7 @@ def decode_history(data: bytes) -> History:
     if stored.format != FORMAT:
         raise ValueError(
             f"the history has format {stored.format}, and this version reads format {FORMAT} only; "
-            "use the version that wrote it"
+            "use the version of kinesis-spout that wrote it"
         )
     told = [parse_line(line.encode(), run) for run, lines in stored.told.items() for line in lines]
     return History(

@@ -130,7 +130,7 @@ class Job:
         """
         one = next((one for one in self.running if one.task == task), None)
         if one is None:
-            raise DrillError(f"no process runs that could be killed: {name}")
+            raise DrillError(f"no process is running that could be killed: {name}")
         one.is_ending = True
         began_ns = time.monotonic_ns()
         kill_family(one.process)

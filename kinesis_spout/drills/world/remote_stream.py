@@ -108,7 +108,7 @@ class RemoteStream:
             if time.monotonic() > deadline_s:
                 raise ServiceUnavailableError(
                     f"{self._client.where} is not active after {_ACTIVE_LIMIT_S:.0f} s",
-                    "look at it in the console, and remove it",
+                    "look at the stream in the AWS console and delete it",
                 )
             self._tick.wait(_POLL_S)
 
@@ -126,7 +126,7 @@ class RemoteStream:
         except StreamNotFoundError:
             pass
         except KinesisError as exc:
-            log.warning("%s may be there still, remove it by hand: %s", last.where, exc)
+            log.warning("%s may still exist. Delete it by hand: %s", last.where, exc)
 
 
 def _seen(one: ShardInfo) -> SeenShard:

@@ -140,7 +140,7 @@ def _use_of(pid: int) -> ProcessUse | None:
 
 
 def _family(run: str) -> str:
-    return f"{run} with all below it"
+    return f"{run} and its child processes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def level_notes(samples: Sequence[UseSample], run: str) -> list[str]:
     """Sentences about one process, about it with all below it, and about the znodes."""
     found = levels(samples, run)
     if not found:
-        return [f"no process lived for {ENOUGH_S:.0f} s, which is too short to judge what it uses"]
+        return [f"no process lived for {ENOUGH_S:.0f} s, so its use of memory cannot be judged"]
     below = _process_levels(samples, _family(run))
     return [*(f"{run}: {one}" for one in found), *(f"{_family(run)}: {one}" for one in below)]
 

@@ -116,7 +116,11 @@ def test_what_cannot_be_imported_is_a_sentence(
     dynamo = ("--dynamodb-endpoint-url", moto_endpoint)
     for arguments, code, said in (
         (("kcl", "--lease-table", "none", *dynamo), 2, "table none at"),
-        (("kcl", "--lease-table", foreign, *dynamo), 1, "which is outside its numbers"),
+        (
+            ("kcl", "--lease-table", foreign, *dynamo),
+            1,
+            "which is outside the range of its",
+        ),
         (("kcl",), 2, "needs --lease-table"),
         (("kcl", "--topology", "a", "--lease-table", "b"), 2, "does not apply with --from kcl"),
         (("awslabs", "--checkpoint-location", "s3://b/c"), 1, "copy it here first"),

@@ -96,7 +96,9 @@ def test_a_consumer_that_is_not_there_yet_is_not_registered(fake: ServedFake) ->
     assert found[LIST] == ok("allowed; 0 consumers registered", LIST)
     assert found[DESCRIBE] == ok("allowed; consumer reader is not registered yet", DESCRIBE)
     assert {found[name].verdict for name in (REGISTER, SUBSCRIBE)} == {NOT_TRIED}
-    assert "reader is not registered, so it cannot be tried" in found[SUBSCRIBE].sentence
+    assert (
+        "reader is not registered, so a subscription cannot be tried" in found[SUBSCRIBE].sentence
+    )
     assert fake.model.stream("orders").consumers == {}
 
 
@@ -120,14 +122,14 @@ def test_a_consumer_that_is_still_made_is_a_warning_and_an_arn_without_one_a_fai
     assert made.verdict is WARNING
     assert "consumer reader is CREATING; shards are polled until" in made.sentence
     assert missing.verdict is FAILED
-    assert "kinesis-spout consumers list shows" in missing.sentence
+    assert "with kinesis-spout consumers list" in missing.sentence
 
 
 @pytest.mark.parametrize(
     ("denied", "verdict", "said"),
     [
         (DESCRIBE, FAILED, f"allow {DESCRIBE} on the stream's consumers"),
-        (LIST, WARNING, "a reader does not need it"),
+        (LIST, WARNING, "which a reader does not need"),
     ],
 )
 def test_a_reader_has_to_describe_its_consumer_and_need_not_list_consumers(
@@ -235,11 +237,11 @@ NOW_MS = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("provider", "left_ms", "verdict", "said"),
     [
-        ("env", -1, FAILED, "from the environment, expired at 2023-11-14T22:13:19.999Z"),
-        ("env", 600_000, WARNING, "expire in 10 min"),
-        ("env", None, WARNING, "temporary, and nothing renews them"),
-        ("env", 2 * HOUR_MS, OK, "nothing renews them"),
-        ("iam-role", 600_000, OK, "from the instance's role, until"),
+        ("env", -1, FAILED, "from the environment; they expired at 2023-11-14T22:13:19.999Z"),
+        ("env", 600_000, WARNING, "they expire in 10 min"),
+        ("env", None, WARNING, "they are temporary and are not renewed"),
+        ("env", 2 * HOUR_MS, OK, "and are not renewed"),
+        ("iam-role", 600_000, OK, "from the instance's role; they are renewed before"),
         ("assume-role", None, OK, "from the role that they assume"),
     ],
 )

@@ -140,7 +140,7 @@ def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: Kine
     """A second subscription, a shard and a consumer that are not there, one consumer too many."""
     consumer = own(client)
     subscription = consumer.subscribe(SHARD, TRIM_HORIZON)
-    with pytest.raises(SubscriptionInUseError, match="five seconds after the one before"):
+    with pytest.raises(SubscriptionInUseError, match="five seconds after the previous one"):
         consumer.subscribe(SHARD, TRIM_HORIZON)
     with pytest.raises(ShardNotFoundError):
         consumer.subscribe("shardId-000000000009", TRIM_HORIZON)

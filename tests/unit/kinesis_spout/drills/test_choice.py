@@ -33,9 +33,9 @@ def test_all_leaves_out_what_is_not_possible_and_says_why(setting: Setting) -> N
 @pytest.mark.parametrize(
     ("name", "setting", "says"),
     [
-        ("kill-executor", SPOUT, "about a Spark job"),
+        ("kill-executor", SPOUT, "needs a Spark job"),
         ("throttling", REMOTE, "only the drill's own Kinesis"),
-        ("record-outage", Setting(process="jobs:process"), "run it without --process"),
+        ("record-outage", Setting(process="jobs:process"), "run the drill without --process"),
         ("kill-drivr", SPARK, "did you mean kill-driver"),
         ("qqqqqqqq", SPARK, "see all with --list"),
     ],

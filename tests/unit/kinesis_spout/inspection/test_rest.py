@@ -43,7 +43,7 @@ def test_a_spout_whose_records_are_not_answered_does_not_rest() -> None:
     """A plan that Spark has left is none of its business."""
     pending = failed(3, first_failure_ms=None, due_ms=0, attempts=0)
     now = stored(pending, plan=plan(), **SPOUTS)
-    assert unrest(now, now) == "1 record of the spout is not answered yet"
+    assert unrest(now, now) == "1 record of the spout is not acked or failed yet"
     answered = stored(failed(3), plan=plan(), **SPOUTS)
     assert unrest(answered, answered) is None
 
