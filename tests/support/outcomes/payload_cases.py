@@ -130,7 +130,7 @@ ITEM = {
 TYPED = DynamoDbScheme(
     "id STRING NOT NULL, total DECIMAL(38,3), blob BINARY, is_new BOOLEAN, none STRING, tags "
     "ARRAY<STRING>, sizes ARRAY<DOUBLE>, blobs ARRAY<BINARY>, lines ARRAY<STRUCT<sku: STRING, qty: "
-    "INT>>, rates MAP<STRING, DECIMAL(4,2)>, at TIMESTAMP"
+    "INT>>, rates MAP<STRING, DECIMAL(4,2)>, at TIMESTAMP, x BIGINT"
 )
 PLAIN_ITEM = {
     "id": "a",
@@ -144,6 +144,7 @@ PLAIN_ITEM = {
     "lines": [{"sku": "s", "qty": 2}],
     "rates": {"eur": Decimal("1.50")},
     "at": datetime(2026, 1, 31, 12, tzinfo=UTC),
+    "x": None,
 }
 TEXT_ITEM = (
     '{"id":"a","total":12345678901234567890123456789012345.678,"blob":"AAE=","is_new":true,'
