@@ -5,7 +5,7 @@ whole: "drill kill-driver".
 Those that a recovery drill catches take minutes each, so they run by name only, one at a time.
 
 The exit code is 1 when a mutant survives, or when its `old` text does not occur exactly once in its
-file.
+file, or its catcher is gone.
 """
 
 from __future__ import annotations
@@ -104,22 +104,30 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("kinesis_spout", "state", "scheme", "spark_job", "tests", "localstack", "scripts")
 PACKAGED = ("pyproject.toml", "README.md", "LICENSE")  # a catcher may build a wheel
 HISTORIES, SEED = 300, 1
-LIMIT_S, DRILL_LIMIT_S = 300.0, 900.0
+LIMIT_S, TEST_LIMIT_S, DRILL_LIMIT_S = 300.0, 150, 900.0
 MOST_SHOWN = 400
 BROKEN = re.compile(r"histories/s, [1-9]\d* broken$", re.MULTILINE)
 FAILED = re.compile(r"^[1-9]\d* failed", re.MULTILINE)
 PROMISE_BROKEN = re.compile(r"^BROKEN: ", re.MULTILINE)
+_TEST_FILE = re.compile(r"tests/[\w/.]+")
 _ONE_DRILL = threading.Lock()
 
 
 def misfits(mutants: tuple[Mutant, ...] = MUTANTS) -> list[str]:
-    """Mutants with an edit whose `old` text does not occur exactly once in its file."""
+    """Mutants with an edit whose `old` text does not occur exactly once in its file, or with a
+    catcher that is gone.
+    """
     return [
         one.name
         for one in mutants
         if any(
             (ROOT / edit.file).read_text(encoding="utf-8").count(edit.old) != 1
             for edit in one.edits
+        )
+        or (
+            not one.catcher.startswith(DRILL)
+            and one.catcher not in SIMULATIONS
+            and any(not (ROOT / file).exists() for file in _TEST_FILE.findall(one.catcher))
         )
     ]
 
@@ -140,8 +148,9 @@ def command(mutant: Mutant) -> list[str]:
         return [sys.executable, "-m", "tests.simulation", *given]
     if mutant.catcher.startswith(DRILL):
         return [sys.executable, "-m", "kinesis_spout.cli.entry", *mutant.catcher.split()]
-    plugins = ["-p", "no:cacheprovider", "-p", "tests.simulation.first_failure"]
-    return [sys.executable, "-m", "pytest", "-x", "-q", *plugins, *mutant.catcher.split()]
+    given = ["-p", "no:cacheprovider", "-p", "tests.simulation.first_failure"]
+    given += ["--timeout", str(TEST_LIMIT_S)]  # a test that hangs with a mutant has caught it
+    return [sys.executable, "-m", "pytest", "-x", "-q", *given, *mutant.catcher.split()]
 
 
 def is_caught(mutant: Mutant) -> tuple[bool, str, float]:
@@ -206,8 +215,8 @@ def _is_caught(mutant: Mutant, limit_s: float) -> tuple[bool, str, float]:
 def main(names: list[str]) -> int:
     if rotten := misfits():
         print(
-            "the text of these mutants does not occur exactly once in their files: "
-            f"{', '.join(rotten)}"
+            "the text of these mutants does not occur exactly once in their files, or their "
+            f"catcher is gone: {', '.join(rotten)}"
         )
         return 1
     chosen = [one for one in MUTANTS if any(map(one.is_named, names))] if names else QUICK

@@ -25,3 +25,8 @@ def test_each_edit_of_a_mutant_has_to_fit(old: str) -> None:
     fits = Mutant("fits", *FITTING, "a test", also=(FITTING,))
     rotten = Mutant("rotten", *FITTING, "a test", also=(Edit(FILE, old, ""),))
     assert misfits((fits, rotten)) == ["rotten"]
+
+
+def test_the_catcher_of_a_mutant_has_to_be_there() -> None:
+    gone = Mutant("gone", *FITTING, "tests/unit/test_gone.py -k one")
+    assert misfits((Mutant("here", *FITTING, "tests/unit"), gone)) == ["gone"]

@@ -567,6 +567,21 @@ def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> No
     assert pushed.service.subscriptions == 1
 
 
+@pytest.mark.parametrize("silently", [False, True])
+@pytest.mark.parametrize("events", [0, 1, 2])
+def test_a_task_continues_by_polling_after_the_last_event(
+    pairs: SimulatedJob, events: int, *, silently: bool
+) -> None:
+    """Nothing is missing or doubled where the connection breaks, or is half open."""
+    put = pairs.put(9)
+    pushed = Pushed(pairs)
+    pushed.service.breaks = [(events, silently)]
+    assert pushed.rows() == put
+    assert pushed.end.pushed == 2 * events
+    assert pushed.end.fallback is not None
+    assert pushed.is_closed
+
+
 BACKWARDS = alter(lambda event: msgspec.structs.replace(event, records=event.records[::-1]))
 
 
