@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
 from kinesis_spout.reading.user_records import number_at, numbers_of, rest_of
+from spark_job.settings import FAIL, UNPACK
 from state.plan import UserRecords
 from state.position import TRIM_HORIZON
 
@@ -43,9 +44,6 @@ ARROW_SCHEMA = pa.schema(
 COLUMNS = tuple(ARROW_SCHEMA.names)
 FIRST_ATTEMPT = 1
 _PAGE = 10_000  # records, at most
-UNPACK = "unpack"
-FAIL = "fail"
-RAW = "raw"
 
 
 def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:

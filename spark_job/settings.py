@@ -201,6 +201,7 @@ class QuerySettings:
 
 
 POLLING, EFO = "polling", "efo"
+UNPACK, FAIL, RAW = "unpack", "fail", "raw"  # aggregates
 _CONSUMER = ("consumer_name", "consumer_arn")
 _OWN_OPTION = re.compile(r"stream\.([0-9]{1,4})\.(.+)", re.IGNORECASE | re.ASCII)
 

@@ -499,7 +499,18 @@ def new_session(aws: AwsConfig, region: str | None) -> Session:
 @cache
 def _loader(data_path: str | None) -> Any:
     """The descriptions of services, read once in a process: that takes a tenth of a second."""
-    return create_loader(data_path)
+    loader = create_loader(data_path)
+
+    def folders(_type_name: str) -> list[str]:
+        return [
+            entry.name
+            for path in filter(os.path.isdir, loader.search_paths)
+            for entry in os.scandir(path)
+        ]
+
+    # To see whether a service is one, botocore looks for its files in the folders of all 400.
+    loader.list_available_services = folders
+    return loader
 
 
 def _session_of_role(source: Session, aws: AwsConfig, role_arn: str) -> Session:

@@ -17,7 +17,8 @@ from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
-from spark_job.rows import FAIL, ShardRows
+from spark_job.rows import ShardRows
+from spark_job.settings import FAIL
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:

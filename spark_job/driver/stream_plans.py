@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from spark_job.rows import FAIL
+from spark_job.settings import FAIL
 from state.plan import PlanStatus, TaskPlan, plan_number
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from spark_job.executor.log_writer import TaskLogWriter
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
 from spark_job.executor.shard_feed import ShardFeed, subscriptions_of
 from spark_job.query_failure import naming
-from spark_job.rows import COLUMNS, FAIL, ShardRows, hash_range_of, mode_of
+from spark_job.rows import COLUMNS, ShardRows, hash_range_of, mode_of
+from spark_job.settings import FAIL
 from state.codec.values import MAX_VALUE_BYTES
 
 if TYPE_CHECKING:

@@ -44,7 +44,8 @@ from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import failure_told, naming
-from spark_job.rows import RAW, mode_of
+from spark_job.rows import mode_of
+from spark_job.settings import RAW
 from spark_job.tracking.batch_frame import BatchFrame, check_columns
 from spark_job.tracking.batch_run import BatchRun, run_batch
 from spark_job.tracking.content_check import BatchContentError

@@ -125,3 +125,10 @@ def test_what_reads_imports_neither_planning_nor_tracking() -> None:
 def test_planning_a_query_imports_nothing_that_reads(script: str) -> None:
     """Spark keeps the processes that plan a query as long as it lives."""
     assert {"pyarrow", "numpy", "botocore", "kazoo"} & set(imported_by(script)) == set()
+
+
+def test_the_driver_imports_nothing_that_makes_rows() -> None:
+    """Each query starts one, and waits for its imports."""
+    imported = imported_by("import spark_job.driver.query_driver")
+    rooms = ("spark_job.rows", "spark_job.executor", "kinesis_spout.aggregation.unpacking")
+    assert [name for name in imported if name.startswith((*rooms, "pandas"))] == []

@@ -15,7 +15,8 @@ from kinesis_spout.reading.user_records import AggregatedRecordError, refuse_agg
 from kinesis_spout.service.record_columns import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC
 from spark_job.data_source import SCHEMA_DDL, selected_columns
-from spark_job.rows import COLUMNS, RAW, ShardRows
+from spark_job.rows import COLUMNS, ShardRows
+from spark_job.settings import RAW
 from tests.architecture.source_tree import ROOT
 from tests.support.simulated.simulated_job import AGGREGATE
 
