@@ -14,8 +14,8 @@ def _refuse_other_python() -> None:
     if find_spec("msgspec") is None:
         raise ImportError(
             f"kinesis-spout is imported by {sys.executable}, which has no package msgspec; use the "
-            "Python of the environment that kinesis-spout is installed in (spark-submit, and the "
-            "workers of Spark, use the one that PYSPARK_PYTHON names)"
+            "Python that kinesis-spout is installed in (for spark-submit and the workers of "
+            "Spark, set PYSPARK_PYTHON to it)"
         )
 
 
@@ -30,9 +30,8 @@ def _refuse_hidden(package: str, module: str) -> None:
     if found is None:
         other = getattr(import_module(package), "__file__", None) or "a folder without __init__.py"
         raise ImportError(
-            f"another module named {package} ({other}) hides the package of that name that "
-            "kinesis-spout brings; rename that "
-            "module, or put kinesis-spout before it in sys.path"
+            f"another module named {package} ({other}) hides the package {package} of "
+            "kinesis-spout; rename that module, or put kinesis-spout before it in sys.path"
         )
 
 

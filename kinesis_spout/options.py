@@ -211,7 +211,7 @@ def positions(missing_default: str) -> Callable[[str, str], RequestedStart | Non
         except json.JSONDecodeError as exc:
             raise ConfigError(
                 f"option {option} is {text!r}, which is not JSON: {exc}",
-                f"write it as in {_JSON_START}",
+                f"write the positions as in {_JSON_START}",
             ) from exc
         except InvalidPositionError as exc:
             raise ConfigError(f"option {option}: {exc}") from exc
@@ -232,9 +232,7 @@ CONNECTION = by_field(
         "Kinesis endpoint, such as a VPC endpoint or a local emulator; default: the region's "
         "endpoint",
     ),
-    Option(
-        "profile", "profile of the AWS configuration files; default: the one that botocore chooses"
-    ),
+    Option("profile", "profile of the AWS configuration files; default: botocore's choice"),
     Option(
         "awsAccessKeyId",
         "access key id; default: botocore's chain of credentials",
@@ -265,13 +263,13 @@ CONNECTION = by_field(
 SECURITY = by_field(
     Option.switch(
         "zookeeperTls",
-        "`true` connects to ZooKeeper with TLS, and verifies the server's certificate",
+        "`true` connects to ZooKeeper with TLS and verifies the server's certificate",
         "false",
     ),
     Option(
         "zookeeperCaFile",
         "PEM file of the authorities that may sign the server's certificate, on driver and "
-        "executors; default: those that the machine trusts",
+        "executors; default: the authorities that the machine trusts",
     ),
     Option("zookeeperCertFile", "PEM file of the client's certificate, on driver and executors"),
     Option(
@@ -301,8 +299,9 @@ SECURITY = by_field(
     ),
     Option.choice(
         "zookeeperAcl",
-        "who may use the znodes that the job creates: `open`, all; `creator`, its identity alone; "
-        "`creator-read`, and all may read; default: `creator` with a `zookeeperAuth`, else `open`",
+        "access to the znodes that the job creates: `open`: all; `creator`: the job's identity "
+        "only; `creator-read`: the same, and all may read; default: `creator` with a "
+        "`zookeeperAuth`, else `open`",
         among=ACLS,
     ),
 )
@@ -325,7 +324,7 @@ _STATE = by_field(
     ),
     Option(
         "zookeeperRoot",
-        "name of the znode that holds all applications",
+        "name of the znode that contains all applications",
         "kinesis-spout",
         _znode_name,
     ),
@@ -342,7 +341,7 @@ _READING = by_field(
     Option.choice(
         "wireFormat",
         "encoding of the pages: `json`, or `cbor`, which is cheaper and needs the extra `cbor`; "
-        "`auto`: `cbor` where it is installed and the endpoint speaks it",
+        "`auto`: `cbor` if the extra is installed and the endpoint accepts CBOR",
         "auto",
         among=("auto", "json", "cbor"),
     ),
@@ -357,21 +356,22 @@ _READING = by_field(
     ),
     Option.choice(
         "readMode",
-        "how new records are read: `polling`, by GetRecords; `efo`, by enhanced fan-out, with "
-        "a registered consumer, where a subscription may be opened",
+        "how new records are read: `polling`, by GetRecords; `efo`, by enhanced fan-out with a "
+        "registered consumer, and by GetRecords while a shard has no subscription",
         "polling",
         among=("polling", "efo"),
     ),
     Option(
         "consumerName",
-        "with `readMode` `efo`: name of the consumer, which is registered when it is missing; "
+        "with `readMode` `efo`: name of the consumer, which is registered if it does not exist; "
         "give this or `consumerArn`",
         fits=_CONSUMER_NAME.fullmatch,
         rule="1 to 128 letters, digits, dots, dashes or underscores",
     ),
     Option(
         "consumerArn",
-        "with `readMode` `efo`: ARN of a consumer of the stream that exists",
+        "with `readMode` `efo`: ARN of an existing consumer of the stream; give this or "
+        "`consumerName`",
         fits=_CONSUMER_ARN.fullmatch,
         rule="the ARN of a consumer, like "
         "arn:aws:kinesis:<region>:<account>:stream/<name>/consumer/<name>:<number>",
@@ -383,7 +383,7 @@ _READING = by_field(
         "5",
         _number,
         fits=lambda value: 0.1 <= value <= 1000,
-        rule="calls a second, from 0.1 to 1000",
+        rule="calls per second, from 0.1 to 1000",
         bounds="0.1 to 1000",
     ),
     Option.size(
@@ -401,8 +401,8 @@ _READING = by_field(
     ),
     Option.choice(
         "aggregatedRecords",
-        "a record that the Kinesis Producer Library has aggregated: `unpack` delivers each of "
-        "its user records, `fail` stops at it, `raw` delivers its bytes",
+        "what happens with a record that the Kinesis Producer Library has aggregated: `unpack` "
+        "delivers each of its user records, `fail` stops at it, `raw` delivers its bytes",
         "unpack",
         among=("unpack", "fail", "raw"),
     ),
@@ -417,7 +417,7 @@ _READING = by_field(
     ),
     Option.duration(
         "ownerWait",
-        "maximum time that a new job waits until an earlier job of its name is gone",
+        "maximum time that a new job waits for the end of an earlier job of the same application",
         "30s",
     ),
 )
@@ -472,14 +472,14 @@ def check_consumer(
             if values[field] is not None:
                 raise ConfigError.of(
                     spelt(field),
-                    f"is of use only with {spelt('read_mode')} efo",
-                    remedy="set that, or leave it out",
+                    f"has an effect only with {spelt('read_mode')} efo",
+                    remedy=f"set {spelt('read_mode')} to efo, or leave {spelt(field)} out",
                 )
     elif (name is None) == (arn is None):
         raise ConfigError.of(
             spelt("consumer_name"),
-            f"or {spelt('consumer_arn')} has to be given with {spelt('read_mode')} efo, and not "
-            "both",
+            f"with {spelt('read_mode')} efo, give either {spelt('consumer_name')} or "
+            f"{spelt('consumer_arn')}",
         )
     elif arn is not None:
         SHARED["consumer_arn"].check(spelt("consumer_arn"), arn)
@@ -487,7 +487,7 @@ def check_consumer(
         if of is None or stream not in (StreamRef(of["name"]), StreamRef(of["name"], of["stream"])):
             raise ConfigError.of(
                 spelt("consumer_arn"),
-                f"is not of stream {stream.name}",
+                f"does not belong to stream {stream.name}",
                 arn,
                 remedy="give the ARN of a consumer of that stream",
             )

@@ -46,7 +46,10 @@ class PauseWatch:
                 self._may_have_changed = True
                 raise
             if pause is None and self._is_on:
-                log.warning("the pause of application %s is over: it reads again", self.application)
+                log.warning(
+                    ("the pause of application %s is over: the application reads again"),
+                    self.application,
+                )
             elif pause is not None and not self._is_on:
                 log.warning(
                     "application %s is paused%s: %s; end the pause with `kinesis-spout resume`",

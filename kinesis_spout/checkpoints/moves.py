@@ -299,7 +299,7 @@ def _check_number(
             ) from exc
     if first is None:
         raise MoveRefusedError(
-            f"shard {shard.shard_id} has no record {sequence.whole} and none after it",
+            f"shard {shard.shard_id} has no record {sequence.whole} and no later record",
             "give the number of one of its records, or a time",
         )
     if not first.shares_record(sequence):

@@ -81,7 +81,7 @@ class Ensemble:
         if granted_s >= SESSION_TIMEOUT_S:
             return ok(f"opened; the session ends {granted_s:g} s after a crash")
         granted = f"the server grants {granted_s:g} s of the {SESSION_TIMEOUT_S:g} s requested"
-        effect = "a pause of that length costs a job its ownership"
+        effect = "a job that pauses for that long loses its ownership"
         return warning(f"{granted}; {effect}; raise the server's maxSessionTimeout")
 
     def check_latency(self) -> Finding:

@@ -128,7 +128,7 @@ _ALL = (
     Drill(
         "reshard-while-down",
         "kills the driver, reshards several times, and starts it again",
-        "the shard list in ZooKeeper: generations that nobody has read are not skipped",
+        "the shard list in ZooKeeper: generations of shards that were not read yet are not skipped",
         (kill(), verbs.reshard(4), start()),
     ),
     Drill(
@@ -148,7 +148,7 @@ _ALL = (
     Drill(
         "session-loss",
         "freezes the job for longer than its ZooKeeper session lasts",
-        "a lease that expired is taken back if nobody else has it",
+        "an expired lease is taken back if no other process has it",
         (verbs.freeze(7), work(50)),
         outlasts=Outlasts.SPOUT,
     ),
@@ -216,7 +216,7 @@ _ALL = (
     Drill(
         "zookeeper-cut-off",
         "cuts the job off from ZooKeeper, for less and for more than a session lasts",
-        "a lease that expired is taken back if nobody else has it",
+        "an expired lease is taken back if no other process has it",
         _and_work(50, verbs.cut_link(_LESS_S), verbs.cut_link(_SESSION_S)),
         needs=_LINK,
         outlasts=Outlasts.SPOUT,
@@ -224,7 +224,7 @@ _ALL = (
     Drill(
         "zookeeper-stalled",
         "blocks all traffic between the job and ZooKeeper, without an error",
-        "a lease that expired is taken back if nobody else has it",
+        "an expired lease is taken back if no other process has it",
         _and_work(
             50, verbs.cut_link(_LESS_S, is_silent=True), verbs.cut_link(_SESSION_S, is_silent=True)
         ),
@@ -322,7 +322,7 @@ _ALL = (
     Drill(
         "application-removed",
         "removes the whole application from ZooKeeper, then follows the error's advice",
-        "a job whose progress is lost stops and says so",
+        "a job whose progress is lost stops with an error",
         (verbs.lose_application(), start()),
         needs=_SPARK,
     ),

@@ -97,7 +97,7 @@ function shardPicture({ status }) {
     .map((one) => [{ span: one }, one || "what matters", one === span])),
   timeline(shown, from, now, { isNow: true }),
   hidden ? soft(plural(hidden, "shard"), " ended before the time that is shown.") : null,
-  guessed ? soft(`No number tells when ${plural(guessed, "shard")} began: the picture starts such `,
+  guessed ? soft(`It is not known when ${plural(guessed, "shard")} began: the picture starts such `,
     "a shard halfway between the beginning of its parents and now.") : null];
 }
 
@@ -171,7 +171,7 @@ function letterTable(letters) {
     one.shards.length === 1 ? name(one.shards[0]) : plural(one.shards.length, "shard"),
     name(one.example)]);
   return [el("p", {}, "Files in ", value(letters.place, 200)), rows.length
-    ? table(plural(letters.records, "record"), [["Reason"], ...numbers("Records", "Attempts, most"),
+    ? table(plural(letters.records, "record"), [["Reason"], ...numbers("Records", "Most attempts"),
       ...shorts("Last failure", "Shards", "One of them")], rows)
     : el("p", {}, "There is no dead letter."), letters.notes.map((one) => soft(cut(one, 600)))];
 }
@@ -187,7 +187,7 @@ function applicationView() {
   [shardTable(data), el("h2", {}, "Unresolved records"), records.list.length
     ? recordTables(records, status.timeMs, true) : el("p", {}, "None."),
   el("h2", {}, "Dead letters"), letterTable(letters), isLive
-    ? footer(["The page only reads, and renews itself every few seconds. For programs: ",
+    ? footer(["The page only reads, and refreshes itself every few seconds. For programs: ",
       el("a", { href: "/status.json" }, "status.json")]) : null]];
 }
 
@@ -309,7 +309,7 @@ function drillTables({ verdict, lanes, unexplained, letters }) {
     value(one.fault), seconds(one.at_s), seconds(one.lasted_s), one.recovered_s === null
       ? "nothing was due" : seconds(one.recovered_s), count(one.repeated)]), faults.length, "fault",
   [...numbers("No."), ["Fault"], ...numbers("Began at", "Lasted", "Recovered after",
-    "Records repeated")], "Nothing was done to the job."),
+    "Records repeated")], "The job was not disturbed."),
   part("Repeats without a reason", unexplained.map((one) => [value(`${one.key} ${one.number}`),
     name(one.shardId), name(one.sequence), `${one.step} at ${duration(one.atMs)}`, name(one.run),
     `${one.earlierStep} at ${duration(one.earlierMs)}`, name(one.earlierRun)]),

@@ -263,7 +263,7 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
     """
     if not parents:
         raise IllegalAckerEventError(
-            "anchored_to was given no tuples", "use unanchored for one that no tree waits for"
+            "anchored_to was given no tuples", "use unanchored for a tuple that no tree waits for"
         )
     acker = parents[0]._acker  # noqa: SLF001  # of the same file
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file

@@ -53,8 +53,8 @@ _SPARKS = by_field(
     ),
     Option.whole(
         "maxTasks",
-        "maximum tasks in a batch; default: as many as the session runs at a time; 64 with "
-        "dynamic allocation and on Spark Connect",
+        "maximum tasks in a batch; default: as many as the session runs at a time, or 64 with "
+        "dynamic allocation or Spark Connect",
         "64",
     ),
     Option.switch(

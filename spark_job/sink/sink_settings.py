@@ -32,9 +32,8 @@ SINK_OPTIONS: dict[str, Option] = {
     **by_field(
         Option.choice(
             "ordering",
-            "`key` puts the records of a partition key in the order of the task's rows: one of "
-            "them at a time, and a refused one holds back the later ones of its key; `none` is "
-            "faster",
+            "`key` puts the records of a partition key in the order of the task's rows: one at a "
+            "time, and a refused record delays the later records of its key; `none` is faster",
             "none",
             among=("none", BY_KEY),
         ),

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 # left out of it, and any second evaluation with a failure raises.
 MAX_KNOWN_IDS = 1_000
 CHANGED = (
-    "a record failed that had not failed when its batch was first evaluated: Spark lost the "
-    "persisted rows, and the function returned another result; nothing is acked, and the batch is "
+    "a record failed that had not failed when its batch was first evaluated. Spark lost the "
+    "persisted rows, and the function returned another result. Nothing is acked, and the batch is "
     "redelivered"
 )
 

@@ -48,8 +48,8 @@ _NOTES = pa.schema(
 _SUB = "coalesce(subSequenceNumber, goneSub, 0)"
 NO_REASON = "not known"
 LOST = (
-    "a failed record was not found again for its dead letter: Spark lost the persisted rows, and "
-    "the function returned another result; nothing is acked, and the batch is redelivered"
+    "a failed record was not found again for its dead letter. Spark lost the persisted rows, and "
+    "the function returned another result. Nothing is acked, and the batch is redelivered"
 )
 
 

@@ -121,7 +121,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         now = store.view.read()
         if now.pause is None:
             raise CliError(
-                "the pause was ended while the command waited", "pause the application again"
+                "the pause was ended while this command waited", "pause the application again"
             )
         why = unrest(before, now)
         if why is None:

@@ -36,7 +36,7 @@ class Promise(StrEnum):
     """What is said when one is broken."""
 
     PROCESSED = "records were lost"
-    PUT = "records were delivered that nobody put"
+    PUT = "delivered records were never put"
     OUTCOME = "records had a wrong outcome"
     LETTERS = "dead letters are wrong"
     ORDER = "records of a key were first delivered out of order"

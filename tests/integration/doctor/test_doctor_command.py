@@ -146,7 +146,7 @@ def test_what_does_not_answer_exits_with_3(fake: ServedFake, tmp_path: Path) -> 
         (["--conf", "spark.a=b"], "--master"),
         (["--option", "awsSecretAccessKey=marked-option"], "access_key_id"),
         (["--option", "awsAccesKeyId=marked-option"], "did you mean awsAccessKeyId?"),
-        ([*READS, "--read-mode", "efo"], "--consumer-name: or --consumer-arn has to be given"),
+        ([*READS, "--read-mode", "efo"], "--consumer-name: with --read-mode efo, give either"),
     ],
 )
 def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:

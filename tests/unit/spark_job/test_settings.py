@@ -106,10 +106,13 @@ OTHERS = CONSUMER.format("clicks")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"readMode": "efo"}, "consumerName: or consumerArn has to be given with readMode efo"),
-        ({"readMode": "efo", "consumerName": "a", "consumerArn": OWN}, "and not both"),
-        ({"consumerName": "a"}, "consumerName: is of use only with readMode efo"),
-        ({"readMode": "efo", "consumerArn": OTHERS}, "not of stream orders"),
+        ({"readMode": "efo"}, "consumerName: with readMode efo, give either"),
+        (
+            {"readMode": "efo", "consumerName": "a", "consumerArn": OWN},
+            "consumerName or consumerArn",
+        ),
+        ({"consumerName": "a"}, "consumerName: has an effect only with readMode efo"),
+        ({"readMode": "efo", "consumerArn": OTHERS}, "not belong to stream orders"),
         ({"awsAccessKeyId": "A"}, "awsSecretAccessKey: is missing beside awsAccessKeyId;"),
         (SECRETS | {"profile": "etl"}, "profile: 'etl' is given beside awsAccessKeyId;"),
         (

@@ -160,7 +160,7 @@ def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
         with pytest.raises(MoveRefusedError, match=r"has no record \d+"):
             moved(one, to, shard(0))
     one.clock.advance(25 * 3600)
-    with pytest.raises(MoveRefusedError, match="none after it"):
+    with pytest.raises(MoveRefusedError, match="no later record"):
         moved(one, f"AT:{old[1]}", shard(0))
     young = one.put(2)
     move = moved(one, f"AT:{old[1]}", shard(0), write=False)[shard(0)]

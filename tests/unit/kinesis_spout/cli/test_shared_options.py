@@ -31,8 +31,8 @@ def test_the_help_of_a_flag_is_the_options_meaning() -> None:
     """Other options in it are spelt as flags, and what it needs comes last."""
     made = flag("consumer_name", panel="Input", needs="--application")
     assert made.help == (
-        "With --read-mode efo: name of the consumer, which is registered when it is missing; give "
-        "this or --consumer-arn. Requires --application."
+        "With --read-mode efo: name of the consumer, which is registered if it does not exist; "
+        "give this or --consumer-arn. Requires --application."
     )
     assert flag("read_mode").metavar == "[polling|efo]"
 

@@ -28,7 +28,7 @@ def found(*all_seen: SeenExecutor) -> list[Finding]:
 def test_another_python_is_a_failure() -> None:
     first = found(seen("a"), seen("b", python="3.9.1"))[0]
     assert first.verdict is Verdict.FAILED
-    assert "b has Python 3.9.1, and this process 3.11.2; set PYSPARK_PYTHON" in first.sentence
+    assert "b has Python 3.9.1, but this process has 3.11.2; set PYSPARK_PYTHON" in first.sentence
 
 
 def test_a_missing_or_another_package_is_a_failure() -> None:
@@ -36,7 +36,7 @@ def test_a_missing_or_another_package_is_a_failure() -> None:
     one, other = found(seen("a", version=None, error=error), seen("b", version="0.0.9"))[1:]
     assert one.verdict is other.verdict is Verdict.FAILED
     assert "cannot be imported on a (ModuleNotFoundError" in one.sentence
-    assert "version 0.0.9 on b, and here 0.1.0" in other.sentence
+    assert "version 0.0.9 on b, but 0.1.0 here" in other.sentence
 
 
 def test_what_is_wrong_somewhere_is_said_with_its_hosts() -> None:
