@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import cbor2
@@ -22,6 +23,8 @@ from tests.support.shell.tools import NATIVE_DECODER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pyarrow as pa
 
     from kinesis_spout.service.get_records_decoder import DecodedPage
 
@@ -152,13 +155,15 @@ REFUSED_CBOR = {
 # fmt: on
 
 
-@pytest.fixture(params=["python", "native"])
+@pytest.fixture(params=["python", "native", "native, as lists"])
 def decode(request: pytest.FixtureRequest) -> Decode:
     if request.param == "python":
         return lambda body, is_cbor: decoded_in_python(body, is_cbor=is_cbor)
     NATIVE_DECODER.path()
+    as_lists = request.param != "native"
     return lambda body, is_cbor: (
-        decode_natively(body, is_cbor=is_cbor) or decoded_in_python(body, is_cbor=is_cbor)
+        decode_natively(body, is_cbor=is_cbor, as_lists=as_lists)
+        or decoded_in_python(body, is_cbor=is_cbor)
     )
 
 
@@ -208,3 +213,46 @@ def test_a_body_that_ends_early_is_an_error(
     for end in range(len(body)):
         with pytest.raises(MalformedResponseError):
             decode(body[:end], encode is in_cbor)
+
+
+def test_memory_is_used_again_only_when_nobody_holds_a_part_of_it() -> None:
+    """A slice, a column, or the memory of one keep the page as it is."""
+    NATIVE_DECODER.path()
+
+    def page(payload: bytes) -> pa.RecordBatch:
+        body = in_cbor({"Records": [RECORD | {"Data": payload}] * 500})
+        decoded = decode_natively(body, is_cbor=True)
+        assert decoded is not None
+        return decoded.records
+
+    def payloads_at(records: pa.RecordBatch) -> int:
+        address: int = records.column("data").buffers()[2].address
+        return address
+
+    first = page(b"first")
+    part, column, address = first.slice(1, 2), first.column("data"), payloads_at(first)
+    del first
+    assert payloads_at(page(b"other")) != address
+    assert part.column("data").to_pylist() == [b"first"] * 2
+    del part
+    assert payloads_at(page(b"other")) != address
+    assert column.to_pylist() == [b"first"] * 500
+    del column
+    pages = [page(b"other") for _ in range(3)]
+    assert address in map(payloads_at, pages)
+
+
+def test_records_are_handed_over_once() -> None:
+    """Two owners of one memory would both release it. Capsules that nobody takes release it,
+    too.
+    """
+    NATIVE_DECODER.path()
+    native: Any = import_module("kinesis_spout_native")
+    page = native.decode(in_cbor({"Records": [RECORD]}), is_cbor=True)
+    schema, array = page.__arrow_c_array__()
+    with pytest.raises(ValueError, match="handed over"):
+        page.__arrow_c_array__()
+    del schema, array
+    assert native.decode(memoryview(in_json({"Records": []})), is_cbor=False).count == 0
+    with pytest.raises(BufferError, match="not contiguous"):
+        native.decode(memoryview(b"abcd")[::2], is_cbor=False)

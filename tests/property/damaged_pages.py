@@ -215,12 +215,13 @@ def decoded_in_python(body: bytes, *, is_cbor: bool) -> DecodedPage:
 
 
 def difference(body: bytes, *, is_cbor: bool) -> tuple[str, str | None]:
-    """Whether the native decoder took the body, and how its page is not the one that the decoder in
-    Python gives.
+    """Whether the native decoder took the body, and how its page, in Arrow or as lists, is not the
+    one that the decoder in Python gives.
     """
     native = decode_natively(body, is_cbor=is_cbor)
+    as_lists = decode_natively(body, is_cbor=is_cbor, as_lists=True)
     if native is None:
-        return "declined", None
+        return "declined", "it is taken as lists" if as_lists else None
     try:
         plain = decoded_in_python(body, is_cbor=is_cbor)
     except MalformedResponseError as exc:
@@ -230,10 +231,13 @@ def difference(body: bytes, *, is_cbor: bool) -> tuple[str, str | None]:
         return "taken", f"the schema is {native.records.schema}"
     if not native.records.equals(plain.records):
         return "taken", f"the records are {native.records.to_pylist()}, not the {plain.records}"
-    for name in DecodedPage.__dataclass_fields__.keys() - {"columns"}:
-        ours, theirs = getattr(native, name), getattr(plain, name)
-        if ours != theirs:
-            return "taken", f"{name} is {ours!r}, not {theirs!r}"
+    if as_lists and as_lists.columns.lists() != plain.columns.lists():
+        return "taken", f"the lists are {as_lists.columns.lists()}"
+    for page in (native, as_lists or native):
+        for name in DecodedPage.__dataclass_fields__.keys() - {"columns"}:
+            ours, theirs = getattr(page, name), getattr(plain, name)
+            if ours != theirs:
+                return "taken", f"{name} is {ours!r}, not {theirs!r}"
     return "taken", None
 
 
