@@ -36,18 +36,30 @@ def decode_natively(body: bytes, *, is_cbor: bool, as_lists: bool = False) -> De
     `as_lists`: for a caller that reads record by record. The columns are lists then, else Arrow,
     whose memory is used for another page as soon as nobody holds any part of it.
     """
+    found = _decoded(body, is_cbor=is_cbor, as_lists=as_lists)
+    return None if found is None else found[0]
+
+
+def decode_event_natively(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None] | None:
+    """What `decode_event` returns, its columns in Arrow; None where that has to read the event."""
+    return _decoded(payload, is_cbor=False, as_lists=False)
+
+
+def _decoded(
+    body: bytes, *, is_cbor: bool, as_lists: bool
+) -> tuple[DecodedPage, SequenceNumber | None] | None:
     native = _module()
     page = None if native is None else native.decode(body, is_cbor=is_cbor, as_lists=as_lists)
     if page is None:
         return None
     try:
-        first, last = (
+        first, last, continuation = (
             None if number is None else SequenceNumber.parse(number)
-            for number in (page.first, page.last)
+            for number in (page.first, page.last, page.continuation)
         )
     except InvalidSequenceNumberError:
         return None
-    return DecodedPage(
+    decoded = DecodedPage(
         columns=_columns(page) if page.count else NO_RECORDS,
         count=page.count,
         first=first,
@@ -56,6 +68,7 @@ def decode_natively(body: bytes, *, is_cbor: bool, as_lists: bool = False) -> De
         millis_behind_latest=page.millis_behind_latest,
         next_iterator=page.next_iterator,
     )
+    return decoded, continuation
 
 
 def _columns(page: Any) -> RecordColumns:

@@ -54,6 +54,9 @@ struct DecodedPage {
     next_iterator: Option<String>,
     #[pyo3(get)]
     millis_behind_latest: Option<i64>,
+    /// Of an event of SubscribeToShard.
+    #[pyo3(get)]
+    continuation: Option<String>,
 }
 
 #[pymethods]
@@ -95,7 +98,7 @@ impl DecodedPage {
     }
 }
 
-/// Decode the body of a GetRecords answer: bytes, or another contiguous buffer that nobody writes to
+/// Decode the body of a GetRecords answer, or of an event of SubscribeToShard: bytes, or another contiguous buffer that nobody writes to
 /// meanwhile. Parses it, and fills columns, without the GIL. Keeps nothing of the body.
 ///
 /// Returns None for a body that the plain decoder has to read: one that is malformed, or that is
@@ -156,6 +159,7 @@ fn decoded_page(
                 .map(|us| us.div_euclid(1_000)),
             next_iterator: page.next_iterator.map(|text| string(body, text)).transpose()?,
             millis_behind_latest: page.millis_behind_latest,
+            continuation: page.continuation.map(|text| string(body, text)).transpose()?,
         })
     })?;
     if as_lists {
