@@ -93,4 +93,4 @@ def _module() -> Any:
 
 def _without(reason: str) -> None:
     if _SAID.acquire(blocking=False):
-        log.info("%s: %s", reason, _SLOWER)
+        log.info("%s; %s", reason, _SLOWER)

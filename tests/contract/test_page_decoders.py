@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from kinesis_spout.service.get_records_decoder import decode_event
 from kinesis_spout.service.native_decoder import decode_event_natively, decode_natively
 from state.sequence_number import SequenceNumber
 from tests.property.damaged_pages import decoded_in_python
-from tests.support.shell.tools import NATIVE_DECODER
+from tests.support.shell.tools import NATIVE_DECODER, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -277,3 +279,42 @@ def test_records_are_handed_over_once() -> None:
     assert native.decode(memoryview(in_json({"Records": []})), is_cbor=False).count == 0
     with pytest.raises(BufferError, match="not contiguous"):
         native.decode(memoryview(b"abcd")[::2], is_cbor=False)
+
+
+_WITHOUT = """
+import logging, sys, types
+from concurrent.futures import ThreadPoolExecutor
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.service.get_records_wire import RAW_BODY, GetRecordsWire
+
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+sys.modules["kinesis_spout_native"] = MODULE
+wires = [GetRecordsWire("json", clock=SystemClock()) for _ in range(8)]
+with ThreadPoolExecutor(8) as threads:
+    pages = list(threads.map(lambda wire: wire.decode({RAW_BODY: b'{"Records": []}'}), wires * 9))
+print(len(pages), sum(page.count for page in pages))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("None", "kinesis_spout_native cannot be imported (import of kinesis_spout_native halted"),
+        ("types.SimpleNamespace(INTERFACE=0)", "kinesis_spout_native is of another version than"),
+    ],
+)
+def test_without_the_native_decoder_one_line_of_the_log_says_so(module: str, reason: str) -> None:
+    """At INFO, in each process, whichever of its threads and connections is first. Pages are read
+    all the same.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", _WITHOUT.replace("MODULE", module)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    line, counts = ended.stdout.splitlines()
+    assert line.startswith(f"INFO {reason}")
+    assert line.endswith("takes more CPU: run pip install ./native in a checkout")
+    assert counts == "72 0"
