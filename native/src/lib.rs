@@ -37,7 +37,7 @@ impl Reusable for Page {
 #[pyclass(frozen, module = "kinesis_spout_native")]
 struct DecodedPage {
     columns: Mutex<Option<PooledColumns>>,
-    /// As `lists.rs` says; None where they were not asked for.
+    /// Those of `lists.rs`; None where they were not asked for.
     #[pyo3(get)]
     lists: Option<Py<PyTuple>>,
     #[pyo3(get)]
@@ -98,8 +98,9 @@ impl DecodedPage {
     }
 }
 
-/// Decode the body of a GetRecords answer, or of an event of SubscribeToShard: bytes, or another contiguous buffer that nobody writes to
-/// meanwhile. Parses it, and fills columns, without the GIL. Keeps nothing of the body.
+/// Decode the body of a GetRecords answer, or of an event of SubscribeToShard: bytes, or another
+/// contiguous buffer that nobody writes to meanwhile. Parses it, and fills columns, without the GIL.
+/// Keeps nothing of the body.
 ///
 /// Returns None for a body that the plain decoder has to read: one that is malformed, or that is
 /// not as the service writes it.
