@@ -85,10 +85,12 @@ mutants-core: python ## small faults that a tool puts into the pure core; compar
 	@.venv/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/mutants.txt
 	@.venv/bin/python -m scripts.core_mutants $(ARGS)
 
-check: setup ## lint, format and types, over code and tests
+check: setup ## lint, format and types, over code and tests; of the native decoder where cargo has clippy and rustfmt
 	@.venv/bin/ruff check --quiet --output-format=concise $(CODE)
 	@.venv/bin/ruff format --quiet --check $(CODE)
 	@.venv/bin/mypy --no-error-summary $(CODE)
+	@cd native; if { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then \
+		cargo fmt --check && cargo clippy --quiet --release --locked; fi
 
 format: setup ## put all code into its format
 	@.venv/bin/ruff check --quiet --fix-only $(CODE)

@@ -28,7 +28,7 @@ _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _CORE_JAR = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 # Packages with machine code, which may be installed and yet not fit to each other.
 _NATIVE = ("pyarrow", "numpy", "msgspec", "protobuf")
-_SHOWN = ("boto3", "kazoo", "numpy", "pandas", "protobuf", "pyarrow")
+_SHOWN = ("boto3", "kazoo", "kinesis-spout-native", "numpy", "pandas", "protobuf", "pyarrow")
 # An extra's packages are checked where the extra is there, that is, where this package is.
 _SIGN_OF_EXTRA = {"spark": "pyspark", "cbor": "cbor2", "metrics": "prometheus-client"}
 _REQUIREMENT = re.compile(

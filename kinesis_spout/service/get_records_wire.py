@@ -56,8 +56,7 @@ class GetRecordsWire:
     def decode(self, answer: dict[str, Any]) -> DecodedPage:
         """The page of an answer. Raises `MalformedResponseError`."""
         body, is_cbor = answer[RAW_BODY], bool(answer.get(IS_CBOR))
-        # The native decoder makes no lists.
-        found = None if self._as_lists else decode_natively(body, is_cbor=is_cbor)
+        found = decode_natively(body, is_cbor=is_cbor, as_lists=self._as_lists)
         if found is not None:
             return found
         if not is_cbor:

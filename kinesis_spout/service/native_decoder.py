@@ -2,9 +2,9 @@
 
 It is a wheel of its own, which nothing needs: where it is not installed, the decoders in Python
 read the pages, and a log line says so, once per process. Where it is, it takes the pages that are
-as the service writes them, without the GIL and without an object per record. It declines all
-others, and the decoders in Python read those: so their errors are the only ones, and they say what
-is wrong with a malformed body.
+as the service writes them, without the GIL and, unless lists are asked for, without an object per
+record. It declines all others, and the decoders in Python read those: so their errors are the only
+ones, and they say what is wrong with a malformed body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from kinesis_spout.service.get_records_decoder import DecodedPage
-from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
+from kinesis_spout.service.record_columns import ARRIVAL_TYPE, NO_RECORDS, RecordColumns
 from state.errors import InvalidSequenceNumberError
 from state.sequence_number import SequenceNumber
 
@@ -30,25 +30,37 @@ _SLOWER = (
 _SAID = threading.Lock()  # taken by the thread that logs, and never given back
 
 
-def decode_natively(body: bytes, *, is_cbor: bool) -> DecodedPage | None:
-    """The page of a body, its columns in Arrow; None where a decoder in Python has to read it.
-    Raises for no body.
+def decode_natively(body: bytes, *, is_cbor: bool, as_lists: bool = False) -> DecodedPage | None:
+    """The page of a body; None where a decoder in Python has to read it. Raises for no body.
 
-    The memory of the columns is used for another page as soon as nobody holds any part of them.
+    `as_lists`: for a caller that reads record by record. The columns are lists then, else Arrow,
+    whose memory is used for another page as soon as nobody holds any part of it.
     """
+    found = _decoded(body, is_cbor=is_cbor, as_lists=as_lists)
+    return None if found is None else found[0]
+
+
+def decode_event_natively(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None] | None:
+    """What `decode_event` returns, its columns in Arrow; None where that has to read the event."""
+    return _decoded(payload, is_cbor=False, as_lists=False)
+
+
+def _decoded(
+    body: bytes, *, is_cbor: bool, as_lists: bool
+) -> tuple[DecodedPage, SequenceNumber | None] | None:
     native = _module()
-    page = None if native is None else native.decode(body, is_cbor=is_cbor)
+    page = None if native is None else native.decode(body, is_cbor=is_cbor, as_lists=as_lists)
     if page is None:
         return None
     try:
-        first, last = (
+        first, last, continuation = (
             None if number is None else SequenceNumber.parse(number)
-            for number in (page.first, page.last)
+            for number in (page.first, page.last, page.continuation)
         )
     except InvalidSequenceNumberError:
         return None
-    return DecodedPage(
-        columns=RecordColumns.of(pa.record_batch(page)) if page.count else NO_RECORDS,
+    decoded = DecodedPage(
+        columns=_columns(page) if page.count else NO_RECORDS,
         count=page.count,
         first=first,
         last=last,
@@ -56,6 +68,15 @@ def decode_natively(body: bytes, *, is_cbor: bool) -> DecodedPage | None:
         millis_behind_latest=page.millis_behind_latest,
         next_iterator=page.next_iterator,
     )
+    return decoded, continuation
+
+
+def _columns(page: Any) -> RecordColumns:
+    if page.lists is None:
+        return RecordColumns.of(pa.record_batch(page))
+    numbers, keys, data, micros = page.lists
+    arrivals = pa.Array.from_buffers(ARRIVAL_TYPE, page.count, [None, pa.py_buffer(micros)])
+    return RecordColumns(numbers, keys, data, arrivals)
 
 
 @cache
@@ -72,4 +93,4 @@ def _module() -> Any:
 
 def _without(reason: str) -> None:
     if _SAID.acquire(blocking=False):
-        log.info("%s: %s", reason, _SLOWER)
+        log.info("%s; %s", reason, _SLOWER)

@@ -27,6 +27,7 @@ from botocore.eventstream import EventStreamBuffer, ParserError
 
 from kinesis_spout.errors import MalformedResponseError, ServiceUnavailableError
 from kinesis_spout.service.get_records_decoder import decode_event
+from kinesis_spout.service.native_decoder import decode_event_natively
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -281,7 +282,8 @@ class ShardSubscription:
             self._refused(str(code), _text_of(message))
         if headers.get(":event-type") != "SubscribeToShardEvent":
             return None
-        page, continuation = decode_event(message.payload)
+        found = decode_event_natively(message.payload)
+        page, continuation = found or decode_event(message.payload)
         return SubscriptionEvent(
             replace(page, service_time_ms=self._made_at_ms(page)),
             continuation,

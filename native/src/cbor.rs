@@ -24,6 +24,7 @@ pub fn parse(body: &[u8], page: &mut Page) -> Result<()> {
                 page.millis_behind_latest = reader.optional(Reader::integer)?
             }
             Some(BodyField::Children) => reader.no_children()?,
+            Some(BodyField::Continuation) => page.continuation = reader.optional(Reader::text)?,
             None => reader.skip(0)?,
         }
     }

@@ -30,6 +30,10 @@ pub fn parse(body: &[u8], page: &mut Page) -> Result<()> {
                 Ok(())
             }
             Some(BodyField::Children) => reader.no_children(),
+            Some(BodyField::Continuation) => {
+                page.continuation = reader.optional(Reader::text)?;
+                Ok(())
+            }
             None => reader.skip(0),
         }
     })?;

@@ -4,6 +4,7 @@ mod arrow;
 mod cbor;
 mod columns;
 mod json;
+mod lists;
 mod page;
 mod pool;
 
@@ -13,7 +14,7 @@ use std::sync::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyTuple};
 
 use crate::arrow::{ArrowArray, ArrowSchema, PooledColumns};
 use crate::page::{Declined, Page, Record, Result, Text, MAX_BODY};
@@ -31,10 +32,14 @@ impl Reusable for Page {
     }
 }
 
-/// An answer of GetRecords. Its records are handed over once, by Arrow's PyCapsule interface.
+/// An answer of GetRecords. Its records are in `lists`, or they are handed over once, by Arrow's
+/// PyCapsule interface.
 #[pyclass(frozen, module = "kinesis_spout_native")]
 struct DecodedPage {
     columns: Mutex<Option<PooledColumns>>,
+    /// Those of `lists.rs`; None where they were not asked for.
+    #[pyo3(get)]
+    lists: Option<Py<PyTuple>>,
     #[pyo3(get)]
     count: usize,
     /// Sequence number of the first record; None without records.
@@ -49,11 +54,15 @@ struct DecodedPage {
     next_iterator: Option<String>,
     #[pyo3(get)]
     millis_behind_latest: Option<i64>,
+    /// Of an event of SubscribeToShard.
+    #[pyo3(get)]
+    continuation: Option<String>,
 }
 
 #[pymethods]
 impl DecodedPage {
-    /// Capsules of the schema and of the records. A second call raises ValueError.
+    /// Capsules of the schema and of the records. A second call raises ValueError, and so does the
+    /// first one where the records are lists.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_array__<'py>(
         &self,
@@ -89,61 +98,81 @@ impl DecodedPage {
     }
 }
 
-/// Decode the body of a GetRecords answer: bytes, or another contiguous buffer that nobody writes to
-/// meanwhile. Runs without the GIL, and keeps nothing of the body.
+/// Decode the body of a GetRecords answer, or of an event of SubscribeToShard: bytes, or another
+/// contiguous buffer that nobody writes to meanwhile. Parses it, and fills columns, without the GIL.
+/// Keeps nothing of the body.
 ///
 /// Returns None for a body that the plain decoder has to read: one that is malformed, or that is
 /// not as the service writes it.
 #[pyfunction]
-#[pyo3(signature = (body, *, is_cbor))]
-fn decode(py: Python<'_>, body: &Bound<'_, PyAny>, is_cbor: bool) -> PyResult<Option<DecodedPage>> {
+#[pyo3(signature = (body, *, is_cbor, as_lists=false))]
+fn decode(
+    py: Python<'_>,
+    body: &Bound<'_, PyAny>,
+    is_cbor: bool,
+    as_lists: bool,
+) -> PyResult<Option<DecodedPage>> {
     let buffer = PyBuffer::<u8>::get(body)?;
     if !buffer.is_c_contiguous() {
         return Err(PyBufferError::new_err("the body is not contiguous"));
     }
-    if buffer.len_bytes() == 0 {
-        return Ok(None); // its pointer may be null
+    if buffer.len_bytes() == 0 || buffer.len_bytes() > MAX_BODY {
+        return Ok(None); // the pointer to nothing may be null
     }
-    // SAFETY: `buffer` holds these bytes in their place until it is dropped, below.
+    // SAFETY: `buffer` holds these bytes in their place until it is released, below.
     let bytes: &[u8] =
         unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) };
     // A panic would be a mistake in here, which must cost time and nothing else.
-    let decoded = py.allow_threads(|| {
-        catch_unwind(AssertUnwindSafe(|| decoded_page(bytes, is_cbor).ok())).unwrap_or(None)
-    });
+    let decoded = catch_unwind(AssertUnwindSafe(|| {
+        let mut page = SPANS.take();
+        page.clear();
+        let decoded = decoded_page(py, bytes, is_cbor, as_lists, &mut page);
+        SPANS.give_back(page);
+        decoded.ok()
+    }));
     buffer.release(py);
+    Ok(decoded.unwrap_or(None))
+}
+
+fn decoded_page(
+    py: Python<'_>,
+    body: &[u8],
+    is_cbor: bool,
+    as_lists: bool,
+    page: &mut Page,
+) -> Result<DecodedPage> {
+    let mut decoded = py.allow_threads(|| {
+        if is_cbor {
+            cbor::parse(body, page)?;
+        } else {
+            json::parse(body, page)?;
+        }
+        let columns = if as_lists { None } else { Some(filled(body, page, is_cbor)?) };
+        let (first, last) = (page.records.first(), page.records.last());
+        Ok(DecodedPage {
+            columns: Mutex::new(columns),
+            lists: None,
+            count: page.records.len(),
+            first: first.map(|record| string(body, record.number)).transpose()?,
+            last: last.map(|record| string(body, record.number)).transpose()?,
+            last_arrival_ms: last
+                .and_then(|record| record.arrival_us)
+                .map(|us| us.div_euclid(1_000)),
+            next_iterator: page.next_iterator.map(|text| string(body, text)).transpose()?,
+            millis_behind_latest: page.millis_behind_latest,
+            continuation: page.continuation.map(|text| string(body, text)).transpose()?,
+        })
+    })?;
+    if as_lists {
+        decoded.lists = Some(lists::lists(py, body, page, !is_cbor)?.unbind());
+    }
     Ok(decoded)
 }
 
-fn decoded_page(body: &[u8], is_cbor: bool) -> Result<DecodedPage> {
-    if body.len() > MAX_BODY {
-        return Err(Declined);
-    }
-    let mut page = SPANS.take();
-    page.clear();
-    let decoded = filled_page(body, is_cbor, &mut page);
-    SPANS.give_back(page);
-    decoded
-}
-
-fn filled_page(body: &[u8], is_cbor: bool, page: &mut Page) -> Result<DecodedPage> {
-    if is_cbor {
-        cbor::parse(body, page)?;
-    } else {
-        json::parse(body, page)?;
-    }
+fn filled(body: &[u8], page: &Page, is_cbor: bool) -> Result<PooledColumns> {
     let mut columns = PooledColumns::take();
     columns.0.fill(body, page, !is_cbor)?;
-    let (first, last) = (page.records.first(), page.records.last());
-    Ok(DecodedPage {
-        columns: Mutex::new(Some(columns)),
-        count: page.records.len(),
-        first: first.map(|record| string(body, record.number)).transpose()?,
-        last: last.map(|record| string(body, record.number)).transpose()?,
-        last_arrival_ms: last.and_then(|record| record.arrival_us).map(|us| us.div_euclid(1_000)),
-        next_iterator: page.next_iterator.map(|text| string(body, text)).transpose()?,
-        millis_behind_latest: page.millis_behind_latest,
-    })
+    Ok(columns)
 }
 
 fn string(body: &[u8], text: Text) -> Result<String> {

@@ -56,19 +56,22 @@ pub struct Record {
     pub arrival_us: Option<i64>,
 }
 
-/// An answer of GetRecords without child shards, as spans of its body.
+/// An answer of GetRecords, or an event of SubscribeToShard, without child shards, as spans of its
+/// body.
 #[derive(Debug, Default)]
 pub struct Page {
     pub records: Vec<Record>,
     pub next_iterator: Option<Text>,
     pub millis_behind_latest: Option<i64>,
+    /// Of an event: the sequence number after which the next subscription continues.
+    pub continuation: Option<Text>,
 }
 
 impl Page {
     /// Forgets the answer, and keeps the memory.
     pub fn clear(&mut self) {
         self.records.clear();
-        (self.next_iterator, self.millis_behind_latest) = (None, None);
+        *self = Self { records: std::mem::take(&mut self.records), ..Self::default() };
     }
 
     pub fn push(&mut self, record: Record) -> Result<()> {
@@ -126,6 +129,7 @@ pub enum BodyField {
     NextIterator = 2,
     Behind = 4,
     Children = 8,
+    Continuation = 16,
 }
 
 impl BodyField {
@@ -135,6 +139,7 @@ impl BodyField {
             b"NextShardIterator" => Some(Self::NextIterator),
             b"MillisBehindLatest" => Some(Self::Behind),
             b"ChildShards" => Some(Self::Children),
+            b"ContinuationSequenceNumber" => Some(Self::Continuation),
             _ => None,
         }
     }

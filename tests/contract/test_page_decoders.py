@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import cbor2
 import pytest
 
 from kinesis_spout.errors import MalformedResponseError
-from kinesis_spout.service.native_decoder import decode_natively
+from kinesis_spout.service.get_records_decoder import decode_event
+from kinesis_spout.service.native_decoder import decode_event_natively, decode_natively
+from state.sequence_number import SequenceNumber
 from tests.property.damaged_pages import decoded_in_python
-from tests.support.shell.tools import NATIVE_DECODER
+from tests.support.shell.tools import NATIVE_DECODER, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pyarrow as pa
 
     from kinesis_spout.service.get_records_decoder import DecodedPage
 
@@ -152,13 +159,15 @@ REFUSED_CBOR = {
 # fmt: on
 
 
-@pytest.fixture(params=["python", "native"])
+@pytest.fixture(params=["python", "native", "native, as lists"])
 def decode(request: pytest.FixtureRequest) -> Decode:
     if request.param == "python":
         return lambda body, is_cbor: decoded_in_python(body, is_cbor=is_cbor)
     NATIVE_DECODER.path()
+    as_lists = request.param != "native"
     return lambda body, is_cbor: (
-        decode_natively(body, is_cbor=is_cbor) or decoded_in_python(body, is_cbor=is_cbor)
+        decode_natively(body, is_cbor=is_cbor, as_lists=as_lists)
+        or decoded_in_python(body, is_cbor=is_cbor)
     )
 
 
@@ -208,3 +217,104 @@ def test_a_body_that_ends_early_is_an_error(
     for end in range(len(body)):
         with pytest.raises(MalformedResponseError):
             decode(body[:end], encode is in_cbor)
+
+
+def test_memory_is_used_again_only_when_nobody_holds_a_part_of_it() -> None:
+    """A slice, a column, or the memory of one keep the page as it is."""
+    NATIVE_DECODER.path()
+
+    def page(payload: bytes) -> pa.RecordBatch:
+        body = in_cbor({"Records": [RECORD | {"Data": payload}] * 500})
+        decoded = decode_natively(body, is_cbor=True)
+        assert decoded is not None
+        return decoded.records
+
+    def payloads_at(records: pa.RecordBatch) -> int:
+        address: int = records.column("data").buffers()[2].address
+        return address
+
+    first = page(b"first")
+    part, column, address = first.slice(1, 2), first.column("data"), payloads_at(first)
+    del first
+    assert payloads_at(page(b"other")) != address
+    assert part.column("data").to_pylist() == [b"first"] * 2
+    del part
+    assert payloads_at(page(b"other")) != address
+    assert column.to_pylist() == [b"first"] * 500
+    del column
+    pages = [page(b"other") for _ in range(3)]
+    assert address in map(payloads_at, pages)
+
+
+@pytest.mark.parametrize("continuation", ["7", None, "x"])
+def test_an_event_of_a_subscription_says_where_the_next_one_continues(
+    continuation: str | None,
+) -> None:
+    """With a number that is none, the event is an error in Python."""
+    NATIVE_DECODER.path()
+    event = in_json({"Records": [RECORD], "ContinuationSequenceNumber": continuation})
+    found = decode_event_natively(event)
+    if continuation == "x":
+        assert found is None
+        with pytest.raises(MalformedResponseError, match="event of SubscribeToShard"):
+            decode_event(event)
+        return
+    assert found is not None
+    for page, continues_at in (found, decode_event(event)):
+        assert page.records.column("data").to_pylist() == [b"payload"]
+        assert continues_at == (continuation and SequenceNumber.parse(continuation))
+
+
+def test_records_are_handed_over_once() -> None:
+    """Two owners of one memory would both release it. Capsules that nobody takes release it,
+    too.
+    """
+    NATIVE_DECODER.path()
+    native: Any = import_module("kinesis_spout_native")
+    page = native.decode(in_cbor({"Records": [RECORD]}), is_cbor=True)
+    schema, array = page.__arrow_c_array__()
+    with pytest.raises(ValueError, match="handed over"):
+        page.__arrow_c_array__()
+    del schema, array
+    assert native.decode(memoryview(in_json({"Records": []})), is_cbor=False).count == 0
+    with pytest.raises(BufferError, match="not contiguous"):
+        native.decode(memoryview(b"abcd")[::2], is_cbor=False)
+
+
+_WITHOUT = """
+import logging, sys, types
+from concurrent.futures import ThreadPoolExecutor
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.service.get_records_wire import RAW_BODY, GetRecordsWire
+
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+sys.modules["kinesis_spout_native"] = MODULE
+wires = [GetRecordsWire("json", clock=SystemClock()) for _ in range(8)]
+with ThreadPoolExecutor(8) as threads:
+    pages = list(threads.map(lambda wire: wire.decode({RAW_BODY: b'{"Records": []}'}), wires * 9))
+print(len(pages), sum(page.count for page in pages))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("None", "kinesis_spout_native cannot be imported (import of kinesis_spout_native halted"),
+        ("types.SimpleNamespace(INTERFACE=0)", "kinesis_spout_native is of another version than"),
+    ],
+)
+def test_without_the_native_decoder_one_line_of_the_log_says_so(module: str, reason: str) -> None:
+    """At INFO, in each process, whichever of its threads and connections is first. Pages are read
+    all the same.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", _WITHOUT.replace("MODULE", module)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    line, counts = ended.stdout.splitlines()
+    assert line.startswith(f"INFO {reason}")
+    assert line.endswith("takes more CPU: run pip install ./native in a checkout")
+    assert counts == "72 0"

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import MalformedResponseError
 from kinesis_spout.service.get_records_cbor import decode_get_records_cbor
-from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
-from kinesis_spout.service.native_decoder import decode_natively
+from kinesis_spout.service.get_records_decoder import DecodedPage, decode_event, decode_get_records
+from kinesis_spout.service.native_decoder import decode_event_natively, decode_natively
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ _BESIDE = ("NextShardIterator", "MillisBehindLatest", "ChildShards", "Records")
 _TEXTS = ("", "a", "carrier-17", "naïve", "日本", "😀", "x" * 70, 'a"b', "a\\b", "\n", "\x00", "/")
 # What a decoder may take for something else.
 _JSON_TOKENS = (
-    *(f'"{name}"' for name in (*_NAMES, *_BESIDE, "EncryptionType")),
+    *(f'"{name}"' for name in (*_NAMES, *_BESIDE, "ContinuationSequenceNumber")),
     *("null", "true", "1", "-0", "1.5e3", "01", "1e400", "9" * 25, "[]", "{}", '""', '"a"', "[[["),
     *("\\u0041", "\\ud83d", "\\ude00", "\\x", "\\", '"', ",", ":", "{", "}", "=", "==", " ", "\t"),
     *("QQ==", "QR==", "QQ=", "Q", "\x00", "\x7f", "\xff", "\ufeff", "é"),
@@ -106,11 +106,16 @@ def _payload(rng: random.Random) -> bytes:
 
 
 def _beside(rng: random.Random, records: Any, children: Any) -> dict[str, Any]:
-    return {
-        "Records": records,
-        "NextShardIterator": rng.choice((*_TEXTS, "A" * 200, None)),
-        "MillisBehindLatest": rng.choice((0, 17, 2**31, 2**53 + 1, -1, None)),
-    } | ({} if rng.randrange(9) else {"ChildShards": children, "Unknown": [1, "a", None]})
+    of_event = {"ContinuationSequenceNumber": rng.choice(("7", None))}
+    return (
+        ({} if rng.randrange(4) else of_event)
+        | {
+            "Records": records,
+            "NextShardIterator": rng.choice((*_TEXTS, "A" * 200, None)),
+            "MillisBehindLatest": rng.choice((0, 17, 2**31, 2**53 + 1, -1, None)),
+        }
+        | ({} if rng.randrange(9) else {"ChildShards": children, "Unknown": [1, "a", None]})
+    )
 
 
 def _json_page(rng: random.Random) -> bytes:
@@ -215,12 +220,13 @@ def decoded_in_python(body: bytes, *, is_cbor: bool) -> DecodedPage:
 
 
 def difference(body: bytes, *, is_cbor: bool) -> tuple[str, str | None]:
-    """Whether the native decoder took the body, and how its page is not the one that the decoder in
-    Python gives.
+    """Whether the native decoder took the body, and how its page, in Arrow or as lists, is not the
+    one that the decoder in Python gives.
     """
     native = decode_natively(body, is_cbor=is_cbor)
+    as_lists = decode_natively(body, is_cbor=is_cbor, as_lists=True)
     if native is None:
-        return "declined", None
+        return "declined", "it is taken as lists" if as_lists else None
     try:
         plain = decoded_in_python(body, is_cbor=is_cbor)
     except MalformedResponseError as exc:
@@ -230,11 +236,29 @@ def difference(body: bytes, *, is_cbor: bool) -> tuple[str, str | None]:
         return "taken", f"the schema is {native.records.schema}"
     if not native.records.equals(plain.records):
         return "taken", f"the records are {native.records.to_pylist()}, not the {plain.records}"
-    for name in DecodedPage.__dataclass_fields__.keys() - {"columns"}:
-        ours, theirs = getattr(native, name), getattr(plain, name)
-        if ours != theirs:
-            return "taken", f"{name} is {ours!r}, not {theirs!r}"
+    if not is_cbor and (fault := _event_difference(body)):
+        return "taken", fault
+    if as_lists and as_lists.columns.lists() != plain.columns.lists():
+        return "taken", f"the lists are {as_lists.columns.lists()}"
+    for page in (native, as_lists or native):
+        for name in DecodedPage.__dataclass_fields__.keys() - {"columns"}:
+            ours, theirs = getattr(page, name), getattr(plain, name)
+            if ours != theirs:
+                return "taken", f"{name} is {ours!r}, not {theirs!r}"
     return "taken", None
+
+
+def _event_difference(body: bytes) -> str | None:
+    """The same for a body that is read as an event of SubscribeToShard."""
+    found = decode_event_natively(body)
+    if found is None:
+        return None
+    try:
+        plain = decode_event(body)
+    except MalformedResponseError as exc:
+        return f"as an event it is refused in Python: {exc}"
+    same = found[0].records.equals(plain[0].records) and found[1] == plain[1]
+    return None if same else f"the event continues at {found[1]}, not {plain[1]}"
 
 
 def main() -> int:
