@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -69,7 +69,7 @@ class _Change(msgspec.Struct):
     Keys: _Attributes
     NewImage: _Attributes | None = None
     OldImage: _Attributes | None = None
-    SizeBytes: int | None = None
+    SizeBytes: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
     ApproximateCreationDateTimePrecision: Literal["MILLISECOND", "MICROSECOND"] | None = None
 
 
@@ -107,6 +107,8 @@ class DynamoDbScheme(PayloadScheme):
     """
 
     ddl: str | None = None
+
+    values_fit = True
 
     def __post_init__(self) -> None:
         if self.ddl is not None:

@@ -90,13 +90,20 @@ class PayloadScheme(ABC):
         return False
 
     @property
+    def values_fit(self) -> bool:
+        """Whether `read` itself makes sure that each value fits its type. It saves `decode` the
+        proof, which takes a tenth of a millisecond.
+        """
+        return False
+
+    @property
     def fields(self) -> tuple[str, ...]:
         return tuple(field.name for field in arrow_struct(self.schema_ddl))
 
     def decode(self, record: Record) -> tuple[Any, ...]:
         """See `RecordScheme.decode`. Also raises `SchemeUnavailableError`."""
         value, reason, _ = self._outcome(record.data)
-        if reason is None:
+        if reason is None and not self.values_fit:
             try:
                 self._outcomes([value], [None])
             except _UNFIT:
