@@ -65,6 +65,10 @@ class DirectCalls:
     def read(self, response: AWSResponse) -> bytes:
         """The body, by one call into one piece of memory. botocore reads pieces of 64 KB and joins
         them, which takes more CPU than all the rest of receiving it.
+
+        Memory of our own that is used for every page saves nothing: the allocator gives the memory
+        of the last page again, without a page fault. A page of 10 MB took 2.45 ms so, 2.56 into a
+        kept buffer, and as much in four threads.
         """
         try:
             # http.client reads as much as Content-Length says, and raises when less comes.

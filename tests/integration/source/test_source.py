@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 from kinesis_spout.aggregation.hash_range import HashRange, UserRecord
@@ -115,6 +117,22 @@ def test_a_batch_has_as_many_tasks_as_the_session_runs_at_a_time(
     """So that all shards are read at once."""
     assert len(ran.stream.open_shards()) > spark.sparkContext.defaultParallelism
     assert ran.tasks[0] == spark.sparkContext.defaultParallelism
+
+
+def test_a_worker_that_has_read_before_has_its_modules_frozen(
+    ran: Ran, spark: SparkSession
+) -> None:
+    """PySpark collects garbage after each task, and visits what is not frozen. Its workers take any
+    task: this one asks those that have read.
+    """
+    assert len(ran.actions) > 1
+
+    def frozen(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})
+
+    slots = spark.sparkContext.defaultParallelism
+    asked = spark.range(slots, numPartitions=slots).mapInArrow(frozen, "frozen long").collect()
+    assert max(row.frozen for row in asked) > 50_000
 
 
 def test_progress_tells_plan_lag_and_unresolved_records(ran: Ran) -> None:
