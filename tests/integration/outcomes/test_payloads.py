@@ -180,7 +180,7 @@ def test_a_batch_of_one_format_has_a_row_for_each_row(
 
 def test_a_batch_read_gives_the_same_rows(spark: SparkSession, emulated: StreamUnderTest) -> None:
     register(spark)
-    frame = spark.read.format("kinesis").options(**emulated.connection()).load()
+    frame = spark.read.format("kinesis").options(**emulated.connection()).load().cache()
     for name, kind in KINDS.items():
         rows = parsed(frame.where(F.col("partitionKey") == name), kind.scheme)
         good = rows.where("parsed.malformed IS NULL").selectExpr(f"{kind.shown} AS shown")
