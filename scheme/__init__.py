@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from scheme.avro_scheme import AvroScheme
     from scheme.errors import (
         MalformedRecordError,
         PayloadError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KPL_MAGIC",
+    "AvroScheme",
     "JsonScheme",
     "MalformedRecordError",
     "PayloadError",
@@ -39,6 +41,7 @@ __all__ = [
 
 _MODULES = {
     "KPL_MAGIC": "scheme.record",
+    "AvroScheme": "scheme.avro_scheme",
     "JsonScheme": "scheme.json_scheme",
     "MalformedRecordError": "scheme.errors",
     "PayloadError": "scheme.errors",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scheme import KPL_MAGIC, JsonScheme, PayloadError, PayloadScheme, RawScheme, TextScheme
 from scheme.json_rules import NOT_JSON
 from scheme.record_scheme import NOT_UTF8
+from tests.support.outcomes.avro_cases import AVRO_CASES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,5 +92,9 @@ CASES = (
             b"\xff=1": "the scheme raised UnicodeDecodeError",
             b"a=1\nb=9223372036854775808": "a value does not fit the type of its field",
         },
+    ),
+    *(
+        SchemeCase(name=name, scheme=scheme, good=good, damaged=damaged, hostile=hostile)
+        for name, scheme, good, damaged, hostile in AVRO_CASES
     ),
 )
