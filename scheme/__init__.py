@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from scheme.json_scheme import JsonScheme
     from scheme.payload_scheme import PayloadScheme
+    from scheme.protobuf_scheme import ProtobufScheme
     from scheme.raw_scheme import RawScheme
     from scheme.record import KPL_MAGIC, Record, is_kpl_aggregate
     from scheme.record_scheme import RecordScheme, parsed
@@ -28,6 +29,7 @@ __all__ = [
     "MalformedRecordError",
     "PayloadError",
     "PayloadScheme",
+    "ProtobufScheme",
     "RawScheme",
     "Record",
     "RecordScheme",
@@ -46,6 +48,7 @@ _MODULES = {
     "MalformedRecordError": "scheme.errors",
     "PayloadError": "scheme.errors",
     "PayloadScheme": "scheme.payload_scheme",
+    "ProtobufScheme": "scheme.protobuf_scheme",
     "RawScheme": "scheme.raw_scheme",
     "Record": "scheme.record",
     "RecordScheme": "scheme.record_scheme",

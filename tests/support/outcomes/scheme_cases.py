@@ -12,6 +12,7 @@ from scheme import KPL_MAGIC, JsonScheme, PayloadError, PayloadScheme, RawScheme
 from scheme.json_rules import NOT_JSON
 from scheme.record_scheme import NOT_UTF8
 from tests.support.outcomes.avro_cases import AVRO_CASES
+from tests.support.outcomes.protobuf_cases import PROTOBUF_CASES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +96,6 @@ CASES = (
     ),
     *(
         SchemeCase(name=name, scheme=scheme, good=good, damaged=damaged, hostile=hostile)
-        for name, scheme, good, damaged, hostile in AVRO_CASES
+        for name, scheme, good, damaged, hostile in (*AVRO_CASES, *PROTOBUF_CASES)
     ),
 )
