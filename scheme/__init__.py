@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scheme.avro_scheme import AvroScheme
+    from scheme.cloudwatch_logs import CloudWatchLogsScheme
+    from scheme.compressed import Compressed
+    from scheme.dynamodb import DynamoDbScheme
     from scheme.errors import (
         MalformedRecordError,
         PayloadError,
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = [
     "KPL_MAGIC",
     "AvroScheme",
+    "CloudWatchLogsScheme",
+    "Compressed",
+    "DynamoDbScheme",
     "JsonScheme",
     "MalformedRecordError",
     "PayloadError",
@@ -44,6 +50,9 @@ __all__ = [
 _MODULES = {
     "KPL_MAGIC": "scheme.record",
     "AvroScheme": "scheme.avro_scheme",
+    "CloudWatchLogsScheme": "scheme.cloudwatch_logs",
+    "Compressed": "scheme.compressed",
+    "DynamoDbScheme": "scheme.dynamodb",
     "JsonScheme": "scheme.json_scheme",
     "MalformedRecordError": "scheme.errors",
     "PayloadError": "scheme.errors",

@@ -97,7 +97,7 @@ def _scalar(value: Any, data_type: SimpleType | DecimalType) -> Any:
         return value if type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1 else None
     if data_type.name in ("FLOAT", "DOUBLE"):
         return _floating(value, single=data_type.name == "FLOAT")
-    return _text(value, data_type.name) if type(value) is str else None
+    return text_value(value, data_type.name) if type(value) is str else None
 
 
 def _exact(value: Any) -> Decimal | None:
@@ -122,7 +122,8 @@ def _decimal(value: Any, data_type: DecimalType) -> Decimal | None:
         or re.fullmatch(decimal_form(data_type.scale), f"{number:f}", re.ASCII) is None
     ):
         return None
-    if abs(number) >= 10 ** (data_type.precision - data_type.scale):
+    # Not abs(): it rounds to the context's 28 digits.
+    if number.copy_abs() >= 10 ** (data_type.precision - data_type.scale):
         return None
     sign, digits, exponent = number.as_tuple()
     shift = data_type.scale + int(exponent)
@@ -142,7 +143,8 @@ def _floating(value: Any, *, single: bool) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _text(value: str, name: str) -> str | bytes | date | datetime | None:
+def text_value(value: str, name: str) -> str | bytes | date | datetime | None:
+    """The value of a type that JSON writes as a string, or None if the text is not in its form."""
     if name == "STRING":
         return value
     if not _TEXT_FORMS[name].fullmatch(value):

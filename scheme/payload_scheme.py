@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator  # noqa: TC003  # PySpark evaluates the hints of `outcomes`
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -29,6 +29,14 @@ PART_BYTES = 8 * 1024 * 1024
 DOES_NOT_FIT = "a value does not fit the type of its field"
 
 
+class Values(Protocol):
+    """What `PayloadScheme.read` returns: a tuple or a list, mostly."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
 class PayloadScheme(ABC):
     """A `RecordScheme` of which a subclass gives two things: `schema_ddl` and `read`.
 
@@ -43,9 +51,9 @@ class PayloadScheme(ABC):
         """The fields of a row as Spark DDL: `name TYPE, ...`."""
 
     @abstractmethod
-    def read(self, payload: bytes) -> Sequence[Any]:
-        """The payload's row: a tuple of the values of all fields. If `many`, its rows: a sequence
-        of such tuples, which may be empty.
+    def read(self, payload: bytes) -> Values:
+        """The payload's row: a tuple of the values of all fields. If `many`, its rows: such tuples
+        in a list, or in another iterable with a length. It may be empty.
 
         Each value has the Python class of its field's type (`JsonScheme` lists them), so that both
         halves give the same: int for BIGINT, never a float that is whole. None is NULL. A value
@@ -62,6 +70,15 @@ class PayloadScheme(ABC):
         here, since the size of the result is what bounds the memory of a batch.
         """
         return payload
+
+    def columns(self, values: Sequence[Any]) -> list[pa.Array]:
+        """The columns of all rows of these values of `read`. A subclass may have a faster way to
+        make them. Raises what Arrow raises for a value that does not fit.
+        """
+        rows = [row for value in values for row in value] if self.many else values
+        types = [field.type for field in arrow_struct(self.schema_ddl)]
+        columns = zip(*rows, strict=True) if rows else [()] * len(types)
+        return [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
 
     @property
     def many(self) -> bool:
@@ -146,37 +163,34 @@ class PayloadScheme(ABC):
 
     def _outcomes(self, values: Sequence[Any], reasons: Sequence[str | None]) -> pa.Array:
         """Values and reasons, one of which is None in each element, as an array."""
-        struct = arrow_struct(self.schema_ddl)
-        no_row = (None,) * struct.num_fields
-        offsets = [0]
-        if self.many:
-            rows: list[Any] = []
-            row_reasons: list[str | None] = []
-            for value, reason in zip(values, reasons, strict=True):
-                of_record = [no_row] if reason is not None else value
-                rows += of_record
-                row_reasons += [reason] * len(of_record)
-                offsets.append(len(rows))
-        else:
-            rows = [
-                value if reason is None else no_row
-                for value, reason in zip(values, reasons, strict=True)
-            ]
-            row_reasons = list(reasons)
-        columns: Sequence[Sequence[Any]] = (
-            list(zip(*rows, strict=True)) if rows else [()] * len(no_row)
+        good = [value for value, reason in zip(values, reasons, strict=True) if reason is None]
+        rows = pa.StructArray.from_arrays(
+            self.columns(good), fields=list(arrow_struct(self.schema_ddl))
         )
-        value_array = pa.StructArray.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, struct, strict=True)],
-            fields=list(struct),
-            mask=pa.array([reason is not None for reason in row_reasons], pa.bool_()),
-        )
-        both = pa.StructArray.from_arrays(
-            [value_array, pa.array(row_reasons, pa.string())], names=["value", "malformed"]
-        )
+        counts = [
+            len(value) if self.many and reason is None else 1
+            for value, reason in zip(values, reasons, strict=True)
+        ]
+        row_reasons = pa.nulls(len(rows), pa.string())
+        if len(good) < len(values):
+            # A malformed record has a row without a value, between those of its neighbours.
+            places: list[int | None] = []
+            texts: list[str | None] = []
+            at = 0
+            for count, reason in zip(counts, reasons, strict=True):
+                texts += [reason] * count
+                if reason is None:
+                    places += range(at, at + count)
+                    at += count
+                else:
+                    places.append(None)
+            rows = rows.take(pa.array(places, pa.int64()))
+            row_reasons = pa.array(texts, pa.string())
+        both = pa.StructArray.from_arrays([rows, row_reasons], names=["value", "malformed"])
         if not self.many:
             return both
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), both)
+        offsets = pa.array(accumulate(counts, initial=0), pa.int32())
+        return pa.ListArray.from_arrays(offsets, both)
 
 
 UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)

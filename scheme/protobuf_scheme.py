@@ -127,4 +127,5 @@ def _files_of(descriptor: Descriptor) -> bytes:
     descriptors = FileDescriptorSet()
     for file in found.values():
         file.CopyToProto(descriptors.file.add())
-    return descriptors.SerializeToString(deterministic=True)
+    written: bytes = descriptors.SerializeToString(deterministic=True)
+    return written

@@ -22,7 +22,8 @@ from tests.support.outcomes.scheme_agreement import (
     plain_outcome,
     record_of,
 )
-from tests.support.outcomes.scheme_cases import AGGREGATE, CASES, NOISE, SchemeCase
+from tests.support.outcomes.scheme_case import AGGREGATE, SchemeCase
+from tests.support.outcomes.scheme_cases import CASES, NOISE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,6 +13,7 @@ from scheme import AvroScheme
 from scheme.avro_scheme import NOT_AVRO, NOT_RESOLVED
 from scheme.avro_types import OUT_OF_RANGE, TOO_LARGE
 from scheme.payload_scheme import DOES_NOT_FIT
+from tests.support.outcomes.scheme_case import SchemeCase
 
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -118,12 +119,12 @@ def _changed(name: str, type_: Any, value: Any) -> bytes:
     return written(ORDER | {"fields": fields}, EMPTY | {name: value})
 
 
-AVRO_CASES: tuple[tuple[str, AvroScheme, dict[bytes, Any], dict[bytes, str], list[bytes]], ...] = (
-    (
-        "avro",
-        AvroScheme(ORDER),
-        {ORDER_BYTES: row(GOOD), written(ORDER, EMPTY): row(EMPTY)},
-        {
+AVRO_CASES = (
+    SchemeCase(
+        name="avro",
+        scheme=AvroScheme(ORDER),
+        good={ORDER_BYTES: row(GOOD), written(ORDER, EMPTY): row(EMPTY)},
+        damaged={
             b"": NOT_AVRO,
             ORDER_BYTES[:-1]: NOT_AVRO,
             ORDER_BYTES + b"\x00": NOT_AVRO,
@@ -134,16 +135,16 @@ AVRO_CASES: tuple[tuple[str, AvroScheme, dict[bytes, Any], dict[bytes, str], lis
             _changed("placed", "long", 1 << 60): OUT_OF_RANGE,
             _changed("wall", "long", -(1 << 60)): OUT_OF_RANGE,
         },
-        [
+        hostile=[
             ORDER_BYTES[:-3] + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01" * 3,
             b"\x80" * 1_000_000,
             b"\x00\x00" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01" + b"x" * 1000,
         ],
     ),
-    (
-        "avro decimals and unions",
-        AvroScheme(PRICE),
-        {
+    SchemeCase(
+        name="avro decimals and unions",
+        scheme=AvroScheme(PRICE),
+        good={
             written(PRICE, {"n": Decimal("-99.99"), "key": None}): (Decimal("-99.99"), None),
             written(PRICE, {"n": Decimal("0.00"), "key": 7}): (
                 Decimal("0.00"),
@@ -154,19 +155,24 @@ AVRO_CASES: tuple[tuple[str, AvroScheme, dict[bytes, Any], dict[bytes, str], lis
                 {"member0": None, "member1": None, "member2": "A"},
             ),
         },
-        {b"\x04\x40\x00\x00": TOO_LARGE, b"\x00\x07": NOT_AVRO, b"\x00\x01": NOT_AVRO},
-        [b"\x80\x80\x80\x01" + b"\x7f" * 1_000_000],
+        damaged={b"\x04\x40\x00\x00": TOO_LARGE, b"\x00\x07": NOT_AVRO, b"\x00\x01": NOT_AVRO},
+        hostile=[b"\x80\x80\x80\x01" + b"\x7f" * 1_000_000],
     ),
-    (
-        "avro with a reader's schema",
-        AvroScheme(OLD, NEW),
-        {written(OLD, {"gone": ["x"] * 9, "n": 7, "kind": "A"}): (b"\xff", "A", 7.0)},
-        {
+    SchemeCase(
+        name="avro with a reader's schema",
+        scheme=AvroScheme(OLD, NEW),
+        good={written(OLD, {"gone": ["x"] * 9, "n": 7, "kind": "A"}): (b"\xff", "A", 7.0)},
+        damaged={
             written(OLD, {"gone": [], "n": 7, "kind": "B"}): NOT_RESOLVED,
             written(OLD, {"gone": ["x"], "n": 7, "kind": "A"})[:-1]: NOT_AVRO,
             b"\x01\x01\x00\x0e\x00": NOT_AVRO,
         },
-        [b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" * 100],
+        hostile=[b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" * 100],
     ),
-    ("avro without a record", AvroScheme('"string"'), {b"\x02x": ("x",)}, {b"\x04x": NOT_AVRO}, []),
+    SchemeCase(
+        name="avro without a record",
+        scheme=AvroScheme('"string"'),
+        good={b"\x02x": ("x",)},
+        damaged={b"\x04x": NOT_AVRO},
+    ),
 )

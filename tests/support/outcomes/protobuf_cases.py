@@ -14,6 +14,7 @@ from scheme import ProtobufScheme
 from scheme.payload_scheme import DOES_NOT_FIT
 from scheme.protobuf_scheme import NOT_COMPLETE, NOT_PROTOBUF
 from scheme.protobuf_types import OUT_OF_RANGE, TOO_DEEP
+from tests.support.outcomes.scheme_case import SchemeCase
 
 FIELDS = """
 name: "shop.proto" package: "shop" syntax: "proto3" dependency: "google/protobuf/timestamp.proto"
@@ -105,7 +106,7 @@ _FULL_ROW = (
     False,
     {"n": 1, "more": [{"n": 2}]},
 )
-_NO_ROW = (Decimal(0), 0, 0, 0.0, "NONE", None, [], {}, None, None, None, None)
+_NO_ROW: tuple[Any, ...] = (Decimal(0), 0, 0, 0.0, "NONE", None, [], {}, None, None, None, None)
 FULL = _FULL.SerializeToString(deterministic=True)
 
 
@@ -125,19 +126,17 @@ def _varint(number: int) -> bytes:
     return bytes([*written, number])
 
 
-PROTOBUF_CASES: tuple[
-    tuple[str, ProtobufScheme, dict[bytes, Any], dict[bytes, str], list[bytes]], ...
-] = (
-    (
-        "protobuf",
-        ProtobufScheme(Order, recursion_depth=1),
-        {
+PROTOBUF_CASES = (
+    SchemeCase(
+        name="protobuf",
+        scheme=ProtobufScheme(Order, recursion_depth=1),
+        good={
             FULL: _FULL_ROW,
             b"": _NO_ROW,
             # A number that the enum does not name, and a field that the message does not.
             b"\x28\x07\xa0\x06\x01": (*_NO_ROW[:4], "7", *_NO_ROW[5:]),
         },
-        {
+        damaged={
             FULL[:-1]: NOT_PROTOBUF,
             b"\x3a\x07secret\xff": NOT_PROTOBUF,
             b"\x08" + b"\xff" * 10 + b"\x01": NOT_PROTOBUF,
@@ -146,20 +145,23 @@ PROTOBUF_CASES: tuple[
             b"\x32\x08\x08" + _varint(1 << 45): OUT_OF_RANGE,
             b"\x32\x06\x10" + _varint(1_000_000_000): OUT_OF_RANGE,
         },
-        [_nested(20), b"\x62\x00" * 100_000, b"\x0b" * 100_000, b"\x3a\xff\xff\xff\xff\x0f"],
+        hostile=[
+            _nested(20),
+            b"\x62\x00" * 100_000,
+            b"\x0b" * 100_000,
+            b"\x3a\xff\xff\xff\xff\x0f",
+        ],
     ),
-    (
-        "protobuf of proto2",
-        ProtobufScheme(files(OLD_FIELDS).SerializeToString(), "old.Old"),
-        {Old(id=1).SerializeToString(): (1, None, None)},
-        {b"": NOT_COMPLETE, b"\x08\x01\x1a\x01\xff": DOES_NOT_FIT},
-        [],
+    SchemeCase(
+        name="protobuf of proto2",
+        scheme=ProtobufScheme(files(OLD_FIELDS).SerializeToString(), "old.Old"),
+        good={Old(id=1).SerializeToString(): (1, None, None)},
+        damaged={b"": NOT_COMPLETE, b"\x08\x01\x1a\x01\xff": DOES_NOT_FIT},
     ),
-    (
-        "protobuf by a generated class",
-        ProtobufScheme(type_pb2.EnumValue),
-        {type_pb2.EnumValue(name="A", number=3).SerializeToString(): ("A", 3, [])},
-        {b"\x0a": NOT_PROTOBUF},
-        [],
+    SchemeCase(
+        name="protobuf by a generated class",
+        scheme=ProtobufScheme(type_pb2.EnumValue),
+        good={type_pb2.EnumValue(name="A", number=3).SerializeToString(): ("A", 3, [])},
+        damaged={b"\x0a": NOT_PROTOBUF},
     ),
 )

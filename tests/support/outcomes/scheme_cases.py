@@ -4,38 +4,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from scheme import KPL_MAGIC, JsonScheme, PayloadError, PayloadScheme, RawScheme, TextScheme
 from scheme.json_rules import NOT_JSON
 from scheme.record_scheme import NOT_UTF8
 from tests.support.outcomes.avro_cases import AVRO_CASES
+from tests.support.outcomes.payload_cases import PAYLOAD_CASES
 from tests.support.outcomes.protobuf_cases import PROTOBUF_CASES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from scheme import RecordScheme
-
-AGGREGATE = KPL_MAGIC + b"\x0a\x03key" + hashlib.md5(b"\x0a\x03key", usedforsecurity=False).digest()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemeCase:
-    """A scheme, and payloads.
-
-    - `good`: their values as `decode` returns them: a row, or a tuple of rows.
-    - `damaged`: their reasons.
-    - `hostile`: they may have a value or a reason, in little time and memory.
-    """
-
-    name: str
-    scheme: RecordScheme
-    good: Mapping[bytes, tuple[Any, ...]]
-    damaged: Mapping[bytes, str]
-    hostile: Sequence[bytes] = ()
+from tests.support.outcomes.scheme_case import SchemeCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +71,7 @@ CASES = (
             b"a=1\nb=9223372036854775808": "a value does not fit the type of its field",
         },
     ),
-    *(
-        SchemeCase(name=name, scheme=scheme, good=good, damaged=damaged, hostile=hostile)
-        for name, scheme, good, damaged, hostile in (*AVRO_CASES, *PROTOBUF_CASES)
-    ),
+    *PAYLOAD_CASES,
+    *AVRO_CASES,
+    *PROTOBUF_CASES,
 )

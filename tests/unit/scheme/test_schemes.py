@@ -74,6 +74,7 @@ def outcome(ddl: str, text: str) -> Any:
         ("v DOUBLE", "1e-999", 0.0),
         ("v FLOAT", "1.1", 1.100000023841858),
         ("v DECIMAL(5,2)", "1.2300", Decimal("1.23")),
+        ("v DECIMAL(38,0)", "9" * 38, Decimal("9" * 38)),
         ("v STRING", '"\\ud83d\\ude00\\u0000"', "\N{GRINNING FACE}\x00"),
         ("v BINARY", '"AAE="', b"\x00\x01"),
         ("v DATE", '"2020-02-29"', date(2020, 2, 29)),

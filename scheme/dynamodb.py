@@ -1,0 +1,294 @@
+"""The change records that DynamoDB writes to a Kinesis data stream.
+
+Source of the format: "Using Kinesis Data Streams to capture changes to DynamoDB" in the DynamoDB
+Developer Guide, `AttributeValue` and "Supported data types and naming rules" (a number has up to 38
+significant digits, from 1E-130 to 9.99E+125; 32 levels of nesting).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from scheme.ddl import parse_ddl
+from scheme.errors import PayloadError
+from scheme.json_rules import (
+    FIRST_TIME_US,
+    LAST_TIME_US,
+    MAX_EXACT_DIGITS,
+    mismatch,
+    missing,
+)
+from scheme.json_type import (
+    INTEGER_BITS,
+    ArrayType,
+    DecimalType,
+    JsonType,
+    MapType,
+    SimpleType,
+    StructType,
+)
+from scheme.json_values import text_value
+from scheme.payload_scheme import PayloadScheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOT_A_CHANGE = "not a DynamoDB change record: no JSON, or a field is missing or of another type"
+NOT_AN_ATTRIBUTE = "an attribute is not a value of DynamoDB: one type, and a value of that type"
+TIME_RANGE = "the creation time is not in the years 1 to 9999"
+MAX_LEVELS = 32
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MICROSECONDS = 10**14
+"""A time without a precision is in milliseconds below it (the year 5138), else in microseconds.
+Both were written before the field came (aws-sdk 2024-01-19).
+"""
+
+_Attributes = dict[str, dict[str, Any]]
+
+
+class _Identity(msgspec.Struct):
+    type: str | None = None
+    principalId: str | None = None  # noqa: N815  # the format's name
+
+
+class _Change(msgspec.Struct):
+    ApproximateCreationDateTime: int
+    Keys: _Attributes
+    NewImage: _Attributes | None = None
+    OldImage: _Attributes | None = None
+    SizeBytes: int | None = None
+    ApproximateCreationDateTimePrecision: Literal["MILLISECOND", "MICROSECOND"] | None = None
+
+
+class _Message(msgspec.Struct):
+    eventID: str  # noqa: N815  # the format's name
+    eventName: Literal["INSERT", "MODIFY", "REMOVE"]  # noqa: N815  # the format's name
+    tableName: str  # noqa: N815  # the format's name
+    dynamodb: _Change
+    awsRegion: str | None = None  # noqa: N815  # the format's name
+    userIdentity: _Identity | None = None  # noqa: N815  # the format's name
+
+
+_MESSAGES = msgspec.json.Decoder(_Message)
+_TEXT = msgspec.json.Encoder()
+_TEXTS = ("STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoDbScheme(PayloadScheme):
+    """A row for each change of an item: `eventName` (INSERT, MODIFY, REMOVE), `keys`, `newImage`
+    and `oldImage`, `createdAt` with its `precision` (MILLISECOND, MICROSECOND), `eventID`,
+    `tableName`, `awsRegion`, `userIdentity` (set where Time to Live has removed the item) and
+    `sizeBytes`.
+
+    With a DDL, such as "id STRING NOT NULL, total DECIMAL(38,2)", keys and images are structs of
+    these fields; of the keys, the fields that are no key are None, and NOT NULL is no rule. Without
+    one they are texts of JSON objects with plain values, for `parse_json` or `JsonScheme`.
+
+    - N is any number type that holds it exactly; DOUBLE and FLOAT round to the nearest. In a text
+      it has all of its digits, 38 at most.
+    - S is STRING, or a DATE or TIMESTAMP in the forms of `JsonScheme`. B is BINARY, in a text
+      base64. BOOL is BOOLEAN, NULL is null.
+    - M is STRUCT or MAP, L is ARRAY. The sets SS, NS and BS are ARRAYs.
+    - An attribute that the DDL does not name is left out. One of another type makes the record
+      malformed, and the reason names it.
+    """
+
+    ddl: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.ddl is not None:
+            parse_ddl(self.ddl)
+
+    @property
+    def schema_ddl(self) -> str:
+        return _schema_ddl(self.ddl)
+
+    def read(self, payload: bytes) -> tuple[Any, ...]:
+        try:
+            message = _MESSAGES.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise PayloadError(NOT_A_CHANGE) from None
+        change, identity = message.dynamodb, message.userIdentity
+        created, precision = _created(change)
+        return (
+            message.eventName,
+            self._image(change.Keys, "keys"),
+            self._image(change.NewImage, "newImage"),
+            self._image(change.OldImage, "oldImage"),
+            created,
+            precision,
+            message.eventID,
+            message.tableName,
+            message.awsRegion,
+            identity and {"type": identity.type, "principalId": identity.principalId},
+            change.SizeBytes,
+        )
+
+    def _image(self, attributes: _Attributes | None, name: str) -> str | dict[str, Any] | None:
+        if attributes is None:
+            return None
+        if self.ddl is None:
+            plain = {key: _plain(value, _written) for key, value in attributes.items()}
+            return _TEXT.encode(plain).decode()
+        plain = {key: _plain(value, _number) for key, value in attributes.items()}
+        return _members(plain, _schema(self.ddl), name + ".", may_lack=name == "keys")
+
+
+@cache
+def _schema(ddl: str) -> StructType:
+    return parse_ddl(ddl)
+
+
+@cache
+def _schema_ddl(ddl: str | None) -> str:
+    image = "STRING" if ddl is None else _schema(ddl).ddl
+    return (
+        f"eventName STRING, keys {image}, newImage {image}, oldImage {image}, "
+        "createdAt TIMESTAMP, precision STRING, eventID STRING, tableName STRING, "
+        "awsRegion STRING, userIdentity STRUCT<type: STRING, principalId: STRING>, "
+        "sizeBytes BIGINT"
+    )
+
+
+def _created(change: _Change) -> tuple[datetime, str]:
+    time, precision = (
+        change.ApproximateCreationDateTime,
+        change.ApproximateCreationDateTimePrecision,
+    )
+    if precision is None:
+        precision = "MICROSECOND" if time >= _FIRST_MICROSECONDS else "MILLISECOND"
+    time_us = time if precision == "MICROSECOND" else time * 1000
+    if not FIRST_TIME_US <= time_us <= LAST_TIME_US:
+        raise PayloadError(TIME_RANGE)
+    return _EPOCH + timedelta(microseconds=time_us), precision
+
+
+# An attribute as a plain value: str, bytes, bool, None, list, dict; `number` makes one of an N.
+def _plain(attribute: Any, number: Callable[[str], Any], levels: int = MAX_LEVELS) -> Any:
+    if not isinstance(attribute, dict) or len(attribute) != 1 or not levels:
+        raise PayloadError(NOT_AN_ATTRIBUTE)
+    ((kind, value),) = attribute.items()
+    match kind, value:
+        case "S", str():
+            return value
+        case "N", str():
+            return number(value)
+        case "B", str():
+            return _binary(value)
+        case "BOOL", bool():
+            return value
+        case "NULL", True:
+            return None
+        case "M", dict():
+            return {name: _plain(member, number, levels - 1) for name, member in value.items()}
+        case "L", list():
+            return [_plain(member, number, levels - 1) for member in value]
+        case "SS" | "NS" | "BS", list():
+            return [_plain({kind[0]: member}, number, levels) for member in value]
+    raise PayloadError(NOT_AN_ATTRIBUTE)
+
+
+def _number(text: str) -> Decimal:
+    if not _NUMBER.fullmatch(text):
+        raise PayloadError(NOT_AN_ATTRIBUTE)
+    number = Decimal(text)
+    if len(text) > MAX_EXACT_DIGITS or "e" in text.lower():  # else it is in DynamoDB's range
+        digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+        if len(digits) > MAX_EXACT_DIGITS or not -130 <= number.adjusted() <= 125:
+            raise PayloadError(NOT_AN_ATTRIBUTE)
+    return number
+
+
+def _written(text: str) -> msgspec.Raw:
+    """A number in plain notation: Spark's VARIANT makes a DOUBLE of one with an exponent."""
+    return msgspec.Raw(format(_number(text), "f").encode())
+
+
+def _binary(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise PayloadError(NOT_AN_ATTRIBUTE) from None
+
+
+# a plain value in the type of the DDL
+def _members(
+    values: dict[str, Any], schema: StructType, path: str, *, may_lack: bool = False
+) -> dict[str, Any]:
+    fitted = {}
+    for field in schema.fields:
+        value = values.get(field.name)
+        if value is None and field.required and not may_lack:
+            raise PayloadError(missing(path + field.name))
+        fitted[field.name] = _fit(value, field.type, path + field.name)
+    return fitted
+
+
+def _fit(value: Any, data_type: JsonType, path: str) -> Any:
+    if value is None:
+        return None
+    match data_type:
+        case StructType() if isinstance(value, dict):
+            return _members(value, data_type, path + ".")
+        case MapType(value=inner) if isinstance(value, dict):
+            return {key: _fit(member, inner, path + "{}") for key, member in value.items()}
+        case ArrayType(element=inner) if isinstance(value, list):
+            return [_fit(member, inner, path + "[]") for member in value]
+        case SimpleType() | DecimalType():
+            fitted = _scalar(value, data_type)
+            if fitted is not None:
+                return fitted
+    raise PayloadError(mismatch(path, data_type.ddl))
+
+
+def _scalar(value: Any, data_type: SimpleType | DecimalType) -> Any:
+    """The value in the type, or None if it does not fit."""
+    if isinstance(value, Decimal):
+        return _numeric(value, data_type)
+    name = "DECIMAL" if isinstance(data_type, DecimalType) else data_type.name
+    if isinstance(value, str):
+        return text_value(value, name) if name in _TEXTS else None
+    return value if {bool: "BOOLEAN", bytes: "BINARY"}.get(type(value)) == name else None
+
+
+def _numeric(number: Decimal, data_type: SimpleType | DecimalType) -> Any:
+    if isinstance(data_type, DecimalType):
+        return _decimal(number, data_type)
+    if bits := INTEGER_BITS.get(data_type.name):
+        limit = 1 << bits - 1
+        return int(number) if -limit <= number < limit and number == int(number) else None
+    if data_type.name not in ("FLOAT", "DOUBLE"):
+        return None
+    rounded = float(number)
+    if data_type.name == "FLOAT":
+        try:
+            rounded = struct.unpack("f", struct.pack("f", rounded))[0]
+        except OverflowError:
+            return None
+    return rounded if math.isfinite(rounded) else None
+
+
+def _decimal(number: Decimal, data_type: DecimalType) -> Decimal | None:
+    """With exactly the type's scale, if nothing is rounded."""
+    sign, digits, exponent = number.as_tuple()
+    shift = data_type.scale + int(exponent)
+    kept = digits + (0,) * shift if shift >= 0 else digits[:shift] or (0,)
+    if shift < 0 and any(digits[shift:]):
+        return None
+    fitted = Decimal((sign if any(kept) else 0, kept, -data_type.scale))
+    # Not abs(): it rounds to the context's 28 digits.
+    return fitted if fitted.copy_abs() < 10 ** (data_type.precision - data_type.scale) else None
