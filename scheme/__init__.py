@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         SchemeError,
         SchemeUnavailableError,
     )
+    from scheme.glue_scheme import GlueScheme, SchemaRegistry, SchemaVersion
     from scheme.json_scheme import JsonScheme
     from scheme.payload_scheme import PayloadScheme
     from scheme.protobuf_scheme import ProtobufScheme
@@ -31,6 +32,7 @@ __all__ = [
     "CloudWatchLogsScheme",
     "Compressed",
     "DynamoDbScheme",
+    "GlueScheme",
     "JsonScheme",
     "MalformedRecordError",
     "PayloadError",
@@ -39,6 +41,8 @@ __all__ = [
     "RawScheme",
     "Record",
     "RecordScheme",
+    "SchemaRegistry",
+    "SchemaVersion",
     "SchemeDefinitionError",
     "SchemeError",
     "SchemeUnavailableError",
@@ -53,6 +57,7 @@ _MODULES = {
     "CloudWatchLogsScheme": "scheme.cloudwatch_logs",
     "Compressed": "scheme.compressed",
     "DynamoDbScheme": "scheme.dynamodb",
+    "GlueScheme": "scheme.glue_scheme",
     "JsonScheme": "scheme.json_scheme",
     "MalformedRecordError": "scheme.errors",
     "PayloadError": "scheme.errors",
@@ -61,6 +66,8 @@ _MODULES = {
     "RawScheme": "scheme.raw_scheme",
     "Record": "scheme.record",
     "RecordScheme": "scheme.record_scheme",
+    "SchemaRegistry": "scheme.glue_scheme",
+    "SchemaVersion": "scheme.glue_scheme",
     "SchemeDefinitionError": "scheme.errors",
     "SchemeError": "scheme.errors",
     "SchemeUnavailableError": "scheme.errors",

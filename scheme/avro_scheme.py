@@ -22,7 +22,7 @@ from scheme.avro_types import (
 )
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.json_type import StructType
-from scheme.payload_scheme import UNFIT, PayloadScheme
+from scheme.payload_scheme import PART_BYTES, UNFIT, PayloadScheme
 from scheme.record_scheme import bytes_reason
 
 if TYPE_CHECKING:
@@ -68,17 +68,17 @@ class AvroScheme(PayloadScheme):
 
     @property
     def schema_ddl(self) -> str:
-        return _reader(self.schema, self.reader_schema).ddl
+        return avro_reader(self.schema, self.reader_schema).ddl
 
     def read(self, payload: bytes) -> tuple[Any, ...]:
-        reader = _reader(self.schema, self.reader_schema)
+        reader = avro_reader(self.schema, self.reader_schema)
         return reader.row(reader.value(payload))
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
         """See `PayloadScheme.outcomes`. The values go from fastavro to Arrow without a conversion
         in Python, where their types allow it: a third of the time of `read` for each payload.
         """
-        reader = _reader(self.schema, self.reader_schema)
+        reader = avro_reader(self.schema, self.reader_schema)
         for start in range(0, len(payloads), _RUN):
             run = payloads.slice(start, _RUN)
             fast = reader.columns(run)
@@ -89,8 +89,10 @@ class AvroScheme(PayloadScheme):
 
 
 @dataclass(frozen=True, slots=True)
-class _AvroReader:
-    """`parsed` and `parsed_reader`: the two schemas as fastavro takes them. `row`: the values of
+class AvroReader:
+    """Reads payloads that were written by one schema.
+
+    `parsed` and `parsed_reader`: the two schemas as fastavro takes them. `row`: the values of
     the fields, from what fastavro reads. `arrow`: as of `AvroColumn`.
     """
 
@@ -105,9 +107,10 @@ class _AvroReader:
 
     def columns(self, payloads: pa.Array) -> pa.Array | None:
         """The outcomes of these payloads, or None where an element has to be looked at alone: it
-        is null or an aggregate, or has a value that its type does not take.
+        is null or an aggregate, or has a value that its type does not take; or all are too large to
+        be in memory together.
         """
-        if self.arrow is None:
+        if self.arrow is None or payloads.nbytes > PART_BYTES:
             return None
         values: list[Any] = []
         reasons: list[str | None] = []
@@ -156,7 +159,8 @@ def _text(schema: Any) -> str:
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
-def _reader(schema: str, reader_schema: str | None) -> _AvroReader:
+def avro_reader(schema: str, reader_schema: str | None) -> AvroReader:
+    """The reader of two schemas, as JSON text. Raises `SchemeDefinitionError`."""
     fastavro = _fastavro()
     parsed, names = _parsed(fastavro, schema)
     check_bounded(parsed, names)
@@ -170,7 +174,7 @@ def _reader(schema: str, reader_schema: str | None) -> _AvroReader:
     convert = root.convert
     read_as = fastavro.parse_schema(without_logical_types(parsed))
     refuse_negative_numbers(read_as)
-    return _AvroReader(
+    return AvroReader(
         ddl=root.type.members,
         parsed=read_as,
         parsed_reader=fastavro.parse_schema(without_logical_types(rows)) if resolved else None,

@@ -74,6 +74,11 @@ class ProtobufScheme(PayloadScheme):
     def read(self, payload: bytes) -> tuple[Any, ...]:
         return _reader(self.descriptors, self.name, self.recursion_depth).read(payload)
 
+    @property
+    def path(self) -> str:
+        """The message's name in its file, without the package."""
+        return _reader(self.descriptors, self.name, self.recursion_depth).path
+
     def __repr__(self) -> str:
         return f"ProtobufScheme({self.name!r})"
 
@@ -81,6 +86,7 @@ class ProtobufScheme(PayloadScheme):
 @dataclass(frozen=True, slots=True)
 class _ProtobufReader:
     ddl: str
+    path: str
     parse: Callable[[bytes], Any]
     convert: Callable[[Any], Any]
 
@@ -110,7 +116,12 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
     root = columns_of(descriptor, recursion_depth)
     if not isinstance(root.type, StructType):
         raise SchemeDefinitionError(f"{name} has no columns", "give a message of your own")
-    return _ProtobufReader(root.type.members, GetMessageClass(descriptor).FromString, root.convert)
+    return _ProtobufReader(
+        ddl=root.type.members,
+        path=descriptor.full_name.removeprefix(f"{descriptor.file.package}."),
+        parse=GetMessageClass(descriptor).FromString,
+        convert=root.convert,
+    )
 
 
 def _files_of(descriptor: Descriptor) -> bytes:
