@@ -45,7 +45,7 @@ class GlueRegistry:
     aws: AwsConfig = field(default_factory=AwsConfig)
     endpoint_url: str | None = None
     registry_name: str | None = None
-    attempts: int = 8
+    attempts: int = 5
 
     def schema_version(self, version_id: str) -> SchemaVersion | None:
         """See `scheme.SchemaRegistry`."""
