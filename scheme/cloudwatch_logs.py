@@ -90,6 +90,7 @@ class CloudWatchLogsScheme(PayloadScheme):
         "id STRING, timestamp TIMESTAMP, message STRING, json STRING"
     )
     many = True
+    values_fit = True
 
     def unpacked(self, payload: bytes) -> bytes:
         return decompressed(payload, "gzip", self.max_bytes)

@@ -138,6 +138,10 @@ class Compressed(PayloadScheme):
         return gives_many(self.inner)
 
     @property
+    def values_fit(self) -> bool:
+        return isinstance(self.inner, PayloadScheme) and self.inner.values_fit
+
+    @property
     def schema_ddl(self) -> str:
         return self.inner.schema_ddl
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import re
 import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -30,6 +29,7 @@ from scheme.json_rules import (
     missing,
 )
 from scheme.json_type import (
+    FLOATING,
     INTEGER_BITS,
     ArrayType,
     DecimalType,
@@ -69,7 +69,7 @@ class _Change(msgspec.Struct):
     Keys: _Attributes
     NewImage: _Attributes | None = None
     OldImage: _Attributes | None = None
-    SizeBytes: int | None = None
+    SizeBytes: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
     ApproximateCreationDateTimePrecision: Literal["MILLISECOND", "MICROSECOND"] | None = None
 
 
@@ -84,7 +84,6 @@ class _Message(msgspec.Struct):
 
 _MESSAGES = msgspec.json.Decoder(_Message)
 _TEXT = msgspec.json.Encoder()
-_TEXTS = ("STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +107,8 @@ class DynamoDbScheme(PayloadScheme):
     """
 
     ddl: str | None = None
+
+    values_fit = True
 
     def __post_init__(self) -> None:
         if self.ddl is not None:
@@ -144,8 +145,7 @@ class DynamoDbScheme(PayloadScheme):
         if self.ddl is None:
             plain = {key: _plain(value, _written) for key, value in attributes.items()}
             return _TEXT.encode(plain).decode()
-        plain = {key: _plain(value, _number) for key, value in attributes.items()}
-        return _members(plain, _schema(self.ddl), name + ".", may_lack=name == "keys")
+        return _image_reader(self.ddl, name)(attributes)
 
 
 @cache
@@ -225,70 +225,124 @@ def _binary(text: str) -> bytes:
         raise PayloadError(NOT_AN_ATTRIBUTE) from None
 
 
-# a plain value in the type of the DDL
-def _members(
-    values: dict[str, Any], schema: StructType, path: str, *, may_lack: bool = False
-) -> dict[str, Any]:
-    fitted = {}
-    for field in schema.fields:
-        value = values.get(field.name)
-        if value is None and field.required and not may_lack:
-            raise PayloadError(missing(path + field.name))
-        fitted[field.name] = _fit(value, field.type, path + field.name)
-    return fitted
+# Attributes in the types of a DDL. The functions are made once for each DDL: a look at the type for
+# each value would take half of the time.
+@cache
+def _image_reader(ddl: str, name: str) -> Callable[[_Attributes], dict[str, Any]]:
+    return _struct_reader(_schema(ddl), name + ".", may_lack=name == "keys")
 
 
-def _fit(value: Any, data_type: JsonType, path: str) -> Any:
-    if value is None:
-        return None
+def _struct_reader(
+    schema: StructType, prefix: str, *, may_lack: bool = False
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    fields = [
+        (
+            field.name,
+            _reader(field.type, prefix + field.name),
+            missing(prefix + field.name) if field.required and not may_lack else None,
+        )
+        for field in schema.fields
+    ]
+
+    def members(attributes: dict[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name, read, lacks in fields:
+            attribute = attributes.get(name)
+            value = found[name] = None if attribute is None else read(attribute)
+            if value is None and lacks is not None:
+                raise PayloadError(lacks)
+        return found
+
+    return members
+
+
+def _reader(data_type: JsonType, path: str) -> Callable[[Any], Any]:
+    """A function that makes a value of the type of an attribute."""
+    wrong = mismatch(path, data_type.ddl)
     match data_type:
-        case StructType() if isinstance(value, dict):
-            return _members(value, data_type, path + ".")
-        case MapType(value=inner) if isinstance(value, dict):
-            return {key: _fit(member, inner, path + "{}") for key, member in value.items()}
-        case ArrayType(element=inner) if isinstance(value, list):
-            return [_fit(member, inner, path + "[]") for member in value]
-        case SimpleType() | DecimalType():
-            fitted = _scalar(value, data_type)
-            if fitted is not None:
+        case StructType():
+            return _of_kind("M", dict, _struct_reader(data_type, path + "."), wrong)
+        case MapType(value=inner):
+            member = _reader(inner, path + "{}")
+            return _of_kind(
+                "M", dict, lambda found: {key: member(one) for key, one in found.items()}, wrong
+            )
+        case ArrayType(element=inner):
+            return _array_reader(_reader(inner, path + "[]"), wrong)
+        case DecimalType():
+            return _of_kind("N", str, _decimal_reader(data_type), wrong)
+        case SimpleType(name=name):
+            if name in INTEGER_BITS or name in FLOATING:
+                return _of_kind("N", str, lambda text: _numeric(_number(text), name), wrong)
+            if name == "BINARY":
+                return _of_kind("B", str, _binary, wrong)
+            if name == "BOOLEAN":
+                return _of_kind("BOOL", bool, lambda value: value, wrong)
+            return _of_kind("S", str, lambda text: text_value(text, name), wrong)
+
+
+def _of_kind(
+    kind: str, its_type: type, convert: Callable[[Any], Any], wrong: str
+) -> Callable[[Any], Any]:
+    """A function for attributes of one kind. `convert` gives None for a value that does not fit."""
+
+    def read(attribute: Any) -> Any:
+        if type(attribute) is dict and len(attribute) == 1:
+            value = attribute.get(kind)
+            if type(value) is its_type:
+                fitted = convert(value)
+                if fitted is None:
+                    raise PayloadError(wrong)
                 return fitted
-    raise PayloadError(mismatch(path, data_type.ddl))
+        return _other(attribute, wrong)
+
+    return read
 
 
-def _scalar(value: Any, data_type: SimpleType | DecimalType) -> Any:
-    """The value in the type, or None if it does not fit."""
-    if isinstance(value, Decimal):
-        return _numeric(value, data_type)
-    name = "DECIMAL" if isinstance(data_type, DecimalType) else data_type.name
-    if isinstance(value, str):
-        return text_value(value, name) if name in _TEXTS else None
-    return value if {bool: "BOOLEAN", bytes: "BINARY"}.get(type(value)) == name else None
+def _array_reader(element: Callable[[Any], Any], wrong: str) -> Callable[[Any], Any]:
+    def read(attribute: Any) -> Any:
+        if type(attribute) is dict and len(attribute) == 1:
+            ((kind, values),) = attribute.items()
+            if type(values) is list and kind in ("L", "SS", "NS", "BS"):
+                if kind == "L":
+                    return [element(value) for value in values]
+                return [element({kind[0]: value}) for value in values]
+        return _other(attribute, wrong)
+
+    return read
 
 
-def _numeric(number: Decimal, data_type: SimpleType | DecimalType) -> Any:
-    if isinstance(data_type, DecimalType):
-        return _decimal(number, data_type)
-    if bits := INTEGER_BITS.get(data_type.name):
+def _other(attribute: Any, wrong: str) -> None:
+    """None for DynamoDB's NULL; raises the reason for an attribute of another kind, or for what is
+    none.
+    """
+    if _plain(attribute, _number) is not None:
+        raise PayloadError(wrong)
+
+
+def _numeric(number: Decimal, name: str) -> int | float | None:
+    if bits := INTEGER_BITS.get(name):
         limit = 1 << bits - 1
         return int(number) if -limit <= number < limit and number == int(number) else None
-    if data_type.name not in ("FLOAT", "DOUBLE"):
-        return None
-    rounded = float(number)
-    if data_type.name == "FLOAT":
+    rounded = float(number) + 0.0  # a zero without its sign, as in JsonScheme
+    if name == "FLOAT":
         try:
             rounded = struct.unpack("f", struct.pack("f", rounded))[0]
         except OverflowError:
             return None
-    return rounded if math.isfinite(rounded) else None
+    return rounded
 
 
-def _decimal(number: Decimal, data_type: DecimalType) -> Decimal | None:
+def _decimal_reader(data_type: DecimalType) -> Callable[[str], Decimal | None]:
     """With exactly the type's scale, if nothing is rounded."""
-    sign, digits, exponent = number.as_tuple()
-    shift = data_type.scale + int(exponent)
-    kept = digits + (0,) * shift if shift >= 0 else digits[:shift] or (0,)
-    if shift < 0 and any(digits[shift:]):
-        return None
-    fitted = Decimal((sign if any(kept) else 0, kept, -data_type.scale))
-    # Not abs(): it rounds to the context's 28 digits.
-    return fitted if fitted.copy_abs() < 10 ** (data_type.precision - data_type.scale) else None
+    exact = Context(prec=data_type.precision, traps=[Inexact, InvalidOperation])
+    unit = Decimal((0, (1,), -data_type.scale))
+
+    def read(text: str) -> Decimal | None:
+        try:
+            fitted = _number(text).quantize(unit, context=exact)
+        except (Inexact, InvalidOperation):
+            return None
+        return fitted or fitted.copy_abs()  # a zero has no sign
+
+    return read

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +25,7 @@ from kinesis_spout.cli.shared_options import (
     errors,
     flag,
     root_options,
+    scheme_flag,
     security_of,
     typed_text,
     with_zone,
@@ -150,6 +152,7 @@ def consume(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
+    scheme: Annotated[Any, scheme_flag(panel=OUTPUT)] = None,
     exec_: Annotated[
         str | None,
         typer.Option(
@@ -219,6 +222,11 @@ def consume(
             "--raw leaves out the ids that a command needs; use only one of them",
             param_hint="--raw, --exec",
         )
+    if raw and scheme is not None:
+        raise typer.BadParameter(
+            "--raw writes the payloads as they are; use only one of them",
+            param_hint="--raw, --scheme",
+        )
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
         timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
         try:
@@ -246,6 +254,7 @@ def consume(
                 # record time out.
                 message_timeout_s=None if exec_ is None else timeout_s,
                 retry=replace(RetryPolicy(), retry_limit=retry_limit),
+                scheme=scheme,
             )
             _consume(spout, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
         except ConfigError as exc:
@@ -276,10 +285,13 @@ def _consume(
     def stopped() -> bool:
         return stop.stopping
 
+    line_of = raw_line if raw else partial(record_line, scheme=config.scheme)
     command = None
     if exec_ is not None:
         on_stderr = screen.print_line if screen.is_live else None
-        command = ExecProcess(exec_, warn=screen.warn, stopped=stopped, on_stderr=on_stderr)
+        command = ExecProcess(
+            exec_, warn=screen.warn, stopped=stopped, on_stderr=on_stderr, line_of=line_of
+        )
     with screen.logs(), ExitStack() as stack:
         spout = KinesisSpout(
             replace(
@@ -303,7 +315,7 @@ def _consume(
                         write_records(
                             spout,
                             LineWriter(sys.stdout.fileno(), stopped),
-                            raw_line if raw else record_line,
+                            line_of,
                             stopped=stopped,
                             max_records=config.max_records,
                         )

@@ -122,6 +122,7 @@ class ExecProcess(SpoutListener):
         warn: Callable[[str], None],
         stopped: Callable[[], bool],
         on_stderr: Callable[[str], None] | None = None,
+        line_of: Callable[[SpoutEmission], bytes] = record_line,
     ) -> None:
         try:
             self._words = shlex.split(text)
@@ -138,6 +139,7 @@ class ExecProcess(SpoutListener):
         self._warn = warn
         self._stopped = stopped
         self._on_stderr = on_stderr
+        self._line_of = line_of
         self._records = _Records()
         self._ack_late: Callable[[str], bool] = lambda _: False
         self._process: subprocess.Popen[bytes] | None = None
@@ -221,7 +223,7 @@ class ExecProcess(SpoutListener):
 
         False if it could not be passed: the command has ended, or reads nothing and `stopped()`.
         """
-        line = record_line(emission)
+        line = self._line_of(emission)
         self._records.sent(emission)
         try:
             written = 0 if self._writer is None else self._writer.write(line)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from kinesis_spout.service.record_putter import OutgoingRecord
+from scheme.record_scheme import gives_many
 from state.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.spout.emission import SpoutEmission
+    from scheme.record_scheme import RecordScheme
 
 _BASE64 = {"data_base64": "dataBase64"}
 
@@ -33,6 +35,8 @@ class _RecordLine(msgspec.Struct, omit_defaults=True, rename=_BASE64):
     attempt: int
     data: str | msgspec.UnsetType = msgspec.UNSET
     data_base64: str | msgspec.UnsetType = msgspec.UNSET
+    value: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    rows: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _PutLine(
@@ -47,21 +51,22 @@ class _PutLine(
     letter_key: str | None = None
 
 
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(decimal_format="number")
 _put_decoder = msgspec.json.Decoder(_PutLine)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NOT_JSON = (msgspec.DecodeError, ValueError, RecursionError)
 _LONGEST_PLAIN = 256  # characters of a number that is written without an exponent
 
 
-def record_line(emission: SpoutEmission) -> bytes:
+def record_line(emission: SpoutEmission, scheme: RecordScheme | None = None) -> bytes:
     """The record as a JSON object in one line, with its line end.
 
     `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text if it is valid
-    UTF-8. Otherwise `dataBase64` is the payload in base64. A record without a partition key has no
-    `key`.
+    UTF-8. Otherwise `dataBase64` is the payload in base64. With the spout's scheme, `value` has the
+    fields in its place, or `rows` where a record gives many. A record without a partition key has
+    no `key`.
     """
-    text, in_base64 = _payload(emission.data)
+    text, in_base64 = _payload(emission.data) if scheme is None else (msgspec.UNSET, msgspec.UNSET)
     line = _RecordLine(
         id=emission.message_id,
         shard=emission.shard_id,
@@ -72,7 +77,22 @@ def record_line(emission: SpoutEmission) -> bytes:
         data=text,
         data_base64=in_base64,
     )
+    if scheme is not None:
+        decoded = decoded_fields(scheme, emission.values)
+        line.value, line.rows = (
+            decoded.get("value", msgspec.UNSET),
+            decoded.get("rows", msgspec.UNSET),
+        )
     return _encoder.encode(line) + b"\n"
+
+
+def decoded_fields(scheme: RecordScheme, values: tuple[Any, ...]) -> dict[str, Any]:
+    """What `decode` returned, by the names of the fields: `value`, or `rows` where a record gives
+    many.
+    """
+    if gives_many(scheme):
+        return {"rows": [dict(zip(scheme.fields, row, strict=True)) for row in values]}
+    return {"value": dict(zip(scheme.fields, values, strict=True))}
 
 
 def raw_line(emission: SpoutEmission) -> bytes:

@@ -17,6 +17,7 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SECURITY, SHARED, meaning_of
+from scheme.errors import SchemeDefinitionError
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.position import StartingPosition
 
@@ -101,7 +102,12 @@ def usage_errors(option: str | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except (ConfigError, InvalidPositionError, InvalidSequenceNumberError) as exc:
+    except (
+        ConfigError,
+        InvalidPositionError,
+        InvalidSequenceNumberError,
+        SchemeDefinitionError,
+    ) as exc:
         raise typer.BadParameter(str(exc), param_hint=option) from exc
 
 
@@ -117,6 +123,26 @@ def typed_text(text: str | None) -> str | None:
         return os.fsencode(text).decode()
     except UnicodeError:
         raise typer.BadParameter("the text is not UTF-8") from None
+
+
+@usage_errors()
+def _scheme_of(text: str) -> object:
+    from scheme.named import scheme_of  # noqa: PLC0415  # without --scheme no scheme is loaded
+
+    return scheme_of(text)
+
+
+def scheme_flag(panel: str | None = None) -> Any:
+    """The option `--scheme`, whose value is a `RecordScheme`."""
+    return typer.Option(
+        "--scheme",
+        metavar="SCHEME",
+        parser=_scheme_of,
+        rich_help_panel=panel,
+        help="Show the fields that this scheme reads, in place of the payload: text, json:DDL, "
+        "cloudwatch-logs, dynamodb or dynamodb:DDL; auto+, gzip+, zlib+ or zstd+ before one of "
+        "these; or MODULE:NAME of your own.",
+    )
 
 
 def shard_id_of(text: str) -> str:

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheme import MalformedRecordError, PayloadScheme, parsed
+from scheme import Compressed, MalformedRecordError, PayloadScheme, RawScheme, parsed
+from scheme.compressed import MAX_BYTES
 from scheme.record_scheme import KPL_AGGREGATE, gives_many
+from tests.support.outcomes.payload_cases import gzipped
 from tests.support.outcomes.scheme_agreement import (
     columns,
     decoded,
@@ -114,6 +116,17 @@ def test_the_outcomes_of_an_array_are_those_of_its_payloads_in_order(case: Schem
     assert isinstance(scheme, PayloadScheme)
     payloads = payloads_of(case) * 2
     assert disagreements(scheme, payloads, in_columns(scheme, payloads)) == []
+
+
+def test_payloads_that_grow_are_handed_on_in_small_parts() -> None:
+    """One Arrow batch of small payloads, each of which is just below the limit when it is
+    decompressed, is never in memory as a whole.
+    """
+    scheme = Compressed(RawScheme())
+    payload = gzipped(bytes(MAX_BYTES))
+    sizes = [part.nbytes for part in scheme.outcomes(pa.array([payload] * 30, pa.binary()))]
+    assert len(sizes) == 30
+    assert max(sizes) < 2 * MAX_BYTES
 
 
 @pytest.mark.spark

@@ -34,12 +34,12 @@ from tests.support.shell.pages import (
     Block,
     Page,
     blocks,
-    brings_its_kinesis,
     commands,
     commands_in,
     lines_of,
     needs_spark,
     pages,
+    runs_by_itself,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ PYTHON = blocks("python", "py")
 COMPLETE = [
     pytest.param(block, marks=[pytest.mark.spark] if needs_spark(block) else [], id=str(block))
     for block in PYTHON
-    if brings_its_kinesis(block)
+    if runs_by_itself(block)
 ]
 # By the name under which pages call them; a method by its own.
 KNOWN: dict[str, Callable[..., Any]] = {
@@ -188,7 +188,7 @@ def test_python_blocks_give_reader_options_that_exist() -> None:
 
 
 @pytest.mark.parametrize("block", COMPLETE)
-def test_a_block_that_brings_its_kinesis_does_what_it_says(
+def test_a_block_that_runs_by_itself_does_what_it_says(
     block: Block,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

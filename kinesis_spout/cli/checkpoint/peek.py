@@ -1,19 +1,31 @@
 """`kinesis-spout peek`: shows one record of a stream, and its status in an application."""
 
+import json
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from kinesis_spout.checkpoints.record import Peeked, RecordStatus, peek_record, status_of
+from kinesis_spout.checkpoints.record import (
+    Peeked,
+    PeekedRecord,
+    RecordStatus,
+    peek_record,
+    status_of,
+)
 from kinesis_spout.cli.checkpoint.operation import Operation, operates, reason_text
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
+from kinesis_spout.cli.record_lines import decoded_fields
+from kinesis_spout.cli.shared_options import scheme_flag, shard_id_of, usage_errors
 from kinesis_spout.config import nearest_name
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import ShardInfo
+from scheme.errors import MalformedRecordError
+from scheme.record import Record
+from scheme.record_scheme import RecordScheme
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
@@ -36,6 +48,7 @@ def peek(
             help="The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
         ),
     ],
+    scheme: Annotated[Any, scheme_flag()] = None,
 ) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 
@@ -50,7 +63,7 @@ def peek(
             stored = op.store.shard_states.load().get(shard)
             state = None if stored is None else stored.state
         found = peek_record(op.client, _listed(op.client, shard), sequence, op.clock)
-    records = _records(found, sequence, state, has_application=bool(application))
+    records = _records(found, sequence, state, scheme, has_application=bool(application))
     op.show(
         {"aggregate": bool(found.users), "records": records},
         _lines(found, sequence, records, application, state),
@@ -75,7 +88,12 @@ def _listed(client: KinesisClient, shard_id: str) -> ShardInfo:
 
 
 def _records(
-    found: Peeked, number: SequenceNumber, state: ShardState | None, *, has_application: bool
+    found: Peeked,
+    number: SequenceNumber,
+    state: ShardState | None,
+    scheme: RecordScheme | None,
+    *,
+    has_application: bool,
 ) -> list[dict[str, Any]]:
     """The record that was asked for, or all user records of an aggregate, as JSON."""
 
@@ -90,7 +108,7 @@ def _records(
             "sequence": str(record.number),
             "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
             "key": record.key,
-            **_data(record.data),
+            **(_data(record.data) if scheme is None else _decoded(scheme, record)),
             **status(record.number, record.arrival_ms),
         }
         for record in (users if found.users else [found.record])
@@ -132,11 +150,15 @@ def _lines(
         yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
     for record in records:
         if found.record is not None:
-            data = record.get("dataBase64") or visible(record["data"])
             yield record["sequence"]
             yield f"  arrived  {record['arrival'] or 'unknown'}"
             yield f"  key      {'none' if record['key'] is None else visible(record['key'])}"
-            yield f"  data     {_cut(data)}"
+            for name in ("value", "rows", "malformed"):
+                if name in record:
+                    yield f"  {name:<8} {_cut(visible(json.dumps(record[name])))}"
+            if "dataBase64" in record or "data" in record:
+                data = record.get("dataBase64") or visible(record["data"])
+                yield f"  data     {_cut(data)}"
             if "dataBase64" in record:
                 yield "           (in base64)"
         if application and state is None:
@@ -171,6 +193,25 @@ def _data(data: bytes) -> dict[str, str]:
         return {"data": data.decode()}
     except UnicodeDecodeError:
         return {"dataBase64": b64encode(data).decode()}
+
+
+def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:
+    """The fields in JSON's types, or why the record is malformed, and its payload."""
+    delivered = Record(
+        stream_name="",
+        shard_id="",
+        sequence_number=str(record.number.sequence),
+        partition_key=record.key,
+        data=record.data,
+        approximate_arrival_ms=record.arrival_ms or 0,
+        sub_sequence_number=record.number.sub,
+    )
+    try:
+        fields = decoded_fields(scheme, scheme.decode(delivered))
+    except MalformedRecordError as exc:
+        return {"malformed": exc.reason, **_data(record.data)}
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(fields))
+    return plain
 
 
 def _cut(text: str) -> str:

@@ -211,6 +211,19 @@ def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:
     assert (none.returncode, none.stderr.count("\n")) == (1, 1)
 
 
+def test_peek_shows_the_fields_that_a_scheme_reads_or_why_it_cannot(shell: Shell) -> None:
+    """The payload of a malformed record is shown as well."""
+    good, bad = shell.put('{"id": 7}', '{"id": "x"}')
+    scheme = ("--scheme", "json:id BIGINT")
+    assert peek(shell, good, *scheme).stdout.splitlines()[3:] == ['  value    {"id": 7}']
+    assert peek(shell, bad, *scheme).stdout.splitlines()[3:] == [
+        """  malformed "field 'id' is not a BIGINT\"""",
+        """  data     {"id": "x"}""",
+    ]
+    (record,) = json.loads(peek(shell, bad, *scheme, "--json").stdout)["records"]
+    assert record["malformed"] == "field 'id' is not a BIGINT"
+
+
 def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     (number,) = shell.put("a")
     later = str(int(number) + 1)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.programs.installation import how_to_install
+from scheme.cloudwatch_logs import NOT_CLOUDWATCH
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.outcomes.payload_cases import CONTROL, cloudwatch, gzipped
 from tests.support.shell.command_line import hide, path_with, run_cli, without_waits
 from tests.support.shell.consuming import (
     LIMIT_S,
@@ -77,6 +79,51 @@ def test_the_user_records_of_an_aggregate_are_lines_of_their_own(orders: ServedF
     assert second["id"] == f"{first['shard']}:{first['sequence']}.1:1"
     (line,) = lines_of(run(orders, "consume", "orders", *ALL, "--aggregated-records", "raw").stdout)
     assert base64.b64decode(line["dataBase64"]) == data
+
+
+def test_a_scheme_gives_fields_or_rows_and_the_rest_goes_to_the_dead_letters(
+    orders: ServedFake, tmp_path: Path
+) -> None:
+    """A record is a line, however many rows it gives; also for a command, which answers it."""
+    for data in (cloudwatch("a", "b"), CONTROL, gzipped(b"secret")):
+        orders.model.put("orders", "k", data)
+    letters = tmp_path / "letters"
+    scheme = ("--scheme", "cloudwatch-logs", "--dead-letter", str(letters))
+    ended = run(orders, "consume", "orders", *ALL, *scheme)
+    two, none = sorted(lines_of(ended.stdout), key=lambda line: -len(line["rows"]))
+    assert [(row["message"], row["logGroup"], row["timestamp"]) for row in two["rows"]] == [
+        ("a", "/aws/lambda/orders", "2026-01-31T12:00:00Z"),
+        ("b", "/aws/lambda/orders", "2026-01-31T12:00:00.001000Z"),
+    ]
+    assert (none["rows"], "data" in two) == ([], False)
+    (letter,) = lines_of(letters.read_text())
+    assert letter["reason"] == NOT_CLOUDWATCH
+    assert ended.stderr.splitlines()[-1].startswith("error: 1 record was not processed")
+
+    log = tmp_path / "log"
+    orders.model.put("orders", "k", gzipped(b'{"id": 1.50}'))
+    scheme = ("--scheme", "auto+json:id DECIMAL(38,2) NOT NULL")
+    run(orders, "consume", "orders", *ALL, *scheme, "--exec", command_that("acks", log))
+    (sent,) = lines_of(log.read_text())
+    assert sent["value"] == {"id": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "complaint"),
+    [
+        ("jsn", "scheme 'jsn' is not known; give text, raw, cloudwatch-logs"),
+        ("json:id", "found the end where a type"),
+        ("gzip+nothing", "scheme 'nothing' is not known"),
+        ("no.such:Scheme", "scheme no.such:Scheme cannot be loaded (ModuleNotFoundError"),
+        ("decimal:Decimal", "decimal:Decimal is no scheme"),
+    ],
+)
+def test_a_scheme_that_is_not_known_is_refused_in_one_sentence(
+    orders: ServedFake, scheme: str, complaint: str
+) -> None:
+    ended = run(orders, "consume", "orders", *ALL, "--scheme", scheme)
+    assert ended.returncode == 2
+    assert complaint in " ".join(ended.stderr.split())
 
 
 def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:

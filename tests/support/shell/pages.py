@@ -93,9 +93,11 @@ def blocks(*languages: str) -> list[Block]:
     return [block for page in pages() for block in page.of(*languages)]
 
 
-def brings_its_kinesis(block: Block) -> bool:
-    """Whether a Python block can run by itself: it creates the stream that it reads."""
-    return "FakeKinesisServer(" in block.text
+def runs_by_itself(block: Block) -> bool:
+    """Whether a Python block is a whole program: it creates the stream that it reads, or needs none
+    and checks its results.
+    """
+    return "FakeKinesisServer(" in block.text or "\nassert " in block.text
 
 
 def needs_spark(block: Block) -> bool:
