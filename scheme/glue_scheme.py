@@ -16,7 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from scheme.arrow_types import arrow_struct
-from scheme.avro_scheme import AvroReader, AvroScheme, avro_reader
+from scheme.avro_scheme import AvroReader, AvroScheme, avro_reader, runs_of
 from scheme.compressed import decompressed, read_of
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.payload_scheme import PART_BYTES, PayloadScheme
@@ -41,7 +41,6 @@ _NO_INDEX = "the record has no index of its Protobuf message"
 _HEADER = 3
 _PLAIN, _ZLIB = 0, 5
 _FRAME_BYTES = 18
-_RUN = 512
 _MAX_SCHEMAS = 256
 
 
@@ -132,8 +131,7 @@ class GlueScheme(PayloadScheme):
         """See `PayloadScheme.outcomes`. Framed Avro goes from fastavro to Arrow by schema version,
         as in `AvroScheme.outcomes`.
         """
-        for start in range(0, len(payloads), _RUN):
-            run = payloads.slice(start, _RUN)
+        for run in runs_of(payloads):
             inner = self.inner
             fast = self._avro_columns(run, inner) if isinstance(inner, AvroScheme) else None
             if fast is None:
