@@ -17,7 +17,7 @@ PARALLEL = --numprocesses=logical --maxprocesses=4 --dist=worksteal
 UNIT_PARALLEL = --numprocesses=4 --dist=worksteal
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(ARGS)
-EXTRAS = --extra spark --extra cbor --extra sasl --extra metrics --extra local --extra dev pyproject.toml
+EXTRAS = --extra spark --extra cbor --extra avro --extra sasl --extra metrics --extra local --extra dev pyproject.toml
 
 .PHONY: help setup setup-test demo localstack unit test drills coverage integration test-lowest simulate runbook soak mutants mutants-core check format fuzz bench bench-peers docs bundle lock audit clean clean-all \
 	python

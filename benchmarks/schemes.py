@@ -19,6 +19,7 @@ import os
 import random
 import sys
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -26,13 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import fastavro
 import psutil
 import pyarrow as pa
 from boto3.dynamodb.types import TypeDeserializer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
-from scheme import CloudWatchLogsScheme, DynamoDbScheme, PayloadScheme, parsed
+from scheme import AvroScheme, CloudWatchLogsScheme, DynamoDbScheme, PayloadScheme, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +46,7 @@ TARGET_RATIO = 3.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """`payload` makes one of a random number generator. `udf` is the function that people write,
-    and `udf_ddl` what it returns.
+    and `udf_ddl` what it returns. `share`: one record for so many log events.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Format:
     udf: Callable[[bytes], Any]
     udf_ddl: str
     target: int
+    share: int = 10
 
 
 def log_events(rng: random.Random, message: Callable[[random.Random], str]) -> bytes:
@@ -157,6 +160,44 @@ def order_images(data: bytes) -> dict[str, Any]:
     }
 
 
+AVRO_ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "customer", "type": "string"},
+        {"name": "total", "type": "double"},
+        {"name": "currency", "type": {"type": "enum", "name": "C", "symbols": ["EUR", "USD"]}},
+        {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "coupon", "type": ["null", "string"]},
+        {"name": "quantity", "type": "int"},
+        {"name": "paid", "type": "boolean"},
+    ],
+}
+AVRO_PARSED = fastavro.parse_schema(AVRO_ORDER)
+
+
+def avro_order(rng: random.Random) -> bytes:
+    target = BytesIO()
+    order = {
+        "id": rng.getrandbits(40),
+        "customer": f"customer {rng.randrange(10**6)}",
+        "total": rng.random() * 1000,
+        "currency": rng.choice(["EUR", "USD"]),
+        "placed": 1_769_860_800_000 + rng.randrange(10**9),
+        "coupon": rng.choice([None, "SUMMER"]),
+        "quantity": rng.randrange(100),
+        "paid": rng.random() < 0.5,
+    }
+    fastavro.schemaless_writer(target, AVRO_PARSED, order)
+    return target.getvalue()
+
+
+def avro_fields(data: bytes) -> Any:
+    return fastavro.schemaless_reader(BytesIO(data), AVRO_PARSED)
+
+
 _LOG_DDL = (
     "array<struct<owner string, logGroup string, logStream string, subscriptionFilters "
     "array<string>, id string, timestamp bigint, message string>>"
@@ -190,6 +231,18 @@ FORMATS = (
             "createdAt bigint>"
         ),
         target=0,
+    ),
+    Format(
+        name="avro",
+        scheme=AvroScheme(AVRO_ORDER),
+        payload=avro_order,
+        udf=avro_fields,
+        udf_ddl=(
+            "struct<id bigint, customer string, total double, currency string, placed timestamp, "
+            "coupon string, quantity int, paid boolean>"
+        ),
+        target=150_000,
+        share=2,
     ),
 )
 
@@ -249,7 +302,7 @@ def children_cpu_s() -> float:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument(
-        "--records", type=int, default=200_000, help="log events; of changes a tenth"
+        "--records", type=int, default=200_000, help="log events; of changes a tenth, of Avro half"
     )
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--only", default="", help="formats whose name begins so")
@@ -267,7 +320,7 @@ def main() -> None:
         if not found.name.startswith(chosen.only):
             continue
         rng = random.Random(1)  # noqa: S311  # the same in every run
-        count = chosen.records // (LOG_EVENTS if found.scheme.many else 10)
+        count = chosen.records // (LOG_EVENTS if found.scheme.many else found.share)
         payloads = [found.payload(rng) for _ in range(count)]
         rows, rate = core_rate(found, payloads, chosen.rounds)
         ratio, cpu_ratio, spark_rate = spark_ratios(spark, found, payloads, chosen.rounds)

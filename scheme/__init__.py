@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from scheme.avro_scheme import AvroScheme
     from scheme.cloudwatch_logs import CloudWatchLogsScheme
     from scheme.compressed import Compressed
     from scheme.dynamodb import DynamoDbScheme
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
         SchemeError,
         SchemeUnavailableError,
     )
+    from scheme.glue_scheme import GlueScheme, SchemaRegistry, SchemaVersion
     from scheme.json_scheme import JsonScheme
     from scheme.payload_scheme import PayloadScheme
+    from scheme.protobuf_scheme import ProtobufScheme
     from scheme.raw_scheme import RawScheme
     from scheme.record import KPL_MAGIC, Record, is_kpl_aggregate
     from scheme.record_scheme import RecordScheme, parsed
@@ -25,16 +28,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KPL_MAGIC",
+    "AvroScheme",
     "CloudWatchLogsScheme",
     "Compressed",
     "DynamoDbScheme",
+    "GlueScheme",
     "JsonScheme",
     "MalformedRecordError",
     "PayloadError",
     "PayloadScheme",
+    "ProtobufScheme",
     "RawScheme",
     "Record",
     "RecordScheme",
+    "SchemaRegistry",
+    "SchemaVersion",
     "SchemeDefinitionError",
     "SchemeError",
     "SchemeUnavailableError",
@@ -45,16 +53,21 @@ __all__ = [
 
 _MODULES = {
     "KPL_MAGIC": "scheme.record",
+    "AvroScheme": "scheme.avro_scheme",
     "CloudWatchLogsScheme": "scheme.cloudwatch_logs",
     "Compressed": "scheme.compressed",
     "DynamoDbScheme": "scheme.dynamodb",
+    "GlueScheme": "scheme.glue_scheme",
     "JsonScheme": "scheme.json_scheme",
     "MalformedRecordError": "scheme.errors",
     "PayloadError": "scheme.errors",
     "PayloadScheme": "scheme.payload_scheme",
+    "ProtobufScheme": "scheme.protobuf_scheme",
     "RawScheme": "scheme.raw_scheme",
     "Record": "scheme.record",
     "RecordScheme": "scheme.record_scheme",
+    "SchemaRegistry": "scheme.glue_scheme",
+    "SchemaVersion": "scheme.glue_scheme",
     "SchemeDefinitionError": "scheme.errors",
     "SchemeError": "scheme.errors",
     "SchemeUnavailableError": "scheme.errors",

@@ -153,12 +153,7 @@ class Compressed(PayloadScheme):
         return self.inner.unpacked(data) if isinstance(self.inner, PayloadScheme) else data
 
     def read(self, payload: bytes) -> Values:
-        if isinstance(self.inner, PayloadScheme):
-            return self.inner.read(payload)
-        try:
-            return self.inner.decode(replace(_RECORD, data=payload))
-        except MalformedRecordError as exc:
-            raise PayloadError(exc.reason) from None
+        return read_of(self.inner, payload)
 
     def columns(self, values: Sequence[Any]) -> list[pa.Array]:
         if isinstance(self.inner, PayloadScheme):
@@ -174,3 +169,13 @@ _RECORD = Record(
     data=b"",
     approximate_arrival_ms=0,
 )
+
+
+def read_of(inner: RecordScheme, payload: bytes) -> Values:
+    """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`."""
+    if isinstance(inner, PayloadScheme):
+        return inner.read(payload)
+    try:
+        return inner.decode(replace(_RECORD, data=payload))
+    except MalformedRecordError as exc:
+        raise PayloadError(exc.reason) from None

@@ -5,7 +5,7 @@
     type    := simple
              | DECIMAL [ "(" precision ["," scale] ")" ]
              | ARRAY "<" type ">"
-             | MAP "<" STRING "," type ">"
+             | MAP "<" STRING "," type ">"      (of `any_keys`, a type in the place of STRING)
              | STRUCT "<" field ("," field)* ">"
     name    := letters, digits and underscores, not beginning with a digit; or anything in backticks
 
@@ -44,11 +44,11 @@ _SYNONYMS = {
 _MAX_PRECISION = 38
 
 
-def parse_ddl(ddl: str) -> StructType:
-    """The schema of a record. Raises `SchemeDefinitionError`, which names what was found and what
-    is expected there.
+def parse_ddl(ddl: str, *, any_keys: bool = False) -> StructType:
+    """The schema of a record. `any_keys`: maps may have keys that JSON does not have. Raises
+    `SchemeDefinitionError`, which names what was found and what is expected there.
     """
-    parser = _Parser(ddl)
+    parser = _Parser(ddl, any_keys=any_keys)
     struct = parser.members(end="")
     if parser.peek():
         raise parser.error("the end or ','")
@@ -60,8 +60,9 @@ class _Parser:
     is never taken for a keyword.
     """
 
-    def __init__(self, ddl: str) -> None:
+    def __init__(self, ddl: str, *, any_keys: bool) -> None:
         self._ddl = ddl
+        self._any_keys = any_keys
         self._tokens = [
             "`" + match[1].replace("``", "`")
             if match[1]
@@ -130,6 +131,10 @@ class _Parser:
     def _nested(self, name: str) -> JsonType:
         if name == "ARRAY":
             return ArrayType(self._type())
+        if name == "MAP" and self._any_keys:
+            key = self._type()
+            self._expect(",")
+            return MapType(self._type(), key)
         if name == "MAP":
             self._expect("STRING")
             self._expect(",")

@@ -55,13 +55,14 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A JSON object whose names are data. The keys are strings."""
+    """In JSON, an object whose names are data: its keys are strings."""
 
     value: JsonType
+    key: JsonType = SimpleType("STRING")
 
     @property
     def ddl(self) -> str:
-        return f"MAP<STRING, {self.value.ddl}>"
+        return f"MAP<{self.key.ddl}, {self.value.ddl}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class PayloadScheme(ABC):
         if reason is None and not self.values_fit:
             try:
                 self._outcomes([value], [None])
-            except _UNFIT:
+            except UNFIT:
                 reason = DOES_NOT_FIT
         if reason is not None:
             raise MalformedRecordError(reason, message_id=record.message_id) from None
@@ -163,12 +163,12 @@ class PayloadScheme(ABC):
     def _part(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
         try:
             return self._outcomes(values, reasons)
-        except _UNFIT:
+        except UNFIT:
             # One value spoils the conversion of a whole array: only its own record is malformed.
             for index, value in enumerate(values):
                 try:
                     self._outcomes([value], [reasons[index]])
-                except _UNFIT:
+                except UNFIT:
                     values[index], reasons[index] = None, DOES_NOT_FIT
             return self._outcomes(values, reasons)
 
@@ -204,5 +204,5 @@ class PayloadScheme(ABC):
         return pa.ListArray.from_arrays(offsets, both)
 
 
-_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises for a value that is not of its type; a lone surrogate is a ValueError."""

@@ -158,7 +158,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     _metric(
         "outages",
         Kind.COUNTER,
-        "Outages of a part of the spout's work: fetch, retries, listing, commit, letters",
+        "Outages of a part of the spout's work: fetch, retries, listing, commit, letters, scheme",
         SPOUT,
         label="part",
     ),

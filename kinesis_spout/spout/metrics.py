@@ -97,9 +97,9 @@ class ShardMetrics:
 class SpoutMetrics:
     """`shards` holds the shards that are assigned now.
 
-    By part of the spout's work (`fetch`, `retries`, `listing`, `commit`, `letters`): `failing_s`,
-    for how many seconds it has failed so far, 0 when it does not; `outages`, how many outages it
-    has had.
+    By part of the spout's work (`fetch`, `retries`, `listing`, `commit`, `letters`, `scheme`):
+    `failing_s`, for how many seconds it has failed so far, 0 when it does not; `outages`, how many
+    outages it has had.
 
     `subscriptions`: of a spout that reads by enhanced fan-out; None for one that polls.
     """

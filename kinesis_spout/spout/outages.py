@@ -31,6 +31,7 @@ from kinesis_spout.errors import (
     described,
     text_of,
 )
+from scheme.errors import SchemeUnavailableError
 from state.errors import StoreUnavailableError
 from state.store.runs import FailingReads, NoAnswers, throttled_again
 
@@ -60,6 +61,7 @@ class SpoutPart(StrEnum):
     LISTING = "listing"
     COMMIT = "commit"
     LETTERS = "letters"
+    SCHEME = "scheme"
 
 
 _WORK = {
@@ -68,6 +70,7 @@ _WORK = {
     SpoutPart.LISTING: "list the stream's shards",
     SpoutPart.COMMIT: "commit",
     SpoutPart.LETTERS: "write dead letters",
+    SpoutPart.SCHEME: "decode a record",
 }
 
 
@@ -76,7 +79,7 @@ class SpoutOutage:
     """A part of a spout's work that fails at the moment, and is tried again.
 
     - `part`: `fetch` (of new records), `retries` (reading records again), `listing` (of the
-      shards), `commit` or `letters`.
+      shards), `commit`, `letters` or `scheme` (what it needs to decode a record).
     - `shards`: the shards concerned; empty where it is not of single shards.
     - `since_ms`: the first failure since the last success, in ms since 1970 UTC. `last_error`: the
       sentence of the last one.
@@ -351,12 +354,12 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, KinesisError):
         waits = (ExpiredIteratorError, MalformedResponseError, StillThrottledError)
         return error.retryable or isinstance(error, waits)
-    return isinstance(error, StoreUnavailableError)
+    return isinstance(error, StoreUnavailableError | SchemeUnavailableError)
 
 
 def said(error: Exception) -> str:
     """An error as a sentence. This project's errors are sentences; others are named."""
-    if isinstance(error, KinesisError | StoreUnavailableError):
+    if isinstance(error, KinesisError | StoreUnavailableError | SchemeUnavailableError):
         return text_of(error)
     return described(error)
 

@@ -5,6 +5,7 @@ around what they share is the scheduler's.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,12 +17,12 @@ from kinesis_spout.spout.committer import SpoutCommitter
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import SpoutMetrics
-from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, said
+from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, SpoutPart, said
 from kinesis_spout.spout.prefetcher import SpoutPrefetcher
 from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
-from scheme.errors import MalformedRecordError
+from scheme.errors import MalformedRecordError, SchemeUnavailableError
 from state.errors import StateError, StoreUnavailableError
 from state.shard_state import TIMED_OUT
 from state.store.runs import DONE, STOPPED
@@ -68,6 +69,8 @@ class SpoutSession:
             random=services.random,
         )
         self._scheme = config.scheme
+        # What waits for its scheme's registry. No other record goes out meanwhile.
+        self._undecoded: deque[SpoutEmission] = deque()
         self._loops: dict[str, Loop] = {}
         self._context = context = SpoutContext(
             config,
@@ -124,17 +127,24 @@ class SpoutSession:
         Records that the scheme cannot decode have their outcome here, and the next one is taken:
         malformed ones are dead-lettered, and those for which it raises another error fail.
 
-        None after many of these in a row, so that a call stays short.
+        None after many of these in a row, so that a call stays short; and in an outage of what the
+        scheme needs. The record then stays pending, without a deadline, and is decoded later.
         """
         scheduler, scheme = self.scheduler, self._scheme
         for _ in range(MAX_MALFORMED_PER_CALL):
-            emission = scheduler.emit()
+            if self._undecoded and not self._may_decode():
+                return None
+            has_waited = bool(self._undecoded)
+            emission = self._undecoded.popleft() if has_waited else scheduler.emit()
             if emission is None:
                 return None
             if not self._context.config.tracking:
                 scheduler.resolve(emission, notifies=False)
             try:
                 decoded = emission if scheme is None else emission.decoded(scheme)
+            except SchemeUnavailableError as exc:
+                self._keep(emission, exc)
+                return None
             except MalformedRecordError as exc:
                 reason = malformed_reason(exc)
                 scheduler.record_failure(emission, reason, retry=False, is_malformed=True)
@@ -143,9 +153,30 @@ class SpoutSession:
             except BaseException as exc:  # noqa: BLE001  # whatever it raises is its record's failure
                 emission.fail(f"its scheme raised {described(exc)}")
             else:
+                if has_waited:
+                    self._context.outages.succeeded(SpoutPart.SCHEME)
+                    emission.extend(self._context.config.message_timeout_s)
                 self.hooks.emitted(decoded)
                 return decoded
+            if has_waited:
+                self._context.outages.succeeded(SpoutPart.SCHEME)
         return None
+
+    def _may_decode(self) -> bool:
+        """Whether it is time to try the record that waits for its scheme's registry again."""
+        outages, clock = self._context.outages, self._context.services.clock
+        return clock.monotonic_s() >= outages.retry_at_s(SpoutPart.SCHEME)
+
+    def _keep(self, emission: SpoutEmission, error: SchemeUnavailableError) -> None:
+        """Decode the emission later. Raises `error` if it is time to give up."""
+        # It is no failure of the record: its attempt must not end by a timeout either.
+        emission.extend(None)
+        self._undecoded.append(emission)
+        try:
+            self._context.outages.failed(SpoutPart.SCHEME, error)
+        except SchemeUnavailableError as exc:
+            self._stopped_by(exc)
+            raise
 
     def _check_owner(self) -> None:
         """Raise if another process has taken over: it has got the records that are next here.
@@ -181,6 +212,8 @@ class SpoutSession:
     def may_emit(self) -> bool:
         """Whether a call for a record may give one, or an error. The caller holds the lock."""
         scheduler = self.scheduler
+        if self._undecoded and scheduler.error is None:
+            return self._may_decode()
         return (
             scheduler.error is not None
             or self.has_ended

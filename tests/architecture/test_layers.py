@@ -56,6 +56,7 @@ VENDORS = {
             "kinesis_spout/service/subscription.py",
             "kinesis_spout/service/surroundings.py",
             "kinesis_spout/service/dynamodb.py",
+            "kinesis_spout/service/glue_registry.py",
             "kinesis_spout/testing*",
         ),
         (),

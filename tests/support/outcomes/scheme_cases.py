@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from scheme import KPL_MAGIC, JsonScheme, PayloadError, PayloadScheme, RawScheme, TextScheme
 from scheme.json_rules import NOT_JSON
 from scheme.record_scheme import NOT_UTF8
+from tests.support.outcomes.avro_cases import AVRO_CASES
+from tests.support.outcomes.glue_cases import GLUE_CASES
 from tests.support.outcomes.payload_cases import PAYLOAD_CASES
+from tests.support.outcomes.protobuf_cases import PROTOBUF_CASES
 from tests.support.outcomes.scheme_case import SchemeCase
 
 
@@ -70,4 +73,7 @@ CASES = (
         },
     ),
     *PAYLOAD_CASES,
+    *AVRO_CASES,
+    *GLUE_CASES,
+    *PROTOBUF_CASES,
 )

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from aws_schema_registry.codec import encode
 
 from kinesis_spout.errors import (
     AccessDeniedError,
@@ -22,12 +23,14 @@ from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
+from scheme import AvroScheme, GlueScheme, SchemaVersion, SchemeUnavailableError
 from state.position import Position
 from state.process import this_process
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.store.identity import StartPin
 from state.store.runs import FailingReads, NoAnswers
+from tests.support.outcomes.glue_cases import FIRST, ORDER_1, REGISTRY, V1
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain, pass_time
 
 if TYPE_CHECKING:
@@ -339,3 +342,58 @@ def test_what_was_read_again_before_a_fault_is_not_read_once_more() -> None:
                 emission.ack()
             under_test.clock.advance(1)
         assert came == [first.sequence_number, last.sequence_number]
+
+
+class SometimesReachable:
+    """A registry of schemas that a test makes unreachable."""
+
+    def __init__(self) -> None:
+        self.is_reachable = False
+
+    def schema_version(self, version_id: str) -> SchemaVersion | None:
+        if not self.is_reachable:
+            raise SchemeUnavailableError("the registry does not answer", "check the network")
+        return REGISTRY.schema_version(version_id)
+
+
+def test_an_outage_of_a_schema_registry_uses_up_no_attempt() -> None:
+    """Records stay where they are, longer than their timeout and than all of their retries would
+    take, and come decoded and in order once the registry answers. Nothing is dead-lettered.
+    """
+    under_test, registry = SpoutUnderTest(), SometimesReachable()
+    under_test.put(2, data=encode(FIRST, V1))
+    scheme = GlueScheme(AvroScheme(ORDER_1), registry)
+    letters: list[object] = []
+    spout = under_test.fresh(
+        scheme=scheme,
+        retry=RetryPolicy(retry_limit=1),
+        message_timeout_s=5.0,
+        dead_letter=letters.append,
+    )
+    with closing(spout):
+        spout.open()
+        assert pass_time(under_test, spout, 120.0) == []
+        (outage,) = spout.health().outages
+        assert (outage.part, outage.last_error) == (
+            "scheme",
+            "the registry does not answer; check the network",
+        )
+        registry.is_reachable = True
+        under_test.clock.advance(15)
+        came = [emission for emission in iter(spout.next_tuple, None) if emission.ack()]
+        assert [emission.values for emission in came] == [(7, "secret")] * 2
+        assert [emission.attempt for emission in came] == [1, 1]
+        assert spout.health().ok
+        assert pass_time(under_test, spout, 30.0) == []
+        assert letters == []
+
+
+def test_a_schema_registry_that_stays_unreachable_stops_a_spout_that_is_told_to_give_up() -> None:
+    under_test = SpoutUnderTest()
+    under_test.put(1, data=encode(FIRST, V1))
+    scheme = GlueScheme(AvroScheme(ORDER_1), SometimesReachable())
+    spout = under_test.fresh(scheme=scheme, give_up_after_s=60.0)
+    with closing(spout):
+        spout.open()
+        with pytest.raises(SchemeUnavailableError):
+            pass_time(under_test, spout, 120.0)

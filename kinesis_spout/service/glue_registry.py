@@ -1,0 +1,154 @@
+"""Glue Schema Registry, as `scheme.GlueScheme` asks it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import botocore.exceptions as vendor
+from botocore.config import Config
+
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.config import AwsConfig
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.service.botocore_connection import local_error, new_session
+from scheme.errors import SchemeDefinitionError, SchemeUnavailableError
+from scheme.glue_scheme import SchemaVersion
+
+_NOT_FOUND = "EntityNotFoundException"
+_MAX_VERSIONS = 1024
+_MAX_REGISTRIES = 64
+# A version is registered before the first record is written by it, but the registry answers from
+# several places, which may know it some seconds later.
+_UNKNOWN_FOR_S = 30.0
+_DENIED = "allow glue:GetSchemaVersion"
+_AGAIN = "check the network, the endpoint and the region; the records are delivered again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlueRegistry:
+    """Schema versions of the account and the region of `aws`, as a `scheme.SchemaRegistry`.
+
+    - `aws`: credentials and region, as those of the job. Its `endpoint_url` is that of Kinesis.
+    - `endpoint_url`: of Glue, for a VPC endpoint or an emulator.
+    - `registry_name`: schemas of other registries of the account count as unknown.
+
+    It is a value: each process looks a version up once, and keeps the last 1,024. A call is retried
+    by botocore, with backoff, `attempts` times. Methods block on the network and may be called
+    from several threads.
+    """
+
+    aws: AwsConfig = field(default_factory=AwsConfig)
+    endpoint_url: str | None = None
+    registry_name: str | None = None
+    attempts: int = 5
+
+    def schema_version(self, version_id: str) -> SchemaVersion | None:
+        """See `scheme.SchemaRegistry`."""
+        return _lookups(os.getpid(), self).version(version_id)
+
+    def latest(self, schema_name: str) -> SchemaVersion:
+        """The latest version of a schema by its name. Raises `SchemeDefinitionError` if there is
+        none, and `SchemeUnavailableError` if the registry does not answer.
+        """
+        schema_id = {
+            "SchemaName": schema_name,
+            "RegistryName": self.registry_name or "default-registry",
+        }
+        found = _lookups(os.getpid(), self).call(
+            SchemaId=schema_id, SchemaVersionNumber={"LatestVersion": True}
+        )
+        if found is None:
+            raise SchemeDefinitionError(
+                f"the registry {schema_id['RegistryName']} has no schema {schema_name}",
+                "check both names, the region and the account",
+            )
+        return found
+
+
+class _Lookups:
+    """What one process has looked up in one registry. Thread-safe."""
+
+    def __init__(self, registry: GlueRegistry, clock: Clock) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._known: OrderedDict[str, SchemaVersion] = OrderedDict()
+        self._unknown: OrderedDict[str, float] = OrderedDict()
+
+    def version(self, version_id: str) -> SchemaVersion | None:
+        known = self._known.get(version_id)
+        if known is not None:
+            return known
+        # One lookup at a time: threads that need the same version wait for it.
+        with self._lock:
+            known = self._known.get(version_id)
+            now_s = self._clock.monotonic_s()
+            if known is not None or now_s < self._unknown.get(version_id, 0.0):
+                return known
+            found = self.call(SchemaVersionId=version_id)
+            if found is None:
+                _keep(self._unknown, version_id, now_s + _UNKNOWN_FOR_S)
+            else:
+                _keep(self._known, version_id, found)
+            return found
+
+    def call(self, **arguments: Any) -> SchemaVersion | None:
+        try:
+            answer = self._vendor_client().get_schema_version(**arguments)
+        except vendor.ClientError as exc:
+            code = str(exc.response.get("Error", {}).get("Code", ""))
+            if code == _NOT_FOUND:
+                return None
+            is_denied = code.startswith("AccessDenied")
+            raise SchemeUnavailableError(
+                f"{self._where} refused to give a schema version ({code})",
+                _DENIED if is_denied else _AGAIN,
+            ) from exc
+        except (vendor.BotoCoreError, ValueError, KeyError) as exc:
+            error = local_error(exc, self._registry.aws, self._where)
+            raise SchemeUnavailableError(error.message, error.remedy or _AGAIN) from exc
+        except KinesisError as exc:
+            raise SchemeUnavailableError(exc.message, exc.remedy) from exc
+        name = self._registry.registry_name
+        if name is not None and f":schema/{name}/" not in answer.get("SchemaArn", ""):
+            return None
+        return SchemaVersion(answer["DataFormat"], answer["SchemaDefinition"])
+
+    @property
+    def _where(self) -> str:
+        place = self._registry.endpoint_url or self._registry.aws.region
+        return "Glue Schema Registry" + (f" at {place}" if place else "")
+
+    def _vendor_client(self) -> Any:
+        """Creating it reads files, and calls STS when a role is to be assumed."""
+        if self._client is None:
+            aws = self._registry.aws
+            self._client = new_session(aws, aws.region).create_client(
+                "glue",
+                endpoint_url=self._registry.endpoint_url,
+                config=Config(
+                    retries={"mode": "standard", "total_max_attempts": self._registry.attempts},
+                    connect_timeout=5,
+                    read_timeout=15,
+                    user_agent_extra="kinesis-spout",
+                ),
+            )
+        return self._client
+
+
+def _keep(found: OrderedDict[str, Any], key: str, value: object) -> None:
+    found[key] = value
+    if len(found) > _MAX_VERSIONS:
+        found.popitem(last=False)
+
+
+@lru_cache(maxsize=_MAX_REGISTRIES)
+def _lookups(_pid: int, registry: GlueRegistry) -> _Lookups:
+    """Those of this process: a child that was forked must not use its parent's connections."""
+    return _Lookups(registry, SystemClock())

@@ -1,0 +1,250 @@
+"""The scheme that decodes one Avro value per record, without a container file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from io import BytesIO
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from scheme.arrow_types import arrow_struct, has_python_times
+from scheme.avro_numbers import read_columns
+from scheme.avro_types import (
+    as_record,
+    check_bounded,
+    columns_of,
+    refuse_negative_numbers,
+    step_of,
+    without_logical_types,
+)
+from scheme.errors import PayloadError, SchemeDefinitionError
+from scheme.json_type import StructType
+from scheme.payload_scheme import PART_BYTES, UNFIT, PayloadScheme
+from scheme.record import KPL_MAGIC
+from scheme.record_scheme import bytes_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scheme.avro_numbers import Step
+
+NOT_AVRO = "the bytes are not one value of the Avro schema"
+NOT_RESOLVED = "the writer's Avro schema does not resolve to the reader's"
+_MAX_SCHEMAS = 256
+_SIDE_BY_SIDE = 8192
+"""Payloads that are read together: numpy costs so much for each step, however many take it."""
+_RUN = 512
+"""Payloads whose values are in memory together. Python's garbage collector walks over all values
+that are, so more of them cost more for each.
+"""
+
+
+@dataclass(frozen=True)
+class AvroScheme(PayloadScheme):
+    """One value of `schema` per record, in Avro's binary encoding. `schema` is the writer's: JSON
+    text, or the same as a dict. A record gives the columns of its fields, another type a single
+    column `value`.
+
+    `reader_schema`: the schema of the rows, by Avro's rules of schema resolution: fields that the
+    writer does not have get their defaults, others are left out, numbers are promoted.
+
+    The types are those of Spark's `from_avro`: an enum is a STRING, a fixed BINARY, a union of null
+    and one type a nullable column, of int and long a BIGINT, of float and double a DOUBLE, and of
+    others a STRUCT of `member0`, `member1` and so on. date, decimal, the timestamps and the local
+    timestamps of milliseconds and microseconds are native; other logical types are ignored.
+
+    Bytes after the value make the record malformed. A recursive schema, and an array whose items
+    have no bytes, raise `SchemeDefinitionError`, as does a schema that is not valid. Needs
+    fastavro, from the extra `avro`.
+    """
+
+    schema: str
+    reader_schema: str | None = None
+
+    def __init__(self, schema: Any, reader_schema: Any = None) -> None:
+        object.__setattr__(self, "schema", _text(schema))
+        object.__setattr__(
+            self, "reader_schema", None if reader_schema is None else _text(reader_schema)
+        )
+        arrow_struct(self.schema_ddl)
+
+    @property
+    def schema_ddl(self) -> str:
+        return avro_reader(self.schema, self.reader_schema).ddl
+
+    def read(self, payload: bytes) -> tuple[Any, ...]:
+        reader = avro_reader(self.schema, self.reader_schema)
+        return reader.row(reader.value(payload))
+
+    def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
+        """See `PayloadScheme.outcomes`. Payloads are read side by side, where their schema allows
+        that and all of them are good. Else their values go from fastavro to Arrow without a
+        conversion in Python, or one by one where a value does not fit.
+        """
+        reader = avro_reader(self.schema, self.reader_schema)
+        for many in runs_of(payloads, _SIDE_BY_SIDE):
+            fast = reader.side_by_side(many)
+            if fast is not None:
+                yield fast
+                continue
+            for run in runs_of(many):
+                fast = reader.columns(run)
+                if fast is None:
+                    yield from super().outcomes(run)
+                else:
+                    yield fast
+
+
+@dataclass(frozen=True, slots=True)
+class AvroReader:
+    """Reads payloads that were written by one schema.
+
+    `parsed` and `parsed_reader`: the two schemas as fastavro takes them. `row`: the values of
+    the fields, from what fastavro reads. `arrow`: as of `AvroColumn`. `step`:
+    reads payloads side by side, if the schema allows it.
+    """
+
+    ddl: str
+    parsed: Any
+    parsed_reader: Any
+    row: Callable[[Any], tuple[Any, ...]]
+    arrow: pa.StructType | None
+    step: Step | None
+    schemaless_reader: Callable[..., Any]
+    unresolved: type[Exception]
+    options: dict[str, bool]
+
+    def columns(self, payloads: pa.Array) -> pa.Array | None:
+        """The outcomes of these payloads, or None where an element has to be looked at alone: it
+        is null or an aggregate, or has a value that its type does not take; or all are too large to
+        be in memory together.
+        """
+        if self.arrow is None or payloads.nbytes > PART_BYTES:
+            return None
+        values: list[Any] = []
+        reasons: list[str | None] = []
+        for payload in payloads.to_pylist():
+            if payload is None or bytes_reason(payload) is not None:
+                return None
+            try:
+                values.append(self.value(payload))
+                reasons.append(None)
+            except PayloadError as exc:
+                values.append(None)
+                reasons.append(exc.reason)
+        try:
+            found = pa.array(values, self.arrow)
+        except UNFIT:
+            return None
+        return self._with_reasons(found, pa.array(reasons, pa.string()))
+
+    def side_by_side(self, payloads: pa.Array) -> pa.Array | None:
+        """The outcomes of payloads that are all good, without Python for each of them; None where
+        one is not, or where the schema does not allow it.
+        """
+        if self.step is None or payloads.null_count or payloads.type != pa.binary():
+            return None
+        if pc.any(pc.starts_with(payloads, KPL_MAGIC)).as_py():
+            return None
+        found = read_columns(payloads, self.step)
+        return (
+            None if found is None else self._with_reasons(found, pa.nulls(len(found), pa.string()))
+        )
+
+    def _with_reasons(self, found: pa.Array, reasons: pa.Array) -> pa.Array | None:
+        try:
+            values = found.cast(arrow_struct(self.ddl))
+        except UNFIT:
+            return None
+        if not has_python_times(values):
+            return None
+        return pa.StructArray.from_arrays([values, reasons], names=["value", "malformed"])
+
+    def value(self, payload: bytes) -> Any:
+        """What fastavro reads."""
+        # fastavro takes what a skipped field or a string still finds of its bytes. With one byte
+        # more than there are, whatever reads beyond the end is at another place than the end.
+        source = BytesIO(payload + b"\0")
+        try:
+            value = self.schemaless_reader(source, self.parsed, self.parsed_reader, **self.options)
+        except self.unresolved:
+            raise PayloadError(NOT_RESOLVED) from None
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001  # it raises EOFError, IndexError, KeyError, UnicodeDecodeError and others
+            raise PayloadError(NOT_AVRO) from None
+        if source.tell() != len(payload):
+            raise PayloadError(NOT_AVRO)
+        return value
+
+
+def runs_of(payloads: pa.Array, records: int = _RUN) -> Iterator[pa.Array]:
+    """The payloads in slices whose values may be in memory together."""
+    # Of payloads of any size, so many on the average; what is still too large has its own way.
+    fitting = PART_BYTES * len(payloads) // max(payloads.nbytes, 1)
+    length = max(1, min(records, fitting // 2))
+    for start in range(0, len(payloads), length):
+        yield payloads.slice(start, length)
+
+
+def _text(schema: Any) -> str:
+    if not isinstance(schema, str):
+        return json.dumps(schema)
+    # The name of a primitive type may stand without quotes.
+    return schema if schema.lstrip()[:1] in ("{", "[", '"') else json.dumps(schema)
+
+
+@lru_cache(maxsize=_MAX_SCHEMAS)
+def avro_reader(schema: str, reader_schema: str | None) -> AvroReader:
+    """The reader of two schemas, as JSON text. Raises `SchemeDefinitionError`."""
+    fastavro = _fastavro()
+    parsed, names = _parsed(fastavro, schema)
+    check_bounded(parsed, names)
+    resolved = reader_schema is not None
+    rows, row_names = _parsed(fastavro, reader_schema) if resolved else (parsed, names)
+    root = columns_of(rows, row_names, resolved=resolved)
+    if not isinstance(root.type, StructType):
+        raise SchemeDefinitionError("the Avro schema has no columns")
+    fields = [field.name for field in root.type.fields]
+    picked = itemgetter(*fields) if len(fields) > 1 else lambda record: (record[fields[0]],)
+    convert = root.convert
+    read_as = fastavro.parse_schema(without_logical_types(parsed))
+    refuse_negative_numbers(read_as)
+    return AvroReader(
+        ddl=root.type.members,
+        parsed=read_as,
+        parsed_reader=fastavro.parse_schema(without_logical_types(rows)) if resolved else None,
+        row=picked if convert is None else lambda value: picked(convert(value)),
+        arrow=root.arrow,
+        step=None if resolved or root.arrow is None else step_of(parsed, names, root.arrow),
+        schemaless_reader=fastavro.schemaless_reader,
+        unresolved=fastavro.read.SchemaResolutionError,
+        # Names tell the members of a union apart; to find them costs time, so only where needed.
+        options={} if root.arrow is not None else {"return_named_type": True},
+    )
+
+
+def _parsed(fastavro: Any, schema: str | None) -> tuple[Any, dict[str, Any]]:
+    names: dict[str, Any] = {}
+    try:
+        return fastavro.parse_schema(as_record(json.loads(schema or "")), names), names
+    except Exception as exc:  # noqa: BLE001  # it raises KeyError and others for what is not in a schema
+        raise SchemeDefinitionError(
+            f"the Avro schema is not valid: {type(exc).__name__}: {exc}"
+        ) from None
+
+
+def _fastavro() -> Any:
+    try:
+        return import_module("fastavro")
+    except ImportError:
+        raise SchemeDefinitionError(
+            "AvroScheme needs fastavro, which is not installed",
+            "pip install 'kinesis-spout[avro]', also on the executors",
+        ) from None

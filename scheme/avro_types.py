@@ -1,0 +1,483 @@
+"""The columns of an Avro schema, and how the values that fastavro reads become theirs.
+
+A schema is read without its logical types, and each value is converted by the schema that the rows
+have: the reader's, if there is one. This is how Java's readers resolve logical types. It also keeps
+fastavro from rounding a decimal that has more digits than its schema allows.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from scheme.arrow_types import arrow_type
+from scheme.avro_numbers import (
+    boolean_step,
+    bytes_step,
+    enum_step,
+    fixed_step,
+    float_step,
+    long_step,
+    nullable_step,
+    record_step,
+)
+from scheme.errors import PayloadError, SchemeDefinitionError
+from scheme.json_type import (
+    ArrayType,
+    DecimalType,
+    Field,
+    JsonType,
+    MapType,
+    SimpleType,
+    StructType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from scheme.avro_numbers import Step
+
+    Convert = Callable[[Any], Any]
+
+OUT_OF_RANGE = "a date or time is not in the years 1 to 9999"
+TOO_LARGE = "a decimal has more digits than its schema allows"
+ROOT = "value"
+"""The only field of a schema that is not a record."""
+
+_SIMPLE = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "bytes": "BINARY",
+    "string": "STRING",
+    "fixed": "BINARY",
+    "enum": "STRING",
+}
+_NAMED = ("record", "enum", "fixed")
+_WIDER = (("int", "long"), ("float", "double"))
+_UNITS = {"millis": 1000, "micros": 1}
+_ARROW_UNITS = {"millis": "ms", "micros": "us"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAYS_BEFORE_1970 = date(1970, 1, 1).toordinal()
+_MAX_PRECISION = 38
+
+
+@dataclass(frozen=True, slots=True)
+class AvroColumn:
+    """The type of a value's column, and the function that converts what fastavro reads; None if
+    that is the column's value already.
+
+    `arrow`: the Arrow type that takes what fastavro reads, unconverted; None if none does. Its
+    times may be in another unit than the column's.
+    """
+
+    type: JsonType
+    convert: Convert | None = None
+    arrow: pa.DataType | None = None
+
+
+def step_of(schema: Any, names: Mapping[str, Any], arrow: pa.DataType) -> Step | None:
+    """Reads values of a parsed schema side by side, as this Arrow type; None if it has arrays, maps
+    or unions of several types.
+    """
+    body = _body(schema, names)
+    kind = _kind(body, names)
+    match kind:
+        case "record":
+            steps = [
+                step_of(field["type"], names, arrow.field(index).type)
+                for index, field in enumerate(body["fields"])
+            ]
+            members = [
+                (field["name"], step)
+                for field, step in zip(body["fields"], steps, strict=True)
+                if step
+            ]
+            return record_step(members) if len(members) == len(steps) else None
+        case "union" if len(body) == 2 and "null" in body:
+            null_index = body.index("null")
+            inner = step_of(body[1 - null_index], names, arrow)
+            return inner and nullable_step(inner, null_index)
+        case "int":
+            return long_step(arrow, -(1 << 31), (1 << 31) - 1)
+        case "long":
+            return long_step(arrow, -(1 << 63), (1 << 63) - 1)
+        case "float" | "double":
+            return float_step(4 if kind == "float" else 8)
+        case "boolean":
+            return boolean_step
+        case "bytes" | "string":
+            return bytes_step(arrow)
+        case "fixed":
+            return fixed_step(body["size"])
+        case "enum":
+            return enum_step(body["symbols"])
+    return None
+
+
+def columns_of(schema: Any, names: Mapping[str, Any], *, resolved: bool) -> AvroColumn:
+    """The columns of a parsed schema, whose named types are in `names`. The root is a struct.
+
+    `resolved`: the schema is a reader's, so fields are not in its order, numbers may be promoted,
+    and defaults are as JSON has them.
+
+    Raises `SchemeDefinitionError`, with the path of the field, for a schema that has no columns.
+    """
+    return _Columns(names, resolved=resolved).of(schema, "", ())
+
+
+def as_record(schema: Any) -> Any:
+    """The schema of a payload as a record, which has the same bytes."""
+    if isinstance(schema, dict) and schema.get("type") in ("record", "error"):
+        return schema
+    return {"type": "record", "name": "_ks_root", "fields": [{"name": ROOT, "type": schema}]}
+
+
+def without_logical_types(schema: Any) -> Any:
+    """A copy of a parsed schema that fastavro reads without conversions."""
+    if isinstance(schema, dict):
+        left_out = ("logicalType", "__fastavro_parsed_schema", "__named_schemas")
+        return {
+            key: value if key in ("default", "symbols", "aliases") else without_logical_types(value)
+            for key, value in schema.items()
+            if key not in left_out
+        }
+    return [without_logical_types(each) for each in schema] if isinstance(schema, list) else schema
+
+
+class _Numbered(list[Any]):
+    """The symbols of an enum or the members of a union, for a reader that takes them by the number
+    in a payload. Cython adds the length to a negative number, as Python does: -1 would be the last.
+    With this length there is nothing there.
+    """
+
+    def __len__(self) -> int:
+        return 1 << 40
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def refuse_negative_numbers(parsed: Any) -> None:
+    """Make fastavro raise IndexError for a negative number of a symbol or member. Changes `parsed`,
+    the schema of a writer.
+    """
+    pending, seen = [parsed], set()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen or not isinstance(node, dict | list):
+            continue
+        seen.add(id(node))
+        inner = list(node.values() if isinstance(node, dict) else iter(node))
+        pending += inner
+        if isinstance(node, dict):
+            for key in ("type", "items", "values", "symbols"):
+                if type(node.get(key)) is list:
+                    node[key] = _Numbered(node[key])
+
+
+def check_bounded(schema: Any, names: Mapping[str, Any]) -> None:
+    """Raise `SchemeDefinitionError` for a schema under which a few bytes may stand for any number
+    of items, or for any number of levels. No payload of it can be read in bounded memory.
+    """
+    _Bounds(names).bytes_at_least(schema, "", ())
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _kind(schema: Any, names: Mapping[str, Any]) -> str:
+    """The type's name: a primitive, or record, enum, fixed, array, map or union."""
+    if isinstance(schema, list):
+        return "union"
+    name = schema["type"] if isinstance(schema, dict) else schema
+    if isinstance(name, dict | list):
+        return _kind(name, names)
+    if name in names and name not in _SIMPLE:
+        return _kind(names[name], names)
+    return "record" if name == "error" else str(name)
+
+
+def _body(schema: Any, names: Mapping[str, Any]) -> Any:
+    """The definition that a schema's name, or a schema in `type`, stands for."""
+    if isinstance(schema, str) and schema in names:
+        return names[schema]
+    if isinstance(schema, dict):
+        inner = schema["type"]
+        if isinstance(inner, dict | list) or inner in names:
+            return _body(inner, names)
+    return schema
+
+
+def _entered(body: Any, path: str, inside: tuple[str, ...]) -> tuple[str, ...]:
+    name = body["name"]
+    if name in inside:
+        raise SchemeDefinitionError(
+            f"the Avro schema is recursive: {name} contains itself at {path or name!r}",
+            "Spark has no recursive types; remove that field from the schema of the producer, or "
+            "read the records with RawScheme()",
+        )
+    return (*inside, name)
+
+
+class _Bounds:
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+
+    def bytes_at_least(self, schema: Any, path: str, inside: tuple[str, ...]) -> int:
+        """The size of the smallest value, in bytes."""
+        body = _body(schema, self._names)
+        match _kind(body, self._names):
+            case "null":
+                return 0
+            case "fixed":
+                return int(body["size"])
+            case "float":
+                return 4
+            case "double":
+                return 8
+            case "record":
+                within = _entered(body, path, inside)
+                return sum(
+                    self.bytes_at_least(field["type"], _member(path, field["name"]), within)
+                    for field in body["fields"]
+                )
+            case "array":
+                if not self.bytes_at_least(body["items"], path + "[]", inside):
+                    raise SchemeDefinitionError(
+                        f"the Avro schema has an array of items without bytes at {path!r}",
+                        "a few bytes could stand for any number of them; give the items a type "
+                        "that takes bytes",
+                    )
+            case "map":
+                self.bytes_at_least(body["values"], path + "{}", inside)
+            case "union":
+                for member in body:
+                    self.bytes_at_least(member, path, inside)
+        return 1
+
+
+class _Columns:
+    def __init__(self, names: Mapping[str, Any], *, resolved: bool) -> None:
+        self._names = names
+        self._resolved = resolved
+
+    def of(self, schema: Any, path: str, inside: tuple[str, ...]) -> AvroColumn:
+        body = _body(schema, self._names)
+        kind = _kind(body, self._names)
+        match kind:
+            case "record":
+                return self._record(body, path, _entered(body, path, inside))
+            case "array":
+                items = self.of(body["items"], path + "[]", inside)
+                arrow = items.arrow and pa.list_(pa.field("element", items.arrow))
+                return AvroColumn(ArrayType(items.type), _each(items.convert), arrow)
+            case "map":
+                values = self.of(body["values"], path + "{}", inside)
+                arrow = values.arrow and pa.map_(pa.string(), values.arrow)
+                return AvroColumn(MapType(values.type), _each_value(values.convert), arrow)
+            case "union":
+                return self._union(body, path, inside)
+            case "null":
+                raise SchemeDefinitionError(
+                    f"the Avro field {path!r} has no type but null",
+                    "leave it out with a reader_schema",
+                )
+        logical = _logical(kind, body if isinstance(body, dict) else {})
+        if logical is not None:
+            return logical
+        simple = SimpleType(_SIMPLE[kind])
+        convert = _RESOLVED.get(kind) if self._resolved else None
+        # Arrow would take a default of bytes as UTF-8.
+        is_bytes_default = convert is _bytes
+        return AvroColumn(simple, convert, None if is_bytes_default else arrow_type(simple))
+
+    def _record(self, body: Any, path: str, inside: tuple[str, ...]) -> AvroColumn:
+        members = {
+            field["name"]: self.of(field["type"], _member(path, field["name"]), inside)
+            for field in body["fields"]
+        }
+        if not members:
+            raise SchemeDefinitionError(
+                f"the Avro record {body['name']} has no fields",
+                "Spark has no empty structs; leave it out with a reader_schema",
+            )
+        fields = StructType(
+            tuple(Field(name, column.type, required=False) for name, column in members.items())
+        )
+        converts = [(name, column.convert or _same) for name, column in members.items()]
+        arrow: pa.DataType | None = None
+        if all(column.arrow is not None for column in members.values()):
+            arrow = pa.struct([(name, column.arrow) for name, column in members.items()])
+        if not self._resolved and all(column.convert is None for column in members.values()):
+            return AvroColumn(fields, None, arrow)
+        return AvroColumn(
+            fields,
+            lambda record: {name: convert(record[name]) for name, convert in converts},
+            arrow,
+        )
+
+    def _union(self, body: list[Any], path: str, inside: tuple[str, ...]) -> AvroColumn:
+        members = [member for member in body if _kind(member, self._names) != "null"]
+        kinds = [_kind(member, self._names) for member in members]
+        if not members:
+            return self.of("null", path, inside)
+        widened = next((wide for narrow, wide in _WIDER if set(kinds) == {narrow, wide}), None)
+        if len(members) == 1 or widened is not None:
+            inner = self.of(widened or members[0], path, inside)
+            return AvroColumn(
+                inner.type,
+                _nullable(inner.convert, is_named=kinds[0] in _NAMED),
+                inner.arrow,
+            )
+        if any({narrow, wide} <= set(kinds) for narrow, wide in _WIDER):
+            raise SchemeDefinitionError(
+                f"the Avro union at {path!r} has two types of numbers that are one in Python",
+                "give a reader_schema with the wider of the two",
+            )
+        columns = [self.of(member, f"{path}.member{i}", inside) for i, member in enumerate(members)]
+        positions = {
+            _python_key(_body(member, self._names), kind): (index, column.convert or _same)
+            for index, (member, kind, column) in enumerate(
+                zip(members, kinds, columns, strict=True)
+            )
+        }
+        return AvroColumn(
+            StructType(
+                tuple(
+                    Field(f"member{index}", column.type, required=False)
+                    for index, column in enumerate(columns)
+                )
+            ),
+            _member_of(positions, len(columns)),
+        )
+
+
+def _python_key(body: Any, kind: str) -> Any:
+    """What tells the members of a union apart in the values of fastavro: the class, or the name of
+    a named type.
+    """
+    if kind in _NAMED:
+        return body["name"]
+    classes = {"boolean": bool, "int": int, "long": int, "float": float, "double": float}
+    return classes.get(kind) or {"bytes": bytes, "string": str, "array": list, "map": dict}[kind]
+
+
+def _member_of(positions: Mapping[Any, tuple[int, Convert]], count: int) -> Convert:
+    names = [f"member{index}" for index in range(count)]
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        # A value of a named type is a pair of its name and itself.
+        key, inner = value if type(value) is tuple else (type(value), value)
+        found = dict.fromkeys(names)
+        index, convert_member = positions[key]
+        found[names[index]] = convert_member(inner)
+        return found
+
+    return convert
+
+
+def _logical(kind: str, body: Mapping[str, Any]) -> AvroColumn | None:
+    """The column of a logical type that Spark has. Avro says that a reader ignores others, and
+    invalid ones.
+    """
+    name = str(body.get("logicalType", ""))
+    if kind == "int" and name == "date":
+        return AvroColumn(SimpleType("DATE"), _date, pa.date32())
+    stem, _, unit = name.rpartition("-")
+    if kind == "long" and unit in _UNITS and stem in ("timestamp", "local-timestamp"):
+        is_local = stem != "timestamp"
+        start = _EPOCH.replace(tzinfo=None) if is_local else _EPOCH
+        return AvroColumn(
+            SimpleType("TIMESTAMP_NTZ" if is_local else "TIMESTAMP"),
+            _time(start, _UNITS[unit]),
+            pa.timestamp(_ARROW_UNITS[unit], None if is_local else "UTC"),
+        )
+    if kind in ("bytes", "fixed") and name == "decimal":
+        precision, scale = body.get("precision", 0), body.get("scale", 0)
+        if 0 <= scale <= precision and 1 <= precision <= _MAX_PRECISION:
+            return AvroColumn(DecimalType(precision, scale), _decimal(precision, scale))
+    return None
+
+
+def _date(days: int) -> date:
+    try:
+        return date.fromordinal(days + _DAYS_BEFORE_1970)
+    except (ValueError, OverflowError):
+        raise PayloadError(OUT_OF_RANGE) from None
+
+
+def _time(start: datetime, unit_us: int) -> Convert:
+    def convert(ticks: int) -> datetime:
+        try:
+            return start + timedelta(microseconds=ticks * unit_us)
+        except OverflowError:
+            raise PayloadError(OUT_OF_RANGE) from None
+
+    return convert
+
+
+def _decimal(precision: int, scale: int) -> Convert:
+    limit = 10**precision
+
+    def convert(unscaled: bytes | str) -> Decimal:
+        number = int.from_bytes(_bytes(unscaled), "big", signed=True)
+        if not -limit < number < limit:
+            raise PayloadError(TOO_LARGE)
+        digits = tuple(map(int, str(abs(number))))
+        return Decimal((int(number < 0), digits, -scale))
+
+    return convert
+
+
+def _bytes(value: bytes | str) -> bytes:
+    """Bytes; a default of the schema is text, in which each character stands for a byte."""
+    return value if isinstance(value, bytes) else value.encode("iso-8859-1")
+
+
+def _float32(value: float) -> float:
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+_RESOLVED: Mapping[str, Convert] = {
+    "float": _float32,
+    "double": float,
+    "bytes": _bytes,
+    "fixed": _bytes,
+}
+"""How promoted numbers and defaults of the schema become values of their columns."""
+
+
+def _nullable(convert: Convert | None, *, is_named: bool) -> Convert | None:
+    if is_named:
+        inner = convert or _same
+        # Beside other unions, fastavro gives a pair of the name and the value.
+        return lambda value: None if value is None else inner(_unnamed(value))
+    return convert and (lambda value: None if value is None else convert(value))
+
+
+def _unnamed(value: Any) -> Any:
+    return value[1] if type(value) is tuple else value
+
+
+def _each(convert: Convert | None) -> Convert | None:
+    return convert and (lambda items: [convert(item) for item in items])
+
+
+def _each_value(convert: Convert | None) -> Convert | None:
+    return convert and (lambda found: {key: convert(value) for key, value in found.items()})
+
+
+def _member(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,263 @@
+"""The scheme for records that name their schema in AWS Glue Schema Registry.
+
+The frame is that of AWS's serializers (awslabs/aws-glue-schema-registry): a header version, 3; a
+compression, 0 for none or 5 for zlib; 16 bytes, the id of the schema version; then the data.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, Protocol
+from uuid import UUID
+
+import pyarrow as pa
+
+from scheme.arrow_types import arrow_struct
+from scheme.avro_scheme import AvroReader, AvroScheme, avro_reader, runs_of
+from scheme.compressed import decompressed, read_of
+from scheme.errors import PayloadError, SchemeDefinitionError
+from scheme.payload_scheme import PART_BYTES, PayloadScheme
+from scheme.protobuf_scheme import ProtobufScheme
+from scheme.record_scheme import bytes_reason, gives_many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scheme.payload_scheme import Values
+    from scheme.record_scheme import RecordScheme
+
+NO_FRAME = "the record has no frame of Glue Schema Registry"
+CUT_OFF = "the frame of Glue Schema Registry is cut off"
+UNKNOWN_COMPRESSION = "the compression of the Glue frame is not one of 0 (none) and 5 (zlib)"
+UNKNOWN_VERSION = "the registry does not have the schema version that the record names"
+OTHER_FORMAT = "the registered schema has another data format than the scheme"
+UNUSABLE = "the registered schema cannot be used: it is not valid, or recursive"
+OTHER_MESSAGE = "the record is another message of its Protobuf schema"
+_NO_INDEX = "the record has no index of its Protobuf message"
+
+_HEADER = 3
+_PLAIN, _ZLIB = 0, 5
+_FRAME_BYTES = 18
+_MAX_SCHEMAS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A registered schema. `data_format`: AVRO, JSON or PROTOBUF. `definition`: its text."""
+
+    data_format: str
+    definition: str
+
+
+class SchemaRegistry(Protocol):
+    """Where schema versions are looked up. It is hashable and can be pickled, and keeps what it has
+    looked up. May be called from several threads.
+    """
+
+    def schema_version(self, version_id: str) -> SchemaVersion | None:
+        """The schema version of a UUID, or None if the registry does not have it. Blocks on the
+        network. Raises `SchemeUnavailableError` if the registry does not answer.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class GlueScheme(PayloadScheme):
+    """Records framed by the serializers of Glue Schema Registry: `GlueScheme(AvroScheme(schema),
+    GlueRegistry())`.
+
+    `inner` gives the rows, and their types, which do not change while a query runs:
+
+    - `AvroScheme`: the schema of the rows. Each record is read by the schema version that it names,
+      and resolved to this one.
+    - `ProtobufScheme`: the message. A record with another message of its file is malformed.
+    - `JsonScheme`, or another scheme, for the data format JSON. The registered JSON Schema is not
+      checked, only the fields of the scheme.
+
+    `unframed`: "error" makes a record without a frame malformed; "raw" gives all of its bytes to
+    `inner`, for a stream whose producers are moving to the registry. A raw record that begins with
+    the bytes 3 and 0, or 3 and 5, is taken for a framed one.
+
+    A damaged frame, and a schema version that the registry does not have, make the record
+    malformed. A registry that does not answer raises `SchemeUnavailableError`: an outage, never a
+    malformed record.
+    """
+
+    inner: RecordScheme
+    registry: SchemaRegistry
+    unframed: Literal["error", "raw"] = "error"
+
+    def __post_init__(self) -> None:
+        if self.unframed not in ("error", "raw"):
+            raise SchemeDefinitionError(f"unframed is {self.unframed!r}", 'give "error" or "raw"')
+        arrow_struct(self.schema_ddl)
+
+    @property
+    def schema_ddl(self) -> str:
+        return self.inner.schema_ddl
+
+    @property
+    def many(self) -> bool:
+        return gives_many(self.inner)
+
+    def unpacked(self, payload: bytes) -> bytes:
+        """The same frame with data that is not compressed."""
+        if not self._is_framed(payload):
+            return payload
+        data = payload[_FRAME_BYTES:]
+        if payload[1] == _ZLIB:
+            data = decompressed(data, "zlib")
+        reason = bytes_reason(data)  # an aggregate may be inside, too
+        if reason is not None:
+            raise PayloadError(reason)
+        return bytes([_HEADER, _PLAIN]) + payload[2:_FRAME_BYTES] + data
+
+    def read(self, payload: bytes) -> Values:
+        if not self._is_framed(payload):
+            return read_of(self.inner, payload)
+        version, data = self._version(payload), payload[_FRAME_BYTES:]
+        if isinstance(self.inner, AvroScheme):
+            reader = _avro_reader(version, self.inner)
+            return reader.row(reader.value(data))
+        if isinstance(self.inner, ProtobufScheme):
+            _expect(version, "PROTOBUF")
+            return self.inner.read(_message_bytes(data, version.definition, self.inner.path))
+        _expect(version, "JSON")
+        return read_of(self.inner, data)
+
+    def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
+        """See `PayloadScheme.outcomes`. Framed Avro goes from fastavro to Arrow by schema version,
+        as in `AvroScheme.outcomes`.
+        """
+        for run in runs_of(payloads):
+            inner = self.inner
+            fast = self._avro_columns(run, inner) if isinstance(inner, AvroScheme) else None
+            if fast is None:
+                yield from PayloadScheme.outcomes(self, run)
+            else:
+                yield fast
+
+    def _avro_columns(self, payloads: pa.Array, inner: AvroScheme) -> pa.Array | None:
+        """The outcomes of payloads with a frame. None where one has to be looked at alone."""
+        if payloads.nbytes > PART_BYTES:
+            return None
+        try:
+            framed = [self.unpacked(payload or b"") for payload in payloads.to_pylist()]
+            if sum(map(len, framed)) > PART_BYTES or not all(map(self._is_framed, framed)):
+                return None
+            order = sorted(range(len(framed)), key=lambda index: framed[index][2:_FRAME_BYTES])
+            parts = []
+            for _, indexes in groupby(order, key=lambda index: framed[index][2:_FRAME_BYTES]):
+                of_version = [framed[index] for index in indexes]
+                reader = _avro_reader(self._version(of_version[0]), inner)
+                data = pa.array([one[_FRAME_BYTES:] for one in of_version], pa.binary())
+                part = reader.side_by_side(data)
+                if part is None:
+                    part = reader.columns(data)
+                if part is None:
+                    return None
+                parts.append(part)
+        except PayloadError:
+            return None
+        if len(parts) == 1:
+            return parts[0]
+        places = sorted(range(len(order)), key=order.__getitem__)
+        return pa.concat_arrays(parts).take(pa.array(places, pa.int64()))
+
+    def _is_framed(self, payload: bytes) -> bool:
+        """False for a payload that is raw. Raises `PayloadError` for a damaged frame."""
+        is_raw_allowed = self.unframed == "raw"
+        if payload[:1] != bytes([_HEADER]):
+            if is_raw_allowed:
+                return False
+            raise PayloadError(NO_FRAME)
+        if payload[1:2] not in (bytes([_PLAIN]), bytes([_ZLIB])):
+            if is_raw_allowed:
+                return False
+            raise PayloadError(UNKNOWN_COMPRESSION if len(payload) > 1 else CUT_OFF)
+        if len(payload) < _FRAME_BYTES:
+            raise PayloadError(CUT_OFF)
+        return True
+
+    def _version(self, payload: bytes) -> SchemaVersion:
+        version_id = str(UUID(bytes=payload[2:_FRAME_BYTES]))
+        version = self.registry.schema_version(version_id)
+        if version is None:
+            raise PayloadError(UNKNOWN_VERSION)
+        return version
+
+
+def _avro_reader(version: SchemaVersion, inner: AvroScheme) -> AvroReader:
+    """Reads what was written by this version, as the rows of `inner`."""
+    _expect(version, "AVRO")
+    rows = inner.schema if inner.reader_schema is None else inner.reader_schema
+    reader = _resolving(version.definition, rows)
+    if reader is None:
+        raise PayloadError(UNUSABLE)
+    return reader
+
+
+def _expect(version: SchemaVersion, data_format: str) -> None:
+    if version.data_format != data_format:
+        raise PayloadError(OTHER_FORMAT)
+
+
+@lru_cache(maxsize=_MAX_SCHEMAS)
+def _resolving(definition: str, rows: str) -> AvroReader | None:
+    try:
+        return avro_reader(definition, None if definition == rows else rows)
+    except SchemeDefinitionError:
+        return None
+
+
+def _message_bytes(data: bytes, definition: str, path: str) -> bytes:
+    """The message, which follows its index: an unsigned varint. Of the names of all messages of the
+    file, sorted, it is the place of this one (MessageIndexFinder of AWS's serializer).
+    """
+    index = at = 0
+    for at, byte in enumerate(data[:5]):
+        index |= (byte & 0x7F) << 7 * at
+        if byte < 0x80:
+            break
+    else:
+        raise PayloadError(_NO_INDEX)
+    names = message_paths(definition)
+    if index >= len(names) or names[index] != path:
+        raise PayloadError(OTHER_MESSAGE)
+    return data[at + 1 :]
+
+
+_WORD = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[A-Za-z_]\w*|[{}<>;=]""", re.DOTALL
+)
+
+
+@lru_cache(maxsize=_MAX_SCHEMAS)
+def message_paths(definition: str) -> tuple[str, ...]:
+    """The messages of a .proto file by their names without the package, sorted: nested ones behind
+    their message and a point, with those that groups and maps stand for.
+    """
+    words = [word for word in _WORD.findall(definition) if word[0] not in "/\"'"]
+    found: list[str] = []
+    # For each open brace the message that it belongs to; None for an enum, a oneof and others.
+    braces: list[str | None] = []
+
+    def add(name: str) -> str:
+        inside = next((path for path in reversed(braces) if path is not None), None)
+        found.append(name if inside is None else f"{inside}.{name}")
+        return found[-1]
+
+    begun: str | None = None
+    for before, word, following in zip(["", *words], words, [*words[1:], ""], strict=False):
+        if (before, following) in (("message", "{"), ("group", "=")):
+            begun = add(word)
+        elif (before, following) == (">", "=") and braces:
+            add("".join(part[:1].upper() + part[1:] for part in word.split("_")) + "Entry")
+        elif word == "{":
+            braces.append(begun)
+            begun = None
+        elif word == "}" and braces:
+            braces.pop()
+    return tuple(sorted(found))

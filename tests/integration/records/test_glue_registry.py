@@ -1,0 +1,165 @@
+"""GlueRegistry on moto's Glue, with records that another implementation of the public frame format
+wrote and registered.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import pytest
+from aws_schema_registry.avro import AvroSchema
+from aws_schema_registry.codec import encode
+from aws_schema_registry.jsonschema import JsonSchema
+from botocore.session import get_session
+
+from kinesis_spout.config import AwsConfig
+from kinesis_spout.service.glue_registry import GlueRegistry
+from scheme import (
+    AvroScheme,
+    GlueScheme,
+    JsonScheme,
+    MalformedRecordError,
+    SchemeDefinitionError,
+    SchemeUnavailableError,
+    parsed,
+)
+from scheme.glue_scheme import UNKNOWN_VERSION
+from tests.support.outcomes.glue_cases import ORDER_1, ORDER_2
+from tests.support.outcomes.scheme_agreement import columns, record_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AWS = AwsConfig(region="us-east-1", access_key_id="a", secret_access_key="e-s3cret")
+
+
+class Producer:
+    """A producer by the other implementation, which registers schemas in a registry of its own."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.name = f"registry-{uuid4().hex[:8]}"
+        self.glue: Any = get_session().create_client(
+            "glue",
+            region_name="us-east-1",
+            endpoint_url=endpoint,
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+        )
+        self.glue.create_registry(RegistryName=self.name)
+        self._names: set[str] = set()
+
+    def record(self, name: str, value: Any, schema: Any) -> bytes:
+        """A framed record. The schema becomes the latest version of this name."""
+        if name in self._names:
+            version = self.glue.register_schema_version(
+                SchemaId={"SchemaName": name, "RegistryName": self.name},
+                SchemaDefinition=str(schema),
+            )
+        else:
+            version = self.glue.create_schema(
+                RegistryId={"RegistryName": self.name},
+                SchemaName=name,
+                DataFormat=schema.data_format,
+                Compatibility="NONE",
+                SchemaDefinition=str(schema),
+            )
+        self._names.add(name)
+        version_id = UUID(version["SchemaVersionId"])
+        return bytes(encode(schema.write(value), version_id, compression=len(name) % 2))
+
+
+@pytest.fixture(scope="module")
+def producer(moto_endpoint: str) -> Producer:
+    return Producer(moto_endpoint)
+
+
+@pytest.fixture
+def registry(moto_endpoint: str, producer: Producer) -> GlueRegistry:
+    return GlueRegistry(aws=AWS, endpoint_url=moto_endpoint, registry_name=producer.name)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_records_of_another_implementation_are_read_by_the_versions_that_they_name(
+    producer: Producer, registry: GlueRegistry
+) -> None:
+    """Each Avro record by its writer's version, as rows of one schema; JSON by its fields."""
+    first = producer.record("avro", {"id": 7, "note": "x"}, AvroSchema(ORDER_1))
+    second = producer.record("avro", {"id": 8, "total": 2.5}, AvroSchema(ORDER_2))
+    scheme = GlueScheme(AvroScheme(registry.latest("avro").definition), registry)
+    assert scheme.fields == ("id", "total")
+    assert scheme.decode(record_of(first)) == (7, 0.0)
+    assert scheme.decode(record_of(second)) == (8, 2.5)
+    written = producer.record("json", {"id": 1}, JsonSchema('{"type": "object"}'))
+    assert GlueScheme(JsonScheme("id BIGINT"), registry).decode(record_of(written)) == (1,)
+
+
+def test_a_version_is_looked_up_once_in_a_process(
+    producer: Producer, registry: GlueRegistry
+) -> None:
+    """It is known also when the registry has it no more. Another process looks it up for itself."""
+    record = record_of(producer.record("once", {"id": 7, "note": "x"}, AvroSchema(ORDER_1)))
+    scheme = GlueScheme(AvroScheme(ORDER_1), registry)
+    assert scheme.decode(record) == (7, "x")
+    producer.glue.delete_schema(SchemaId={"SchemaName": "once", "RegistryName": producer.name})
+    copy = pickle.loads(pickle.dumps(scheme))  # noqa: S301  # our own bytes
+    assert copy.decode(record) == (7, "x")
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.write(write, repr(scheme.decode(record)).encode())
+        except MalformedRecordError as exc:
+            os.write(write, exc.reason.encode())
+        finally:
+            os._exit(0)
+    assert os.read(read, 1000).decode() == UNKNOWN_VERSION
+
+
+def test_a_version_that_is_not_in_the_registry_is_unknown(
+    moto_endpoint: str, producer: Producer, registry: GlueRegistry
+) -> None:
+    """Also one of another registry, where the registry is named; and a schema by its name."""
+    record = producer.record("mine", {"id": 7, "note": "x"}, AvroSchema(ORDER_1))
+    other = GlueRegistry(aws=AWS, endpoint_url=moto_endpoint, registry_name="another")
+    for frame, asked in ((encode(b"", UUID(int=99)), registry), (record, other)):
+        with pytest.raises(MalformedRecordError) as caught:
+            GlueScheme(AvroScheme(ORDER_1), asked).decode(record_of(frame))
+        assert caught.value.reason == UNKNOWN_VERSION
+    with pytest.raises(SchemeDefinitionError, match="no schema ordres"):
+        registry.latest("ordres")
+
+
+def test_an_unreachable_registry_is_an_outage_in_one_sentence() -> None:
+    """The error says where, and holds no secret."""
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    scheme = GlueScheme(
+        AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=nowhere, attempts=1)
+    )
+    with pytest.raises(SchemeUnavailableError) as caught:
+        scheme.decode(record_of(encode(b"", UUID(int=1))))
+    assert nowhere in str(caught.value)
+    assert "e-s3cret" not in f"{caught.value} {scheme!r}"
+
+
+@pytest.mark.spark
+def test_executors_look_schemas_up_and_an_outage_fails_the_batch(
+    spark: SparkSession, producer: Producer, registry: GlueRegistry
+) -> None:
+    """With the job's credentials, which the scheme brings. No row of the batch comes out then."""
+    record = producer.record("spark", {"id": 7, "note": "x"}, AvroSchema(ORDER_1))
+    payloads = [record, encode(b"", UUID(int=99))]
+    scheme = GlueScheme(AvroScheme(ORDER_1), registry)
+    assert columns(spark, scheme, payloads) == [((7, "x"), None), (None, UNKNOWN_VERSION)]
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    lost = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=nowhere, attempts=1))
+    frame = spark.createDataFrame([(bytearray(record),)], "data BINARY")
+    with pytest.raises(Exception, match="SchemeUnavailableError"):
+        parsed(frame, lost).collect()

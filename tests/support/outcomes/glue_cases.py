@@ -1,0 +1,144 @@
+"""Records framed for Glue Schema Registry, good, damaged and hostile, for the contract of schemes.
+The frames are made by `aws-glue-schema-registry`, another implementation of the format.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from uuid import UUID
+
+from aws_schema_registry.codec import encode
+
+from scheme import AvroScheme, GlueScheme, JsonScheme, ProtobufScheme, SchemaVersion
+from scheme.avro_scheme import NOT_AVRO, NOT_RESOLVED
+from scheme.glue_scheme import (
+    CUT_OFF,
+    NO_FRAME,
+    OTHER_FORMAT,
+    OTHER_MESSAGE,
+    UNKNOWN_COMPRESSION,
+    UNKNOWN_VERSION,
+    UNUSABLE,
+)
+from scheme.json_rules import NOT_JSON
+from tests.support.outcomes.avro_cases import written
+from tests.support.outcomes.protobuf_cases import Old
+from tests.support.outcomes.scheme_case import SchemeCase
+
+V1, V2, RECURSIVE, JSON, PROTO, UNKNOWN = (UUID(int=number) for number in range(1, 7))
+ORDER_1 = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": "string"}],
+}
+ORDER_2 = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "total", "type": "double", "default": 0},
+    ],
+}
+LIST = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "int"}, {"name": "next", "type": ["null", "Order"]}],
+}
+OLD_PROTO = """
+syntax = "proto2"; // message Comment {}
+package old;
+message Old {
+  required int64 id = 1; optional double size = 2; optional string text = 3;
+  enum Kind { NONE = 0; }
+  message Alone { map<string, int32> by_name = 1; string message = 2; }
+}
+message Aardvark { option (about) = { text: "message X {" }; }
+"""
+
+
+@dataclass(frozen=True)
+class FixedRegistry:
+    """A registry that holds these versions only."""
+
+    versions: tuple[tuple[str, SchemaVersion], ...]
+
+    def schema_version(self, version_id: str) -> SchemaVersion | None:
+        return dict(self.versions).get(version_id)
+
+
+REGISTRY = FixedRegistry(
+    (
+        (str(V1), SchemaVersion("AVRO", json.dumps(ORDER_1))),
+        (str(V2), SchemaVersion("AVRO", json.dumps(ORDER_2))),
+        (str(RECURSIVE), SchemaVersion("AVRO", json.dumps(LIST))),
+        (str(JSON), SchemaVersion("JSON", '{"type": "object"}')),
+        (str(PROTO), SchemaVersion("PROTOBUF", OLD_PROTO)),
+    )
+)
+FIRST = written(ORDER_1, {"id": 7, "note": "secret"})
+SECOND = written(ORDER_2, {"id": 1 << 40, "total": 2.5})
+OLD = Old(id=3, text="x").SerializeToString()
+BOMB = zlib.compress(b"\x00" * (64 * 1024 * 1024), 9)
+
+GLUE_CASES = (
+    SchemeCase(
+        name="glue avro",
+        scheme=GlueScheme(AvroScheme(ORDER_2), REGISTRY),
+        good={
+            encode(FIRST, V1): (7, 0.0),
+            encode(FIRST, V1, compression="ZLIB"): (7, 0.0),
+            encode(SECOND, V2): (1 << 40, 2.5),
+            encode(SECOND, V2, compression="ZLIB"): (1 << 40, 2.5),
+        },
+        damaged={
+            b"": NO_FRAME,
+            SECOND: NO_FRAME,
+            b"\x03": CUT_OFF,
+            encode(SECOND, V2)[:17]: CUT_OFF,
+            b"\x03\x01" + encode(SECOND, V2)[2:]: UNKNOWN_COMPRESSION,
+            encode(SECOND, UNKNOWN): UNKNOWN_VERSION,
+            encode(SECOND, V2)[:18]: NOT_AVRO,
+            encode(SECOND, V2) + b"\x00": NOT_AVRO,
+            encode(SECOND, RECURSIVE): UNUSABLE,
+            encode(b"{}", JSON): OTHER_FORMAT,
+            encode(SECOND, V2, compression="ZLIB")[:-1]: (
+                "the zlib data is damaged, cut off or followed by other data"
+            ),
+            b"\x03\x05" + encode(BOMB, V2)[2:]: (
+                "the payload is larger than the limit when it is decompressed"
+            ),
+        },
+        hostile=[encode(b"\xff" * 100_000, V1), encode(b"\x00" * 100_000, RECURSIVE)],
+    ),
+    SchemeCase(
+        name="glue avro or raw",
+        scheme=GlueScheme(AvroScheme(ORDER_1), REGISTRY, unframed="raw"),
+        good={encode(FIRST, V1): (7, "secret"), FIRST: (7, "secret")},
+        damaged={b"": NOT_AVRO, encode(SECOND, V2): NOT_RESOLVED, b"\x03\x00": CUT_OFF},
+    ),
+    SchemeCase(
+        name="glue json",
+        scheme=GlueScheme(JsonScheme("id BIGINT NOT NULL"), REGISTRY),
+        good={encode(b'{"id": 1}', JSON, compression="ZLIB"): (1,)},
+        damaged={
+            encode(b"secret", JSON): NOT_JSON,
+            encode(b"{}", JSON): "field 'id' is missing",
+            encode(SECOND, V2): OTHER_FORMAT,
+        },
+    ),
+    SchemeCase(
+        name="glue protobuf",
+        scheme=GlueScheme(ProtobufScheme(Old), REGISTRY),
+        # Aardvark, Old, Old.Alone, Old.Alone.ByNameEntry
+        good={encode(b"\x01" + OLD, PROTO): (3, None, "x")},
+        damaged={
+            encode(b"\x00" + OLD, PROTO): OTHER_MESSAGE,
+            encode(b"\x02" + OLD, PROTO): OTHER_MESSAGE,
+            encode(b"\xff\xff\x7f" + OLD, PROTO): OTHER_MESSAGE,
+            encode(b"", PROTO): "the record has no index of its Protobuf message",
+        },
+        hostile=[encode(b"\x80" * 100_000, PROTO)],
+    ),
+)
