@@ -123,7 +123,7 @@ class QueryEnds(StreamingQueryListener):
 
             self._amend(plans, ended)
         except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
-            log.debug("how the query ended was not reported", exc_info=True)
+            log.debug("the end of the query was not stored in ZooKeeper", exc_info=True)
 
     def _announce(self, query: Any, started_ms: int) -> None:
         """Announce that an error would be reported, so that silence is none, as soon as the query's

@@ -224,7 +224,7 @@ def _reached(
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
         return END if found.at_shard_end else Located(Position.at_timestamp(horizon_ms), None)
-    notes.append("its oldest unresolved records have expired, so they stay unresolved")
+    notes.append("the oldest unresolved records of the shard have expired, so they stay unresolved")
     oldest = position_outside_ranges(state, Position.at(found.first))
     return Located(oldest, found.first, found.arrival_ms)
 

@@ -362,7 +362,7 @@ _ALL = (
     ),
     Drill(
         "disk-full",
-        "makes every write of the driver to its disk fail until the job ends",
+        "makes every write to the driver's disk fail until the job ends",
         "a batch that Spark could not commit is not settled",
         (verbs.fill_disk(), start()),
         needs=_SPARK,

@@ -71,7 +71,7 @@ _TEXT = """
     [stage=function] fix look: check in Spark's UI why its sink or function does not answer
     [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
         interval, or a query that hangs
-    [stage=not reported] fix look: check whether foreachBatch is given src.tracked(...), and what
+    [stage=not reported] fix look: check whether foreachBatch is given source.tracked(...), and what
         its query waits for
     [stage=sink] fix look: check in Spark's UI what the batch does
 

@@ -124,7 +124,7 @@ def redrive(
     Files of JSON lines or parquet on this machine are read directly. For any other path, Spark
     starts. A ledger in the folder _redriven, beside the dead letters, lists the letters that were
     put, so a second run puts nothing twice. After a killed run, up to 500 records may be put again.
-    Do not run two at a time on one path.
+    Do not run two redrives on one path at a time.
     """
     settings = parse_pairs("--conf", conf or ())
     debug = root_options(ctx).debug

@@ -114,8 +114,8 @@ class TaskLogWriter:
                 "run the batch again",
             )
         log.info(
-            "task %d of plan %s: another attempt published its log first; reading the same "
-            "records as that attempt",
+            "task %d of plan %s: another attempt published its log first. This attempt reads the "
+            "same records",
             self._task,
             self._plan_id,
         )

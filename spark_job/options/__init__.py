@@ -46,8 +46,8 @@ _SPARKS = by_field(
     ),
     Option.duration(
         "maxSearchTime",
-        "maximum time that a task searches for the first record of a shard that is behind, and "
-        "that an AvailableNow run searches for a shard's end",
+        "maximum time that a task searches for the first record of a shard that is behind; also "
+        "the maximum that an AvailableNow run searches for a shard's end",
         "60s",
         least="1ms",
     ),

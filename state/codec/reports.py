@@ -106,7 +106,7 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
         )
     except ValueError as exc:
         raise StoredDataError(
-            f"{path} does not contain a valid policy ({exc})",
+            f"{path} does not contain a valid retry policy ({exc})",
             "remove it, and the application writes it again",
         ) from exc
     return OutcomePolicy(retry=retry, on_failure=stored.on_failure, format=stored.format)

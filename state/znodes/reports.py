@@ -180,7 +180,8 @@ def _openings(data: bytes, path: str) -> int:
 
 def _contended(path: str) -> ConflictError:
     return ConflictError(
-        f"{path} is written to by several processes", "let only one query track the application"
+        f"{path} is written to by several processes",
+        ("let only one query with tracked(...) use the application"),
     )
 
 

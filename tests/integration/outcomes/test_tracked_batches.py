@@ -128,7 +128,7 @@ def test_two_batches_in_a_row_without_a_report_end_the_query_and_say_what_to_do(
     def untracked(frame: DataFrame, _batch: int) -> None:
         seen.append({n for n in numbers(frame) if n >= 10})
 
-    with pytest.raises(ConfigError, match=r"src\.tracked.*wholeBatchAck"):
+    with pytest.raises(ConfigError, match=r"source\.tracked.*wholeBatchAck"):
         tracked_batches.play(stream.source(), untracked)
     assert seen == [set(range(10, 20))] * 2
     assert stream.checkpoints() != stream.tips()

@@ -188,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not _may_be_asked_as(hosts[0], self.server.host):
             return text(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "this page is not served under that name; open it as "
+                "this page is not served under that host name; open it as "
                 f"http://localhost:{self.server.port}/",
             )
         try:

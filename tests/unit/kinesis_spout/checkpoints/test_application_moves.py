@@ -305,7 +305,9 @@ def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob)
     move = moved(one, "TRIM_HORIZON")[shard(0)]
     assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
     assert move.after.read_position == Position.at(SequenceNumber(young[0]))
-    assert move.notes == ("its oldest unresolved records have expired, so they stay unresolved",)
+    assert move.notes == (
+        "the oldest unresolved records of the shard have expired, so they stay unresolved",
+    )
 
 
 def test_an_open_plan_is_closed_and_never_settled_into_a_moved_shard(one: SimulatedJob) -> None:
