@@ -16,6 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from scheme.arrow_types import arrow_type
+from scheme.avro_numbers import (
+    boolean_step,
+    bytes_step,
+    enum_step,
+    fixed_step,
+    float_step,
+    long_step,
+    nullable_step,
+    record_step,
+)
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.json_type import (
     ArrayType,
@@ -29,6 +39,8 @@ from scheme.json_type import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from scheme.avro_numbers import Step
 
     Convert = Callable[[Any], Any]
 
@@ -69,6 +81,45 @@ class AvroColumn:
     type: JsonType
     convert: Convert | None = None
     arrow: pa.DataType | None = None
+
+
+def step_of(schema: Any, names: Mapping[str, Any], arrow: pa.DataType) -> Step | None:
+    """Reads values of a parsed schema side by side, as this Arrow type; None if it has arrays, maps
+    or unions of several types.
+    """
+    body = _body(schema, names)
+    kind = _kind(body, names)
+    match kind:
+        case "record":
+            steps = [
+                step_of(field["type"], names, arrow.field(index).type)
+                for index, field in enumerate(body["fields"])
+            ]
+            members = [
+                (field["name"], step)
+                for field, step in zip(body["fields"], steps, strict=True)
+                if step
+            ]
+            return record_step(members) if len(members) == len(steps) else None
+        case "union" if len(body) == 2 and "null" in body:
+            null_index = body.index("null")
+            inner = step_of(body[1 - null_index], names, arrow)
+            return inner and nullable_step(inner, null_index)
+        case "int":
+            return long_step(arrow, -(1 << 31), (1 << 31) - 1)
+        case "long":
+            return long_step(arrow, -(1 << 63), (1 << 63) - 1)
+        case "float" | "double":
+            return float_step(4 if kind == "float" else 8)
+        case "boolean":
+            return boolean_step
+        case "bytes" | "string":
+            return bytes_step(arrow)
+        case "fixed":
+            return fixed_step(body["size"])
+        case "enum":
+            return enum_step(body["symbols"])
+    return None
 
 
 def columns_of(schema: Any, names: Mapping[str, Any], *, resolved: bool) -> AvroColumn:

@@ -153,7 +153,9 @@ class GlueScheme(PayloadScheme):
                 of_version = [framed[index] for index in indexes]
                 reader = _avro_reader(self._version(of_version[0]), inner)
                 data = pa.array([one[_FRAME_BYTES:] for one in of_version], pa.binary())
-                part = reader.columns(data)
+                part = reader.side_by_side(data)
+                if part is None:
+                    part = reader.columns(data)
                 if part is None:
                     return None
                 parts.append(part)

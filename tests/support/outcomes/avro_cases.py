@@ -47,6 +47,23 @@ ORDER: dict[str, Any] = {
         {"name": "first", "type": ["null", "Item"]},
     ],
 }
+_FLAT_NAMES = (
+    *("id", "count", "customer", "total", "weight", "paid", "currency", "placed", "wall", "day"),
+    *("first",),
+)
+FLAT = ORDER | {
+    "fields": [
+        *(field for field in ORDER["fields"] if field["name"] in _FLAT_NAMES[:-1]),
+        {"name": "first", "type": [ORDER["fields"][-2]["type"]["items"], "null"]},
+    ]
+}
+"""The fields of an order that are no arrays or maps."""
+
+
+def flat(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in _FLAT_NAMES}
+
+
 PRICE: dict[str, Any] = {
     "type": "record",
     "name": "Price",
@@ -120,6 +137,20 @@ def _changed(name: str, type_: Any, value: Any) -> bytes:
 
 
 AVRO_CASES = (
+    SchemeCase(
+        name="avro side by side",
+        scheme=AvroScheme(FLAT),
+        good={
+            written(FLAT, flat(GOOD)): tuple(flat(GOOD).values()),
+            written(FLAT, flat(EMPTY)): tuple(flat(EMPTY).values()),
+        },
+        damaged={
+            b"": NOT_AVRO,
+            written(FLAT, flat(GOOD))[:-1]: NOT_AVRO,
+            written(FLAT, flat(EMPTY)) + b"\x00": NOT_AVRO,
+        },
+        hostile=[b"\x80" * 1_000_000],
+    ),
     SchemeCase(
         name="avro",
         scheme=AvroScheme(ORDER),
