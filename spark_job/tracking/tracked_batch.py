@@ -6,13 +6,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 from pyspark.sql.types import StructType
 
 from kinesis_spout.errors import ConfigError
+from scheme.payload_scheme import PayloadScheme
 from scheme.record import Record
-from scheme.record_scheme import parsed
+from scheme.record_scheme import with_rows
 from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import BatchContentError
 from spark_job.tracking.evaluation import evaluate, output_schema
@@ -54,7 +56,7 @@ class TrackedBatch:
         self._failed: dict[str, FailedRecord] = {}
         self._evaluations: list[Evaluation] = []
         self._begun: list[RecordMapper] = []  # of each evaluation, also of one that has failed
-        self._at_end: list[Callable[[BaseException | None], None]] = []
+        self._at_end: list[Callable[[BaseException | None], object]] = []
         self._token: str | None = None
 
     @property
@@ -190,8 +192,14 @@ class TrackedBatch:
         Malformed records are rejected, and are not in the frame. Of a scheme whose records give
         many rows, it has a row for each of these; a record without rows is acked.
         """
-        df = parsed(self.df, scheme, into=into)
-        rest = self._without_failing(df, None, "", Outcome.REJECT)
+        df = self.df.withColumn(into, scheme.column(self.df["data"]))
+        if isinstance(scheme, PayloadScheme):
+            # Python has decoded them once for the look at malformed ones. The frame is that result:
+            # a scheme with a registry might say otherwise the next time.
+            decoded = df = df.persist(StorageLevel.MEMORY_AND_DISK)
+            self.at_end(lambda _error: decoded.unpersist())
+        rows = with_rows(df, scheme, into=into)
+        rest = self._without_failing(rows, None, "", Outcome.REJECT)
         return rest.withColumn(into, rest[into]["value"])
 
     # for foreach_batch and the acker
@@ -205,7 +213,7 @@ class TrackedBatch:
             )
         return self._evaluations
 
-    def at_end(self, callback: Callable[[BaseException | None], None]) -> None:
+    def at_end(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call `callback` when the user's function has ended, with its error or None.
 
         An exception of the callback fails the batch.

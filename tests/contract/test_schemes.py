@@ -92,7 +92,7 @@ def test_no_payload_ends_a_worker(case: SchemeCase) -> None:
 @given(st.data())
 def test_any_payload_has_one_outcome_in_both_halves(case: SchemeCase, data: st.DataObject) -> None:
     """Of good payloads, some bytes of which were changed, cut or added, and of any bytes."""
-    good = sorted([*case.good, *case.damaged], key=len)
+    good = [one for one in [*case.good, *case.damaged] if len(one) < 10_000]  # no bombs
     payloads = data.draw(st.lists(st.one_of(st.binary(max_size=60), edited(good)), max_size=6))
     scheme = case.scheme
     assert isinstance(scheme, PayloadScheme)

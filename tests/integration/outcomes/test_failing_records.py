@@ -13,6 +13,8 @@ import re
 import secrets
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
-from scheme import JsonScheme
+from scheme import JsonScheme, PayloadError, PayloadScheme
 from spark_job import DeadLetter, Reject, Retry
 from spark_job.query_failure import failure_sentence
 from spark_job.tracking.outcomes import Outcome
@@ -32,7 +34,6 @@ from tests.support.spark.source import APPLICATION
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -181,6 +182,44 @@ def test_records_that_a_scheme_finds_malformed_are_rejected(spark: SparkSession)
         assert {batch.failures[record_id(n)].outcome for n in (1, 2)} == {Outcome.REJECT}
         assert batch.failed_numbers == {1, 2}
     assert ids == ["a", "a"]
+
+
+def test_a_scheme_in_python_decodes_a_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    """What was found malformed and what is processed are of one decoding, however many actions
+    follow. It is let go when the function returns.
+    """
+    frame = source_frame(spark, ["a", "bad", "", "b,c"])
+    calls = tmp_path / "calls"
+    found: list[str] = []
+
+    def process(batch: AckedBatch) -> None:
+        rows = batch.parsed(Counted(str(calls)))
+        found.extend(row.name for row in rows.select("parsed.name").collect())
+        assert rows.count() == 3
+
+    batch = run_batch(frame, process)
+    assert batch.reason(1) == "bad"
+    assert batch.failed_numbers == {1}
+    assert sorted(found) == ["a", "b", "c"]
+    assert calls.read_text() == "." * 4
+    assert not spark.sparkContext._jsc.getPersistentRDDs()
+
+
+@dataclass(frozen=True)
+class Counted(PayloadScheme):
+    """Names with commas between them. It writes a point to a file for each payload."""
+
+    path: str
+
+    schema_ddl = "name STRING"
+    many = True
+
+    def read(self, payload: bytes) -> list[tuple[str]]:
+        with Path(self.path).open("a") as calls:
+            calls.write(".")
+        if payload == b"bad":
+            raise PayloadError("bad")
+        return [(name,) for name in payload.decode().split(",") if name]
 
 
 def test_queries_that_run_at_a_time_have_batches_of_their_own(spark: SparkSession) -> None:
