@@ -2,7 +2,7 @@
 
 Each step takes one value of all payloads: where it begins in each of them, from where the one
 before has ended. This is done for good payloads only, and only for schemas of records, nullable
-fields and values that are no arrays or maps. Wherever a payload looks damaged, `read_columns`
+fields and values that are no arrays or maps. Wherever a payload looks damaged, `read_together`
 gives None, and fastavro reads each of them.
 """
 
@@ -86,7 +86,7 @@ class Cursor:
         return offsets.astype(np.int32), self.bytes[places]
 
 
-def read_columns(payloads: pa.Array, step: Step) -> pa.Array | None:
+def read_together(payloads: pa.Array, step: Step) -> pa.Array | None:
     """The values of payloads that are all good, else None. None of them is null."""
     offsets = np.frombuffer(payloads.buffers()[1], np.int32)[
         payloads.offset : payloads.offset + len(payloads) + 1

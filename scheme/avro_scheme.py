@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scheme.arrow_types import arrow_struct, has_python_times
-from scheme.avro_numbers import read_columns
+from scheme.avro_numbers import read_together
 from scheme.avro_types import (
     as_record,
     check_bounded,
@@ -152,7 +152,7 @@ class AvroReader:
             return None
         if pc.any(pc.starts_with(payloads, KPL_MAGIC)).as_py():
             return None
-        found = read_columns(payloads, self.step)
+        found = read_together(payloads, self.step)
         return (
             None if found is None else self._with_reasons(found, pa.nulls(len(found), pa.string()))
         )

@@ -140,10 +140,10 @@ class PayloadScheme(ABC):
             reasons.append(reason)
             size += unpacked_bytes
             if size >= PART_BYTES or len(values) == PART_RECORDS:
-                yield self._part(values, reasons)
+                yield from self._parts(values, reasons)
                 values, reasons, size = [], [], 0
         if values:
-            yield self._part(values, reasons)
+            yield from self._parts(values, reasons)
 
     def _outcome(self, payload: bytes | None) -> tuple[Any, str | None, int]:
         """The value or the reason of a payload, and its size in bytes, unpacked."""
@@ -160,17 +160,21 @@ class PayloadScheme(ABC):
         except Exception as exc:  # noqa: BLE001  # hostile bytes may raise anything, and never end a worker
             return None, f"the scheme raised {type(exc).__name__}", 0
 
-    def _part(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
+    def _parts(self, values: list[Any], reasons: list[str | None]) -> Iterator[pa.Array]:
+        """The outcomes as an array; as several, where one value spoils the conversion of all, so
+        that only its own record is malformed, or where one array cannot hold all of the text.
+        """
         try:
-            return self._outcomes(values, reasons)
+            found = self._outcomes(values, reasons)
         except UNFIT:
-            # One value spoils the conversion of a whole array: only its own record is malformed.
-            for index, value in enumerate(values):
-                try:
-                    self._outcomes([value], [reasons[index]])
-                except UNFIT:
-                    values[index], reasons[index] = None, DOES_NOT_FIT
-            return self._outcomes(values, reasons)
+            if len(values) == 1:
+                yield self._outcomes([None], [DOES_NOT_FIT])
+                return
+            middle = len(values) // 2
+            yield from self._parts(values[:middle], reasons[:middle])
+            yield from self._parts(values[middle:], reasons[middle:])
+        else:
+            yield found
 
     def _outcomes(self, values: Sequence[Any], reasons: Sequence[str | None]) -> pa.Array:
         """Values and reasons, one of which is None in each element, as an array."""
@@ -204,5 +208,7 @@ class PayloadScheme(ABC):
         return pa.ListArray.from_arrays(offsets, both)
 
 
-UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for a value that is not of its type; a lone surrogate is a ValueError."""
+UNFIT = (TypeError, ValueError, OverflowError, pa.ArrowCapacityError)
+"""What Arrow raises for a value that is not of its type (a lone surrogate is a ValueError), or that
+is too long. Not ArrowMemoryError: that is no fault of a record.
+"""
