@@ -383,6 +383,7 @@ def test_an_outage_of_a_schema_registry_uses_up_no_attempt() -> None:
         came = [emission for emission in iter(spout.next_tuple, None) if emission.ack()]
         assert [emission.values for emission in came] == [(7, "secret")] * 2
         assert [emission.attempt for emission in came] == [1, 1]
+        assert spout.metrics().total.counts.failed == 0
         assert spout.health().ok
         assert pass_time(under_test, spout, 30.0) == []
         assert letters == []
