@@ -102,8 +102,8 @@ def test_a_scheme_gives_fields_or_rows_and_the_rest_goes_to_the_dead_letters(
 
     log = tmp_path / "log"
     orders.model.put("orders", "k", gzipped(b'{"id": 1.50}'))
-    scheme = ("--scheme", "auto+json:id DECIMAL(38,2) NOT NULL")
-    run(orders, "consume", "orders", *ALL, *scheme, "--exec", command_that("acks", log))
+    compressed = ("--scheme", "auto+json:id DECIMAL(38,2) NOT NULL")
+    run(orders, "consume", "orders", *ALL, *compressed, "--exec", command_that("acks", log))
     (sent,) = lines_of(log.read_text())
     assert sent["value"] == {"id": 1.5}
 
