@@ -207,8 +207,9 @@ class KinesisSource(_Reads):
         query = self.query()
         if not query.is_of_one:
             raise ConfigError(
-                f"the source reads {len(query.streams)} streams, which have settings of their own",
-                "call query()",
+                "settings() needs a source of one stream, and this source reads "
+                f"{len(query.streams)}",
+                "call query(), which has the settings of each stream",
             )
         return query.streams[0]
 

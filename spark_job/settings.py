@@ -265,8 +265,8 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
         if count > 1:
             application, name = place.split("/")
             raise ConfigError(
-                f"two streams {name} would have their checkpoints in one place of application "
-                f"{application}",
+                f"two streams are named {name}, so application {application} would store both "
+                "their checkpoints in one place",
                 "give each of them its own applicationName",
             )
     return labels

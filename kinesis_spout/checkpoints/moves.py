@@ -101,7 +101,7 @@ class Move:
 
 def unlisted(state: ShardState) -> Move:
     """The move of a shard that the service does not list any more: none."""
-    note = "the stream does not list the shard any more, so the shard stays as it is"
+    note = "the stream does not list the shard any more, so its state stays as it is"
     return Move(before=state, after=state, notes=(note,))
 
 
@@ -119,9 +119,9 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard has expired; its children were never listed and are given up"
+            "the shard has expired, and its children were never listed; their records are not read"
             if state.end_was_read
-            else "the shard is not listed any more; its unread records are given up",
+            else "the shard is not listed any more; its unread records are not read",
         ),
     )
 
@@ -220,7 +220,9 @@ def _reached(
     # Those that have expired become dead letters only as unresolved records.
     if found.first is None:
         if origin is not None:
-            notes.append("no record is left to be read again, so the shard stays as it is")
+            notes.append(
+                "no record is left to be read again, so the state of the shard stays as it is"
+            )
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
         return END if found.at_shard_end else Located(Position.at_timestamp(horizon_ms), None)

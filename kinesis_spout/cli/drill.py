@@ -77,9 +77,9 @@ def drill(
         typer.Option(
             metavar="MODULE:FUNCTION",
             help=(
-                "A function of your own that takes a TrackedBatch, called instead of the drill's "
-                "function. The module is searched from the current directory. Data that the "
-                "function writes to sinks stays there."
+                "A function of your own that takes a TrackedBatch, as module:function, called "
+                "instead of the drill's function. The module is looked for in the current "
+                "directory first. Data that the function writes to sinks stays there."
             ),
             rich_help_panel=JOB,
         ),

@@ -43,14 +43,16 @@ FAN_OUT = (
         Stream.list_consumers,
         ["stream"],
         refused=warning,
-        meaning="the credentials may not call {action}, which a reader does not need",
+        meaning="the credentials are not allowed to call {action}. A reader does not need it",
         remedy="to use kinesis-spout consumers, allow {action} in their IAM policy",
     ),
     tried(
         _CONSUMER,
         Stream.describe_consumer,
         ["stream"],
-        meaning="the credentials may not call {action} on {consumer}, so shards are polled",
+        meaning=(
+            "the credentials are not allowed to call {action} on {consumer}, so shards are polled"
+        ),
         remedy="allow {action} on the stream's consumers in their IAM policy",
     ),
     Check("kinesis:RegisterStreamConsumer", Stream.check_registering, [_CONSUMER]),

@@ -237,7 +237,7 @@ def tried(
     needs: Sequence[str],
     *,
     refused: Callable[[str], Finding] = failed,
-    meaning: str = "the credentials may not call {action} on {stream}",
+    meaning: str = "the credentials are not allowed to call {action} on {stream}",
     remedy: str = "allow {action} in their IAM policy",
 ) -> Check[Stream]:
     """The row of an IAM action that is tried. `call` calls it, and reports what it found.

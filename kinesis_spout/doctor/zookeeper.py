@@ -80,7 +80,10 @@ class Ensemble:
         granted_s = self._tree.session_timeout_s() or SESSION_TIMEOUT_S
         if granted_s >= SESSION_TIMEOUT_S:
             return ok(f"opened; the session ends {granted_s:g} s after a crash")
-        granted = f"the server grants {granted_s:g} s of the {SESSION_TIMEOUT_S:g} s requested"
+        granted = (
+            f"the server grants a session timeout of {granted_s:g} s; {SESSION_TIMEOUT_S:g} s were "
+            "requested"
+        )
         effect = "a job that pauses for that long loses its ownership"
         return warning(f"{granted}; {effect}; raise the server's maxSessionTimeout")
 

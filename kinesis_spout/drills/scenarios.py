@@ -273,7 +273,8 @@ _ALL = (
     Drill(
         "shard-state-removed",
         "removes the states of shards from ZooKeeper by hand",
-        "a shard without a state starts again; nothing is settled into it",
+        "a shard whose state was removed starts again, and no batch of before changes its new "
+        "state",
         (
             kill(),
             verbs.remove("the states of all shards", verbs.states_of, at="plan-closed"),

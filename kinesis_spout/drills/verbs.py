@@ -295,7 +295,10 @@ def lose_application(world: World) -> None:
     began_ns, run = time.monotonic_ns(), world.start()
     _, words = world.wait_for_end("the loss of its progress")
     if "ZooKeeper has no state of" not in words:
-        raise DrillError(f"{run} did not report the lost application: {words[-500:]}")
+        raise DrillError(
+            f"{run} did not report that ZooKeeper has lost the application's state. Its last "
+            f"output: {words[-500:]}"
+        )
     lose_checkpoint(world)
     world.add_fault(f"{run} refused to continue", began_ns, run=run, rewinds=True)
 
@@ -624,7 +627,7 @@ def _orphan(workers: Sequence[psutil.Process], world: World) -> list[psutil.Proc
     suspend(others)
     driver.kill()
     one.process.wait()
-    fault = world.job.kill(f"kill -9 of the driver {one.run}, but not of its stopped workers")
+    fault = world.job.kill(f"kill -9 of the driver {one.run}; its paused workers stay")
     world.faults.append(fault._replace(began_ns=began_ns))
     return others
 

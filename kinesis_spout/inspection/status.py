@@ -369,7 +369,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         if status.silent:
             yield f"{status.silent:,} of {shards} did not answer"
     elif verdict is Health.LOSING:
-        yield f"records of {len(alike):,} of {shards} have expired unread, or may have"
+        yield f"records may be lost: some of {len(alike):,} of {shards} expired unread, or may have"
     elif verdict is Health.STALLED:
         others = len({one.kind for one in causes}) - 1
         yield causes[0].sentences[0]

@@ -122,7 +122,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     *_of_shards(
         "refused_letters",
         Kind.GAUGE,
-        "Dead letters that were refused several times in a row",
+        "Dead letters that their destination has refused several times in a row, and that are "
+        "sent again",
         SPOUT,
     ),
     _metric(

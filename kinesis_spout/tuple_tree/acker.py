@@ -166,7 +166,7 @@ class Acker(Generic[M]):
                 self._check_issued(root)
                 raise IllegalAckerEventError(
                     f"root {root} was given an init, but has one already or has ended",
-                    "issue a root of its own for each message",
+                    "use a different root for each message",
                 )
             entry.init = (message_id,)
             if entry.asked is not None and _later(entry.asked[0], deadline_ms):

@@ -81,9 +81,9 @@ def run(
         typer.Option(
             metavar="MODULE:FUNCTION",
             help=(
-                "A function from DataFrame to DataFrame, applied to each batch. The module is "
-                "searched from the current directory. Each batch is then written to a directory "
-                "of its own, so a replayed batch replaces its first version."
+                "A function that takes a DataFrame and returns one, applied to each batch. The "
+                "module is looked for in the current directory first. Each batch is then written "
+                "to a directory of its own, so a replayed batch replaces its first version."
             ),
             rich_help_panel=WRITE,
         ),

@@ -124,7 +124,7 @@ class DeadLetter:
         if not callable(function):
             raise ConfigError(
                 f"DeadLetter.to takes a function, not a {type(function).__name__}",
-                "give a function that takes a list of letters",
+                "pass a function that takes a list of dead letters",
             )
         return cls._of(_FunctionSink(function))
 
@@ -153,7 +153,7 @@ class DeadLetter:
             cause = self.sink.without_secrets(failure_sentence(_text_of(error))).rstrip(".")
             raise DeadLetterError(
                 f"the dead letters of plan {plan_id} cannot be written to {self.sink} ({cause}), "
-                "so nothing of the batch is acked",
+                "so no record of its batch is acked",
                 "repair the sink and start the query again",
             ) from error
 

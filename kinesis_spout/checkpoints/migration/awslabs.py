@@ -148,8 +148,9 @@ def origin_of(
     notes = []
     if is_committed and offset.shards and not ended:
         notes.append(
-            f"the ends of the last batch, {current.number}, are missing, so all of it is read "
-            "again; if they are elsewhere, give --metadata-path or --metadata-table"
+            f"the connector's metadata does not say where the last batch, {current.number}, ended, "
+            "so all of it is read again. If the metadata is in another place, give "
+            "--metadata-path or --metadata-table"
         )
     if begun or (is_committed and checkpoint.planned is not None):
         notes.append(not_committed(current.number + is_committed))

@@ -50,8 +50,8 @@ AllowSkip = Annotated[
     typer.Option(
         "--allow-skip",
         help=(
-            "Also move shards whose records would be skipped or have expired. Those records are "
-            "never read."
+            "Also move the checkpoint of a shard where that skips unread records, or where its "
+            "records have expired. Those records are never read."
         ),
     ),
 ]

@@ -99,7 +99,7 @@ def test_the_metadata_of_awslabs_may_be_in_a_table(
     make_table(moto_endpoint, table, items, METADATA_KEYS)
     options = ("--from", "awslabs", "--checkpoint-location", str(location), "--yes")
     without = import_(shell, *options, "--dry-run")
-    assert "the ends of the last batch, 0, are missing, so all of it is read again" in (
+    assert "does not say where the last batch, 0, ended, so all of it is read again" in (
         without.stderr
     )
     place = ("--metadata-table", table, "--dynamodb-endpoint-url", moto_endpoint)

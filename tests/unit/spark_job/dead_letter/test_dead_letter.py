@@ -102,7 +102,7 @@ def test_letters_are_appended_to_a_table_and_its_error_hides_the_password() -> N
     }
     assert str(caught.value) == (
         "the dead letters of plan 12-ab cannot be written to jdbc (RuntimeError: refused for "
-        "sa:***), so nothing of the batch is acked; repair the sink and start the query again"
+        "sa:***), so no record of its batch is acked; repair the sink and start the query again"
     )
 
 
