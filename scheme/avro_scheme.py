@@ -246,5 +246,5 @@ def _fastavro() -> Any:
     except ImportError:
         raise SchemeDefinitionError(
             "AvroScheme needs fastavro, which is not installed",
-            "pip install 'kinesis-spout[avro]', also on the executors",
+            "install kinesis-spout with its extra avro, also on the executors",
         ) from None

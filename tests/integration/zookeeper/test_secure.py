@@ -279,8 +279,8 @@ def test_a_client_without_an_identity_or_tls_is_told_of_the_option(
     with closing(nobody), pytest.raises(StoreAccessError, match=without):
         nobody.shard_states.load()
     plain = store_of(tls_zookeeper.tls, ZookeeperSecurity(), connect_timeout_s=1.0)
-    wants = r"wants TLS \(option zookeeperTls\)"
-    with closing(plain), pytest.raises(StoreUnavailableError, match=wants):
+    needs = r"requires TLS \(option zookeeperTls\)"
+    with closing(plain), pytest.raises(StoreUnavailableError, match=needs):
         plain.ownership.holders()
 
 
