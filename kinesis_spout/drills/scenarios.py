@@ -101,7 +101,9 @@ _ALL = (
         "kill-python-worker",
         "kills the Python workers of Spark while a batch runs",
         "task logs: a task that runs again reads the same records",
-        (verbs.kill_in_batch("kill -9 of the Python workers", verbs.is_worker), work(100)),
+        # A worker may have handed over all that it has published: then its task is over, and the
+        # kill repeats nothing.
+        (verbs.kill_in_batch("kill -9 of the Python workers", verbs.is_worker), work(50)) * 3,
         needs=_SPARK,
     ),
     Drill(
