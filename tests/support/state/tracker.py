@@ -69,7 +69,7 @@ def nodes(tracker: InflightRecordTracker) -> list[tuple[int, NodeState]]:
 
 def check_structure(tracker: InflightRecordTracker) -> None:
     """List and map hold the same nodes in ascending order; no two neighbours are acked, nor is the
-    first node.
+    first node. What waits for an outcome waits for a node's.
     """
     listed = list(tracker._nodes)
     assert {node.first: node for node in listed} == tracker._nodes._by_first
@@ -83,4 +83,7 @@ def check_structure(tracker: InflightRecordTracker) -> None:
     assert len(tracker._retries) == sum(node.state is NodeState.QUEUED for node in listed)
     assert set(tracker._exhausted) == {
         node.first for node in listed if node.state is NodeState.EXHAUSTED
+    }
+    assert set(tracker._announced) <= {
+        node.first for node in listed if node.state is NodeState.PENDING
     }

@@ -12,6 +12,7 @@ from state.plan import (
     RangePart,
     ShardReadResult,
     ShardSlice,
+    ShortRange,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import PlanReport, ShardOutcome
@@ -259,6 +260,19 @@ def test_what_was_delivered_unpacked_stays_so_in_a_batch_of_whole_records() -> N
     assert settled(*outcome.unresolved).unresolved == (again, replace(waiting(60), whole=True))
 
 
+def test_a_plan_of_retries_only_changes_nothing_else() -> None:
+    """There is no new range, and nothing new is known of the tip."""
+    at_tip = replace(STATE, at_tip=True)
+    end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
+    outcome = ShardOutcome(shard_id=SHARD, unresolved=(waiting(20, attempts=4),))
+    after = settle_shard(at_tip, end, PLAN, replace(SLICE, max_records=0), outcome)
+    assert after == replace(
+        at_tip, checkpoint=seq(10), unresolved=outcome.unresolved, settled_plan=PLAN
+    )
+    looked = settle_shard(at_tip, end, PLAN, replace(SLICE, max_records=1), outcome)
+    assert looked == replace(after, at_tip=False)
+
+
 @pytest.mark.parametrize("of_end", [None, Position.at(seq(50))])
 def test_a_range_that_was_read_from_another_position_than_the_states_is_refused(
     of_end: Position | None,
@@ -373,6 +387,15 @@ PART = replace(
     retry_rows=5,
     retry_part=RangePart(last=seq(33), rest=seq(35), count=3),
 )
+
+
+def test_of_a_range_that_was_read_in_part_the_rest_stays_queued_as_it_was() -> None:
+    """It counts neither the records that were read nor those that are gone."""
+    stored = replace(RANGE, count=9, reason="why", first_failure_ms=1, key="k", rejected=True)
+    state = replace(STATE, unresolved=(ALONE, OTHER, stored))
+    for short, left in (((), 6), ((ShortRange(first=seq(30), missing=1),), 5)):
+        after = settled(end=replace(PART, retries_short=short), state=state)
+        assert after.unresolved == (replace(stored, first=seq(35), count=left),)
 
 
 @pytest.mark.parametrize(

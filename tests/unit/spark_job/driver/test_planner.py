@@ -201,13 +201,17 @@ def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not()
     assert pieces["c"].position == SHARD_END
 
 
-def test_new_records_are_at_most_the_rest_of_the_allowance() -> None:
-    limits = replace(LIMITS, max_unresolved_per_shard=5)
+@pytest.mark.parametrize(("allowance", "new"), [(5, {"a": 3, "b": 0}), (None, {"a": 6, "b": 6})])
+def test_new_records_are_at_most_the_rest_of_the_allowance(
+    allowance: int | None, new: dict[str, int]
+) -> None:
+    """None, where whole batches are acked: as many as a shard may give."""
+    limits = replace(LIMITS, max_records_per_shard=6, max_unresolved_per_shard=allowance)
     pieces = {
         one.shard_id: one.max_records
         for one in plan_of(["a", "b"], queued("a", 1, 2), queued("b", *range(5)), limits=limits)
     }
-    assert pieces == {"a": 3, "b": 0}
+    assert pieces == new
 
 
 def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() -> None:

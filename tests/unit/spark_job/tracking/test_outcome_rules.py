@@ -259,6 +259,14 @@ def test_a_record_that_is_not_tried_again_is_a_letter(
     assert outcomes.report.retried == 0
 
 
+@pytest.mark.parametrize("known", [[], [unresolved(7, attempts=0, last_failure_ms=2)]])
+def test_a_letter_has_no_first_failure_where_none_is_known(known: list[UnresolvedRecord]) -> None:
+    """Not the time of the delivery that was for the letter only."""
+    record = failed(7, Outcome.EXHAUSTED, reason=None)
+    (letter,) = decide([record], context(*known)).letters
+    assert letter.first_failure_ms is None
+
+
 @pytest.mark.parametrize(
     ("sequence", "letter"),
     [

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from state.errors import IllegalTrackerEventError, StoredDataError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
-from state.shard_state import Lifecycle, UnresolvedRecord
+from state.shard_state import TIMED_OUT, Lifecycle, UnresolvedRecord
 from state.tracker.emission import Emission, parse_message_id
 from state.tracker.inflight_record_tracker import UNANSWERED
 from state.tracker.transitions import (
@@ -129,6 +129,29 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
     check_structure(tracker)
 
 
+def test_the_checkpoint_stays_below_an_aggregate_until_all_of_its_user_records_are_acked() -> None:
+    """Acked records before it count, in whatever order they were acked."""
+    tracker = make_tracker(5, 6, 7)
+    assert tracker.emit(seq(7, 1)) == Emission(SHARD, seq(7, 1), 1, seq(7, 1))
+    tracker.emit(seq(7, 2))
+    for acked in (seq(6), seq(7), seq(7, 1)):
+        tracker.ack(acked, 1)
+        assert tracker.checkpoint is None
+    for acked, checkpoint in ((seq(5), seq(6)), (seq(7, 2), seq(7))):
+        tracker.ack(acked, 1)
+        assert tracker.checkpoint == checkpoint
+    for number in (seq(9), seq(9, 1), seq(9, 2)):
+        tracker.emit(number)
+    for acked in (seq(9), seq(9, 1)):
+        tracker.ack(acked, 1)
+        assert tracker.checkpoint == seq(7)
+    span = make_tracker()
+    span.emit_span(seq(5), seq(7), 2)
+    span.emit(seq(7, 1))
+    span.ack(seq(5), 1)
+    assert span.checkpoint == seq(5)
+
+
 def test_a_rest_of_another_kinesis_record_is_refused() -> None:
     """It would let the checkpoint pass an aggregate that was emitted in part."""
     tracker = make_tracker(5)
@@ -236,6 +259,24 @@ def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_or_its_retry_i
     assert tracker.next_retry_ms is None
 
 
+def test_an_emission_times_out_at_its_deadline_unless_that_is_moved_or_met() -> None:
+    """A retry has a deadline of its own."""
+    tracker = make_tracker()
+    for number, deadline_ms in ((1, 300), (2, 200), (3, 100), (4, 100), (5, 100)):
+        tracker.emit(seq(number), deadline_ms=deadline_ms)
+    assert tracker.extend(seq(3), 1, None)
+    tracker.ack(seq(4), 1)
+    tracker.fail(seq(5), 1, 99)
+    assert (tracker.next_deadline_ms, tracker.expire(199)) == (200, [])
+    assert [emission.sequence for emission in tracker.expire(300)] == seqs(2, 1)
+    record = tracker.awaited(seq(1))
+    assert record is not None
+    assert (record.reason, record.last_failure_ms) == (TIMED_OUT, 300)
+    tracker.retry(seq(1), deadline_ms=900)
+    assert tracker.next_deadline_ms == 900
+    assert [emission.message_id for emission in tracker.expire(900)] == [f"{SHARD}:1:2"]
+
+
 def test_an_announced_delivery_is_stored_as_a_failure_until_it_has_its_outcome() -> None:
     tracker = make_tracker(1, 2)
     tracker.fail(seq(1), 1, 10)
@@ -260,6 +301,7 @@ def test_an_announced_delivery_is_stored_as_a_failure_until_it_has_its_outcome()
     tracker.announce(seq(1), 70)
     tracker.ack(seq(1), 3)
     assert [one.first for one in tracker.snapshot().unresolved] == seqs(2)
+    check_structure(tracker)
 
 
 def test_a_message_id_names_the_emission() -> None:
@@ -323,6 +365,65 @@ def test_records_that_cannot_be_in_a_span_are_refused(left: list[UnresolvedRecor
         tracker.ack_except(seq(10), 1, left)
     assert tracker.snapshot() == before
     check_structure(tracker)
+
+
+def test_the_records_of_a_span_that_fail_are_records_of_their_own() -> None:
+    """They are stored as given. Of the acked rest, the known ends are kept."""
+    tracker = make_tracker()
+    tracker.emit_span(seq(1), seq(3), 3)
+    tracker.emit(seq(5))
+    tracker.ack(seq(5), 1)
+    assert tracker.emit_span(seq(10), seq(99), 50) == Emission(SHARD, seq(10), 1, seq(99), 50)
+    failed = [waiting(20), waiting(30, 31, count=2)]
+    assert tracker.ack_except(seq(10), 1, failed) is Effect.ACKED
+    assert nodes(tracker) == [(1, PENDING), (10, ACKED), (20, QUEUED), (30, QUEUED), (99, ACKED)]
+    assert tracker.count(ACKED) == 1 + 47
+    never_failed = waiting(1, 3, count=3, attempts=0, due_ms=0)
+    assert tracker.snapshot().unresolved == (never_failed, *failed)
+    check_structure(tracker)
+
+
+def test_trailing_first_attempts_are_read_again_instead_of_being_stored() -> None:
+    """A million records in flight are not a million entries in the store. Within an aggregate the
+    read begins at its first user record that is not acked.
+    """
+    tracker = make_tracker(1, 3, 7)
+    tracker.emit(seq(7, 1))
+    for acked, position in (
+        (seq(3), Position.after(seq(3))),
+        (seq(7), Position.at(seq(7, 1))),
+    ):
+        tracker.ack(acked, 1)
+        state = tracker.snapshot()
+        assert [record.first for record in state.unresolved] == seqs(1)
+        assert state.read_position == position
+
+
+def test_a_restored_range_is_split_and_what_was_acked_behind_it_is_not_read_again() -> None:
+    """A range may cover acked records, and acked ones may follow it: only the read position tells
+    of them.
+    """
+    state = replace(
+        fresh_state(),
+        checkpoint=seq(5),
+        read_position=Position.at(seq(30)),
+        unresolved=(waiting(10), waiting(12, 20, count=2)),
+    )
+    tracker = make_tracker(state=state)
+    assert tracker.retry(seq(12)) == Emission(SHARD, seq(12), 2, seq(20), 2)
+    found = [waiting(number, attempts=2) for number in (12, 15, 20)]
+    assert tracker.ack_except(seq(12), 2, found) is Effect.QUEUED
+    assert nodes(tracker) == [(10, QUEUED), (12, QUEUED), (15, QUEUED), (20, QUEUED)]
+    assert tracker.count(ACKED) == 0
+    tracker.ack(seq(20), 2)
+    tracker.emit(seq(30))
+    again = tracker.snapshot()
+    assert [record.first for record in again.unresolved] == seqs(10, 12, 15)
+    assert again.read_position == Position.at(seq(30))
+    whole = make_tracker(state=replace(state, read_position=Position.after(seq(30))))
+    for number in (10, 12):
+        whole.ack(seq(number), 1)
+    assert whole.checkpoint == seq(30)
 
 
 def test_a_snapshot_of_a_restored_tracker_is_the_state_that_it_was_restored_from() -> None:
@@ -432,8 +533,11 @@ def test_a_blocked_record_that_fails_itself_is_blocked_no_more() -> None:
         assert (record.blocked, record.key) == (not counts, "k")
 
 
-def test_a_record_that_ran_out_of_retries_is_not_rejected() -> None:
-    """A restart with a higher limit tries it again."""
-    tracker = make_tracker(1, policy=RetryPolicy(retry_limit=0))
+def test_a_restart_with_a_higher_limit_tries_what_ran_out_of_retries_again() -> None:
+    """Unlike a record that was rejected. With the same limit, both wait for their dead letters."""
+    tracker = make_tracker(1, 2, policy=RetryPolicy(retry_limit=0))
     tracker.fail(seq(1), 1, 0)
-    assert nodes(restart(tracker, RetryPolicy(retry_limit=1))) == [(1, QUEUED)]
+    tracker.fail(seq(2), 1, 0, retry=False)
+    for limit, first in ((0, EXHAUSTED), (1, QUEUED)):
+        again = restart(tracker, RetryPolicy(retry_limit=limit))
+        assert nodes(again) == [(1, first), (2, EXHAUSTED)]
