@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
-from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from aws_schema_registry.avro import AvroSchema
 from aws_schema_registry.codec import encode
 from aws_schema_registry.jsonschema import JsonSchema
-from botocore.session import get_session
 
-from kinesis_spout.config import AwsConfig
 from kinesis_spout.service.glue_registry import GlueRegistry
 from scheme import (
     AvroScheme,
@@ -28,48 +25,11 @@ from scheme import (
     parsed,
 )
 from scheme.glue_scheme import UNKNOWN_VERSION
-from tests.support.outcomes.glue_cases import ORDER_1, ORDER_2
+from tests.support.outcomes.glue_cases import AWS, ORDER_1, ORDER_2, Producer, nowhere
 from tests.support.outcomes.scheme_agreement import columns, record_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-AWS = AwsConfig(region="us-east-1", access_key_id="a", secret_access_key="e-s3cret")
-
-
-class Producer:
-    """A producer by the other implementation, which registers schemas in a registry of its own."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.name = f"registry-{uuid4().hex[:8]}"
-        self.glue: Any = get_session().create_client(
-            "glue",
-            region_name="us-east-1",
-            endpoint_url=endpoint,
-            aws_access_key_id="a",
-            aws_secret_access_key="b",
-        )
-        self.glue.create_registry(RegistryName=self.name)
-        self._names: set[str] = set()
-
-    def record(self, name: str, value: Any, schema: Any) -> bytes:
-        """A framed record. The schema becomes the latest version of this name."""
-        if name in self._names:
-            version = self.glue.register_schema_version(
-                SchemaId={"SchemaName": name, "RegistryName": self.name},
-                SchemaDefinition=str(schema),
-            )
-        else:
-            version = self.glue.create_schema(
-                RegistryId={"RegistryName": self.name},
-                SchemaName=name,
-                DataFormat=schema.data_format,
-                Compatibility="NONE",
-                SchemaDefinition=str(schema),
-            )
-        self._names.add(name)
-        version_id = UUID(version["SchemaVersionId"])
-        return bytes(encode(schema.write(value), version_id, compression=len(name) % 2))
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +40,6 @@ def producer(moto_endpoint: str) -> Producer:
 @pytest.fixture
 def registry(moto_endpoint: str, producer: Producer) -> GlueRegistry:
     return GlueRegistry(aws=AWS, endpoint_url=moto_endpoint, registry_name=producer.name)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_records_of_another_implementation_are_read_by_the_versions_that_they_name(
@@ -139,13 +93,11 @@ def test_a_version_that_is_not_in_the_registry_is_unknown(
 
 def test_an_unreachable_registry_is_an_outage_in_one_sentence() -> None:
     """The error says where, and holds no secret."""
-    nowhere = f"http://127.0.0.1:{free_port()}"
-    scheme = GlueScheme(
-        AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=nowhere, attempts=1)
-    )
+    url = nowhere()
+    scheme = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=url, attempts=1))
     with pytest.raises(SchemeUnavailableError) as caught:
         scheme.decode(record_of(encode(b"", UUID(int=1))))
-    assert nowhere in str(caught.value)
+    assert url in str(caught.value)
     assert "e-s3cret" not in f"{caught.value} {scheme!r}"
 
 
@@ -158,8 +110,8 @@ def test_executors_look_schemas_up_and_an_outage_fails_the_batch(
     payloads = [record, encode(b"", UUID(int=99))]
     scheme = GlueScheme(AvroScheme(ORDER_1), registry)
     assert columns(spark, scheme, payloads) == [((7, "x"), None), (None, UNKNOWN_VERSION)]
-    nowhere = f"http://127.0.0.1:{free_port()}"
-    lost = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=nowhere, attempts=1))
+    url = nowhere()
+    lost = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=url, attempts=1))
     frame = spark.createDataFrame([(bytearray(record),)], "data BINARY")
     with pytest.raises(Exception, match="SchemeUnavailableError"):
         parsed(frame, lost).collect()
