@@ -347,7 +347,7 @@ def test_an_unreachable_registry_stops_the_query_and_its_records_are_read_again(
     query = TrackedQuery(spark, emulated, tmp_path / "checkpoint")
     found: list[Any] = []
 
-    def process(batch: TrackedBatch, scheme: GlueScheme) -> None:
+    def process(batch: TrackedBatch, scheme: RecordScheme) -> None:
         records = batch.df.where(F.col("partitionKey") == "framed")
         good = batch.fail_where(parsed(records, scheme), "false", "never")
         found.extend(map(tuple, good.select("parsed.value.id", "attempt").collect()))
