@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NOT_AVRO = "the bytes are not one value of the Avro schema"
 NOT_RESOLVED = "the writer's Avro schema does not resolve to the reader's"
-TOO_MANY_VALUES = "the Avro value has too many items: they take more than 256 MiB of memory"
+TOO_MANY_VALUES = "the items within the Avro value take more than 256 MiB of memory"
 _MAX_VALUE_BYTES = 256 * 1024 * 1024
 _MAX_SCHEMAS = 256
 _SIDE_BY_SIDE = 8192
