@@ -17,6 +17,7 @@ from scheme.arrow_types import arrow_struct, has_python_times
 from scheme.avro_numbers import read_together
 from scheme.avro_types import (
     as_record,
+    bytes_per_value,
     check_bounded,
     columns_of,
     refuse_negative_numbers,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 NOT_AVRO = "the bytes are not one value of the Avro schema"
 NOT_RESOLVED = "the writer's Avro schema does not resolve to the reader's"
+TOO_MANY_VALUES = "the items within the Avro value take more than 256 MiB of memory"
+_MAX_VALUE_BYTES = 256 * 1024 * 1024
 _MAX_SCHEMAS = 256
 _SIDE_BY_SIDE = 8192
 """Payloads that are read together: numpy costs so much for each step, however many take it."""
@@ -59,9 +62,10 @@ class AvroScheme(PayloadScheme):
     others a STRUCT of `member0`, `member1` and so on. date, decimal, the timestamps and the local
     timestamps of milliseconds and microseconds are native; other logical types are ignored.
 
-    Bytes after the value make the record malformed. A recursive schema, and an array whose items
-    have no bytes, raise `SchemeDefinitionError`, as does a schema that is not valid. Needs
-    fastavro, from the extra `avro`.
+    Bytes after the value make the record malformed, and so do items of arrays and maps that would
+    take more than about 256 MiB of memory: one byte may stand for an item of hundreds. A recursive
+    schema, and an array whose items have no bytes, raise `SchemeDefinitionError`, as does a schema
+    that is not valid. Needs fastavro, from the extra `avro`.
     """
 
     schema: str
@@ -105,7 +109,8 @@ class AvroScheme(PayloadScheme):
 class AvroReader:
     """Reads payloads that were written by one schema.
 
-    `parsed` and `parsed_reader`: the two schemas as fastavro takes them. `row`: the values of
+    `parsed` and `parsed_reader`: the two schemas as fastavro takes them. `max_values`: how many
+    values a payload may have. `row`: the values of
     the fields, from what fastavro reads. `arrow`: as of `AvroColumn`. `step`:
     reads payloads side by side, if the schema allows it.
     """
@@ -113,6 +118,7 @@ class AvroReader:
     ddl: str
     parsed: Any
     parsed_reader: Any
+    max_values: int
     row: Callable[[Any], tuple[Any, ...]]
     arrow: pa.StructType | None
     step: Step | None
@@ -170,18 +176,39 @@ class AvroReader:
         """What fastavro reads."""
         # fastavro takes what a skipped field or a string still finds of its bytes. With one byte
         # more than there are, whatever reads beyond the end is at another place than the end.
-        source = BytesIO(payload + b"\0")
+        # A value has a byte or more, so most payloads are too short for too many.
+        is_short = len(payload) <= self.max_values
+        padded = payload + b"\0"
+        source = BytesIO(padded) if is_short else _CountedValues(padded, self.max_values)
         try:
             value = self.schemaless_reader(source, self.parsed, self.parsed_reader, **self.options)
         except self.unresolved:
             raise PayloadError(NOT_RESOLVED) from None
-        except MemoryError:
+        except (MemoryError, PayloadError):
             raise
         except Exception:  # noqa: BLE001  # it raises EOFError, IndexError, KeyError, UnicodeDecodeError and others
             raise PayloadError(NOT_AVRO) from None
         if source.tell() != len(payload):
             raise PayloadError(NOT_AVRO)
         return value
+
+
+class _CountedValues(BytesIO):
+    """A payload from which fastavro reads so many values at most. It reads a number byte by byte,
+    all of which but the last have their high bit set, and anything else as a whole.
+    """
+
+    def __init__(self, payload: bytes, limit: int) -> None:
+        super().__init__(payload)
+        self._left = limit
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        if size != 1 or found < b"\x80":
+            self._left -= 1
+            if self._left < 0:
+                raise PayloadError(TOO_MANY_VALUES)
+        return found
 
 
 def runs_of(payloads: pa.Array, records: int = _RUN) -> Iterator[pa.Array]:
@@ -220,6 +247,7 @@ def avro_reader(schema: str, reader_schema: str | None) -> AvroReader:
         ddl=root.type.members,
         parsed=read_as,
         parsed_reader=fastavro.parse_schema(without_logical_types(rows)) if resolved else None,
+        max_values=_MAX_VALUE_BYTES // bytes_per_value(parsed, names, rows, row_names),
         row=picked if convert is None else lambda value: picked(convert(value)),
         arrow=root.arrow,
         step=None if resolved or root.arrow is None else step_of(parsed, names, root.arrow),

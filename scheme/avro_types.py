@@ -190,6 +190,17 @@ def check_bounded(schema: Any, names: Mapping[str, Any]) -> None:
     _Bounds(names).bytes_at_least(schema, "", ())
 
 
+def bytes_per_value(
+    writer: Any, names: Mapping[str, Any], reader: Any, reader_names: Mapping[str, Any]
+) -> int:
+    """The memory in Python that a value of a payload takes at most, within arrays and maps. A value
+    is what has a byte or more: also the number of a union's member and the end of an array.
+    """
+    costs = _Costs(names, reader_names)
+    costs.of(writer, reader)
+    return costs.most
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -263,6 +274,62 @@ class _Bounds:
                 for member in body:
                     self.bytes_at_least(member, path, inside)
         return 1
+
+
+# About as many bytes as CPython 3.11 takes: for a scalar and its place in a list; for a dict, and
+# for each of its members; for a list or dict with its first item; for a map's key. A scalar with a
+# single byte is one of those that CPython has once, so scalars alone take half of it for each byte.
+_SCALAR, _RECORD, _MEMBER, _CONTAINER, _KEY = 40, 160, 40, 100, 100
+
+
+class _Costs:
+    """Two schemas walked together, since a field with a default takes memory and has no bytes.
+
+    `most`: bytes of memory for a value, over all items of arrays, values of maps and members of
+    unions. Each of them has to pay for itself: then all of a payload together do.
+    """
+
+    def __init__(self, names: Mapping[str, Any], reader_names: Mapping[str, Any]) -> None:
+        self._names, self._reader_names = names, reader_names
+        self.most = _SCALAR // 2
+
+    def of(self, writer: Any, reader: Any) -> tuple[int, int]:
+        """The fewest values of one value, and its memory, but for what pays for itself."""
+        wrote, read = _body(writer, self._names), _body(reader, self._reader_names)
+        kinds = _kind(wrote, self._names), _kind(read, self._reader_names)
+        if "union" in kinds:
+            for member in wrote if kinds[0] == "union" else [wrote]:
+                for other in read if kinds[1] == "union" else [read]:
+                    if _kind(member, self._names) == _kind(other, self._reader_names):
+                        self._pay(*self.of(member, other))
+            return 1, _SCALAR
+        match kinds:
+            case ("record", "record"):
+                return self._record(wrote, read)
+            case ("array", "array"):
+                self._pay(*self.of(wrote["items"], read["items"]))
+                return 1, _CONTAINER
+            case ("map", "map"):
+                values, memory = self.of(wrote["values"], read["values"])
+                self._pay(values + 2, memory + _KEY)  # a key's length and text
+                return 1, _CONTAINER
+        return int(kinds[0] != "null"), _SCALAR
+
+    def _record(self, wrote: Any, read: Any) -> tuple[int, int]:
+        written = {field["name"]: field["type"] for field in wrote["fields"]}
+        values, memory = 0, _RECORD
+        for field in read["fields"]:
+            memory += _MEMBER
+            known = [name for name in (field["name"], *field.get("aliases", ())) if name in written]
+            if known:
+                more_values, more_memory = self.of(written[known[0]], field["type"])
+                values += more_values
+                memory += more_memory - _SCALAR
+        return values, memory
+
+    def _pay(self, values: int, memory: int) -> None:
+        if memory > _SCALAR:
+            self.most = max(self.most, memory // max(values, 1))
 
 
 class _Columns:

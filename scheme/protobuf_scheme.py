@@ -16,7 +16,7 @@ from scheme.arrow_types import arrow_struct
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.json_type import StructType
 from scheme.payload_scheme import PayloadScheme
-from scheme.protobuf_types import columns_of
+from scheme.protobuf_types import check_memory, columns_of, longest_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,9 @@ class ProtobufScheme(PayloadScheme):
 
     `recursion_depth`: how many times a message may contain itself. A record with more levels is
     malformed; by default, a recursive message raises `SchemeDefinitionError`.
+
+    A record whose messages would take more than about 256 MiB of memory is malformed: two bytes may
+    stand for one.
 
     Bytes that are a message of another schema may well decode: the format has numbers in place of
     names. Unknown fields are left out.
@@ -87,10 +90,14 @@ class ProtobufScheme(PayloadScheme):
 class _ProtobufReader:
     ddl: str
     path: str
+    message: Descriptor
+    longest_unchecked: int
     parse: Callable[[bytes], Any]
     convert: Callable[[Any], Any]
 
     def read(self, payload: bytes) -> tuple[Any, ...]:
+        if len(payload) > self.longest_unchecked:
+            check_memory(payload, self.message)
         try:
             parsed = self.parse(payload)
         except DecodeError:
@@ -119,6 +126,8 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
     return _ProtobufReader(
         ddl=root.type.members,
         path=descriptor.full_name.removeprefix(f"{descriptor.file.package}."),
+        message=descriptor,
+        longest_unchecked=longest_unchecked(descriptor),
         parse=GetMessageClass(descriptor).FromString,
         convert=root.convert,
     )

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 OUT_OF_RANGE = "a Timestamp is not in the years 1 to 9999"
 TOO_DEEP = "a recursive message has more levels than recursion_depth"
+TOO_MANY_MESSAGES = "the messages within the Protobuf message take more than 256 MiB of memory"
+_MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 _SIMPLE = {
     Kind.CPPTYPE_INT32: "INT",
@@ -64,6 +66,82 @@ def columns_of(message: Any, recursion_depth: int) -> ProtobufColumn:
             "Spark has no empty structs; read the records with RawScheme()",
         )
     return found
+
+
+def longest_unchecked(message: Any) -> int:
+    """How many bytes are too few for more messages than the limit of memory has room for."""
+    pending, seen = [message], {message.full_name: 0}
+    while pending:
+        for field in pending.pop().fields:
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen[inner.full_name] = _memory_of(inner)
+                pending.append(inner)
+    # A message without fields takes two bytes: its field's number and its length.
+    return 2 * _MAX_MESSAGE_BYTES // max(*seen.values(), 2 * _SCALAR)
+
+
+def check_memory(payload: bytes, message: Any) -> None:
+    """Raise `PayloadError` for messages within a payload that would take more memory than allowed.
+    Ends at damaged bytes, where the parser does too.
+    """
+    left, at = _MAX_MESSAGE_BYTES, 0
+    # The messages around a place, and where they end; a group ends at its mark.
+    around = [(message, len(payload))]
+    try:
+        while True:
+            while at >= around[-1][1]:
+                around.pop()
+                if not around:
+                    return
+            tag, at = _varint(payload, at)
+            number, wire = tag >> 3, tag & 7
+            inside, end = around[-1]
+            if wire == _GROUP_END:
+                around.pop()
+                continue
+            size = _FIXED_BYTES.get(wire, 0)
+            if wire == _VARINT:
+                _, at = _varint(payload, at)
+            elif wire == _LENGTH:
+                size, at = _varint(payload, at)
+            field = inside and inside.fields_by_number.get(number)
+            inner = field and field.message_type
+            if inner and wire in (_LENGTH, _GROUP):
+                left -= _memory_of(inner)
+                if left < 0:
+                    raise PayloadError(TOO_MANY_MESSAGES)
+            if wire == _GROUP or (inner and wire == _LENGTH):
+                around.append((inner, end if wire == _GROUP else at + size))
+            else:
+                at += size
+    except IndexError:
+        return
+
+
+# Types of the wire: https://protobuf.dev/programming-guides/encoding/#structure
+_VARINT, _LENGTH, _GROUP, _GROUP_END = 0, 2, 3, 4
+_FIXED_BYTES = {1: 8, 5: 4}
+_SCALAR = 20
+"""A number of one byte in a list, here and in the parser."""
+
+
+def _memory_of(message: Any) -> int:
+    """About as many bytes as a message takes, parsed and as a dict, in CPython 3.11 of 64 bits."""
+    return 200 + sum(130 if field.is_repeated else 40 for field in message.fields)
+
+
+def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    found = shift = 0
+    while True:
+        byte = payload[at]
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found, at
+        shift += 7
+        if shift > 63:
+            raise IndexError
 
 
 class _Columns:

@@ -16,6 +16,7 @@ from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.service.botocore_connection import local_error, new_session
+from kinesis_spout.service.faults import REFUSED_CREDENTIALS, meaning_of
 from scheme.errors import SchemeDefinitionError, SchemeUnavailableError
 from scheme.glue_scheme import SchemaVersion
 
@@ -101,24 +102,28 @@ class _Lookups:
     def call(self, **arguments: Any) -> SchemaVersion | None:
         try:
             answer = self._vendor_client().get_schema_version(**arguments)
+            # Of a page that is not Glue's, botocore may make an answer without fields.
+            arn = answer["SchemaArn"]
+            found = SchemaVersion(answer["DataFormat"], answer["SchemaDefinition"])
         except vendor.ClientError as exc:
             code = str(exc.response.get("Error", {}).get("Code", ""))
             if code == _NOT_FOUND:
                 return None
-            is_denied = code.startswith("AccessDenied")
+            remedy = _DENIED if code.startswith("AccessDenied") else _AGAIN
+            if code in REFUSED_CREDENTIALS:
+                _, remedy = meaning_of(code, 400)
             raise SchemeUnavailableError(
-                f"{self._where} refused to give a schema version ({code})",
-                _DENIED if is_denied else _AGAIN,
+                f"{self._where} refused to give a schema version ({code})", remedy
             ) from exc
-        except (vendor.BotoCoreError, ValueError, KeyError) as exc:
-            error = local_error(exc, self._registry.aws, self._where)
-            raise SchemeUnavailableError(error.message, error.remedy or _AGAIN) from exc
         except KinesisError as exc:
             raise SchemeUnavailableError(exc.message, exc.remedy) from exc
+        except MemoryError:
+            raise
+        except Exception as exc:  # whatever it is, it is not the record's fault
+            error = local_error(exc, self._registry.aws, self._where)
+            raise SchemeUnavailableError(error.message, error.remedy or _AGAIN) from exc
         name = self._registry.registry_name
-        if name is not None and f":schema/{name}/" not in answer.get("SchemaArn", ""):
-            return None
-        return SchemaVersion(answer["DataFormat"], answer["SchemaDefinition"])
+        return found if name is None or f":schema/{name}/" in arn else None
 
     @property
     def _where(self) -> str:

@@ -11,10 +11,14 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aws_schema_registry.avro import AvroSchema
 
 from kinesis_spout.programs.installation import how_to_install
+from scheme.avro_scheme import NOT_AVRO
 from scheme.cloudwatch_logs import NOT_CLOUDWATCH
+from scheme.glue_scheme import NO_FRAME, UNKNOWN_VERSION
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.outcomes.glue_cases import ORDER_1, Producer
 from tests.support.outcomes.payload_cases import CONTROL, cloudwatch, gzipped
 from tests.support.shell.command_line import hide, path_with, run_cli, without_waits
 from tests.support.shell.consuming import (
@@ -106,6 +110,59 @@ def test_a_scheme_gives_fields_or_rows_and_the_rest_goes_to_the_dead_letters(
     run(orders, "consume", "orders", *ALL, *compressed, "--exec", command_that("acks", log))
     (sent,) = lines_of(log.read_text())
     assert sent["value"] == {"id": 1.5}
+
+
+_FORMATS = """
+from kinesis_spout.config import AwsConfig
+from kinesis_spout.service.glue_registry import GlueRegistry
+from scheme import AvroScheme, GlueScheme
+
+AWS = AwsConfig(region="us-east-1", access_key_id="a", secret_access_key="b")
+REGISTRY = GlueRegistry(aws=AWS, endpoint_url={endpoint!r}, registry_name={registry!r})
+ORDERS = GlueScheme(AvroScheme({schema!r}), REGISTRY)
+"""
+
+
+def test_a_redriven_payload_is_decoded_again(
+    orders: ServedFake, tmp_path: Path, moto_endpoint: str
+) -> None:
+    """By a scheme of the user's module. The letters keep the frame as it was, so a record whose
+    version another registry has is decoded once the scheme names that one; a damaged one is not.
+    """
+    producer = Producer(moto_endpoint)
+    good = producer.record("orders", {"id": 7, "note": "x"}, AvroSchema(ORDER_1))
+    put_ids = [orders.model.put("orders", "k", data) for data in (good, good[:-1], b"plain")]
+    letters = tmp_path / "dead.jsonl"
+    here: dict[str, Any] = {"cwd": tmp_path, "PYTHONPATH": path_with(tmp_path)} | connection(orders)
+
+    def consume(registry: str, *arguments: str) -> tuple[list[Any], str]:
+        text = _FORMATS.format(endpoint=moto_endpoint, registry=registry, schema=ORDER_1)
+        (tmp_path / f"{registry.replace('-', '_')}.py").write_text(text)
+        scheme = ("--scheme", f"{registry.replace('-', '_')}:ORDERS")
+        ended = run_cli("consume", "orders", *ALL, *scheme, *arguments, **here)
+        return [line["value"] for line in lines_of(ended.stdout)], ended.stderr
+
+    values, told = consume("another", "--dead-letter", str(letters))
+    assert values == []
+    assert told.splitlines()[-1] == (
+        f"error: 3 records were not processed, and dead-lettered to {letters}"
+    )
+    dead = {base64.b64decode(one["data"]): one for one in lines_of(letters.read_text())}
+    assert {data: one["reason"] for data, one in dead.items()} == {
+        good: UNKNOWN_VERSION,
+        good[:-1]: UNKNOWN_VERSION,
+        b"plain": NO_FRAME,
+    }
+    assert [one["messageId"] for one in dead.values()] == [f"{put_id}:1" for put_id in put_ids]
+    unknown = ("--reason", "schema version")
+    ended = run_cli("redrive", str(letters), *unknown, "--yes", **here)
+    assert (ended.returncode, "put 2" in ended.stdout.splitlines()) == (0, True), ended.stderr
+    again = tmp_path / "again.jsonl"
+    values, _ = consume(producer.name, "--dead-letter", str(again))
+    assert values == [{"id": 7, "note": "x"}] * 2
+    assert sorted(one["reason"] for one in lines_of(again.read_text())) == sorted(
+        [NOT_AVRO, NOT_AVRO, NO_FRAME]
+    )
 
 
 @pytest.mark.parametrize(

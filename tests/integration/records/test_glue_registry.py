@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
-from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from aws_schema_registry.avro import AvroSchema
 from aws_schema_registry.codec import encode
 from aws_schema_registry.jsonschema import JsonSchema
-from botocore.session import get_session
 
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.service.glue_registry import GlueRegistry
@@ -28,48 +29,13 @@ from scheme import (
     parsed,
 )
 from scheme.glue_scheme import UNKNOWN_VERSION
-from tests.support.outcomes.glue_cases import ORDER_1, ORDER_2
+from tests.support.outcomes.glue_cases import AWS, ORDER_1, ORDER_2, Producer, nowhere
 from tests.support.outcomes.scheme_agreement import columns, record_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
-
-AWS = AwsConfig(region="us-east-1", access_key_id="a", secret_access_key="e-s3cret")
-
-
-class Producer:
-    """A producer by the other implementation, which registers schemas in a registry of its own."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.name = f"registry-{uuid4().hex[:8]}"
-        self.glue: Any = get_session().create_client(
-            "glue",
-            region_name="us-east-1",
-            endpoint_url=endpoint,
-            aws_access_key_id="a",
-            aws_secret_access_key="b",
-        )
-        self.glue.create_registry(RegistryName=self.name)
-        self._names: set[str] = set()
-
-    def record(self, name: str, value: Any, schema: Any) -> bytes:
-        """A framed record. The schema becomes the latest version of this name."""
-        if name in self._names:
-            version = self.glue.register_schema_version(
-                SchemaId={"SchemaName": name, "RegistryName": self.name},
-                SchemaDefinition=str(schema),
-            )
-        else:
-            version = self.glue.create_schema(
-                RegistryId={"RegistryName": self.name},
-                SchemaName=name,
-                DataFormat=schema.data_format,
-                Compatibility="NONE",
-                SchemaDefinition=str(schema),
-            )
-        self._names.add(name)
-        version_id = UUID(version["SchemaVersionId"])
-        return bytes(encode(schema.write(value), version_id, compression=len(name) % 2))
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +46,6 @@ def producer(moto_endpoint: str) -> Producer:
 @pytest.fixture
 def registry(moto_endpoint: str, producer: Producer) -> GlueRegistry:
     return GlueRegistry(aws=AWS, endpoint_url=moto_endpoint, registry_name=producer.name)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_records_of_another_implementation_are_read_by_the_versions_that_they_name(
@@ -139,14 +99,89 @@ def test_a_version_that_is_not_in_the_registry_is_unknown(
 
 def test_an_unreachable_registry_is_an_outage_in_one_sentence() -> None:
     """The error says where, and holds no secret."""
-    nowhere = f"http://127.0.0.1:{free_port()}"
-    scheme = GlueScheme(
-        AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=nowhere, attempts=1)
-    )
+    url = nowhere()
+    scheme = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=url, attempts=1))
     with pytest.raises(SchemeUnavailableError) as caught:
         scheme.decode(record_of(encode(b"", UUID(int=1))))
-    assert nowhere in str(caught.value)
+    assert url in str(caught.value)
     assert "e-s3cret" not in f"{caught.value} {scheme!r}"
+
+
+class Answering(ThreadingHTTPServer):
+    """A service with one answer to all calls, whose headers it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.status, self.body = 400, b'{"__type": "EntityNotFoundException"}'
+        self.calls: list[dict[str, str]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Answering
+
+    def do_POST(self) -> None:  # the name that http.server looks for
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.calls.append(dict(self.headers))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+        pass
+
+
+@pytest.fixture
+def answering() -> Iterator[Answering]:
+    with Answering() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "remedy"),
+    [
+        (503, b"", "check the network"),
+        (400, b'{"__type": "ExpiredTokenException"}', "get new temporary credentials"),
+        (400, b'{"__type": "AccessDeniedException"}', "allow glue:GetSchemaVersion"),
+        (200, b"<html>a proxy's page</html>", "check the endpoint"),
+        (200, b"[]", "check the endpoint"),
+        (200, b"{}", "check the endpoint"),
+        (200, b'{"SchemaArn": "x:schema/shop/orders"}', "check the endpoint"),
+    ],
+)
+def test_an_answer_that_is_not_the_registrys_is_an_outage(
+    answering: Answering, status: int, body: bytes, remedy: str
+) -> None:
+    """No record is malformed by it, and the error says where and what to do."""
+    answering.status, answering.body = status, body
+    registry = GlueRegistry(aws=AWS, endpoint_url=answering.url, registry_name="shop", attempts=1)
+    with pytest.raises(SchemeUnavailableError, match=remedy) as caught:
+        GlueScheme(AvroScheme(ORDER_1), registry).decode(record_of(encode(b"", UUID(int=97))))
+    assert answering.url in str(caught.value)
+
+
+@pytest.mark.spark
+def test_executors_ask_with_the_credentials_and_the_region_of_the_job(
+    spark: SparkSession, answering: Answering
+) -> None:
+    """The scheme brings them, and the endpoint."""
+    aws = AwsConfig(
+        region="eu-west-3", access_key_id="AKID", secret_access_key="secret", session_token="tok"
+    )
+    scheme = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=aws, endpoint_url=answering.url))
+    found = columns(spark, scheme, [encode(b"", UUID(int=98))])
+    assert found == [(None, UNKNOWN_VERSION)]
+    (call,) = answering.calls
+    assert re.search(r"Credential=AKID/\d{8}/eu-west-3/glue/aws4_request", call["Authorization"])
+    assert call["X-Amz-Security-Token"] == "tok"
+    assert call["X-Amz-Target"] == "AWSGlue.GetSchemaVersion"
 
 
 @pytest.mark.spark
@@ -158,8 +193,8 @@ def test_executors_look_schemas_up_and_an_outage_fails_the_batch(
     payloads = [record, encode(b"", UUID(int=99))]
     scheme = GlueScheme(AvroScheme(ORDER_1), registry)
     assert columns(spark, scheme, payloads) == [((7, "x"), None), (None, UNKNOWN_VERSION)]
-    nowhere = f"http://127.0.0.1:{free_port()}"
-    lost = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=nowhere, attempts=1))
+    url = nowhere()
+    lost = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=url, attempts=1))
     frame = spark.createDataFrame([(bytearray(record),)], "data BINARY")
     with pytest.raises(Exception, match="SchemeUnavailableError"):
         parsed(frame, lost).collect()

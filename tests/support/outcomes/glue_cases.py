@@ -1,16 +1,21 @@
-"""Records framed for Glue Schema Registry, good, damaged and hostile, for the contract of schemes.
-The frames are made by `aws-glue-schema-registry`, another implementation of the format.
+"""Records framed for Glue Schema Registry, good, damaged and hostile, for the contract of schemes;
+and a producer that registers its schemas. The frames are made by `aws-glue-schema-registry`,
+another implementation of the format.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 import zlib
 from dataclasses import dataclass
-from uuid import UUID
+from typing import Any
+from uuid import UUID, uuid4
 
 from aws_schema_registry.codec import encode
+from botocore.session import get_session
 
+from kinesis_spout.config import AwsConfig
 from scheme import AvroScheme, GlueScheme, JsonScheme, ProtobufScheme, SchemaVersion
 from scheme.avro_scheme import NOT_AVRO, NOT_RESOLVED
 from scheme.glue_scheme import (
@@ -56,6 +61,55 @@ message Old {
 }
 message Aardvark { option (about) = { text: "message X {" }; }
 """
+
+
+AWS = AwsConfig(region="us-east-1", access_key_id="a", secret_access_key="e-s3cret")
+
+
+class Producer:
+    """A producer by the other implementation, which registers schemas in a registry of its own."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.name = f"registry-{uuid4().hex[:8]}"
+        self.glue: Any = get_session().create_client(
+            "glue",
+            region_name="us-east-1",
+            endpoint_url=endpoint,
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+        )
+        self.glue.create_registry(RegistryName=self.name)
+        self._names: set[str] = set()
+
+    def version(self, name: str, data_format: str, definition: str) -> UUID:
+        """The id of this schema, which becomes the latest version of this name."""
+        if name in self._names:
+            version = self.glue.register_schema_version(
+                SchemaId={"SchemaName": name, "RegistryName": self.name},
+                SchemaDefinition=definition,
+            )
+        else:
+            version = self.glue.create_schema(
+                RegistryId={"RegistryName": self.name},
+                SchemaName=name,
+                DataFormat=data_format,
+                Compatibility="NONE",
+                SchemaDefinition=definition,
+            )
+        self._names.add(name)
+        return UUID(version["SchemaVersionId"])
+
+    def record(self, name: str, value: Any, schema: Any) -> bytes:
+        """A framed record. The schema becomes the latest version of this name."""
+        version_id = self.version(name, schema.data_format, str(schema))
+        return bytes(encode(schema.write(value), version_id, compression=len(name) % 2))
+
+
+def nowhere() -> str:
+    """The URL of a port at which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,16 @@ schemes.
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from scheme import AvroScheme, SchemeDefinitionError
+from scheme import AvroScheme, MalformedRecordError, SchemeDefinitionError
+from scheme.avro_scheme import TOO_MANY_VALUES, avro_reader
+from tests.support.outcomes.avro_cases import written
+from tests.support.outcomes.scheme_agreement import record_of
 
 
 def record(*fields: Any, name: str = "R") -> dict[str, Any]:
@@ -104,6 +109,73 @@ def test_a_schema_without_columns_is_refused_in_one_sentence(schema: Any, compla
     with pytest.raises(SchemeDefinitionError) as caught:
         AvroScheme(schema)
     assert complaint in str(caught.value)
+
+
+def array(items: Any) -> dict[str, Any]:
+    return record({"type": "array", "items": items})
+
+
+def map_of(values: Any) -> dict[str, Any]:
+    return record({"type": "map", "values": values})
+
+
+ONE = record(["null", "int"], name="Item")
+THIRTY = record(*[["null", "int"]] * 30, name="Item")
+NEWER = ONE | {
+    "fields": ONE["fields"]
+    + [{"name": f"new{index}", "type": "long", "default": 1000} for index in range(30)]
+}
+RENAMED = ONE | {"fields": [{"name": "f", "aliases": ["f0"], "type": ["null", "int"]}]}
+NESTED = record(ONE, name="Outer")
+
+
+@pytest.mark.parametrize(
+    ("schema", "reader_schema", "items", "values"),
+    [
+        (array(ONE), None, [{"f0": None}] * 20_000, 1),
+        (array(THIRTY), None, [dict.fromkeys(f"f{n}" for n in range(30))] * 2000, 30),
+        (array(ONE), array(NEWER), [{"f0": None}] * 2000, 1),
+        (array(ONE), array(RENAMED), [{"f0": None}] * 20_000, 1),
+        (array(NESTED), None, [{"f0": {"f0": None}}] * 20_000, 1),
+        (array(["null", ONE]), None, [{"f0": None}] * 20_000, 2),
+        (array({"type": "array", "items": "int"}), None, [[]] * 20_000, 1),
+        (array({"type": "map", "values": "int"}), None, [{}] * 20_000, 1),
+        (map_of(ONE), None, {f"{n:05}": {"f0": None} for n in range(20_000)}, 3),
+    ],
+)
+def test_small_items_take_the_memory_that_they_are_reckoned_to_take(
+    schema: Any, reader_schema: Any, items: Any, values: int
+) -> None:
+    """Not much more, for hostile records, and a quarter at least, for good ones. `values`: of an
+    item, which has the smallest ones.
+    """
+    scheme = AvroScheme(schema, reader_schema)
+    reader = avro_reader(scheme.schema, scheme.reader_schema)
+    payload = written(schema, {"f0": items})
+    tracemalloc.start()
+    value = reader.value(payload)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert value
+    reckoned = values * len(items) / reader.max_values * 256 * 1024 * 1024
+    assert reckoned / 4 < taken < reckoned * 1.2
+
+
+def test_items_that_would_take_gigabytes_make_a_record_malformed() -> None:
+    """A byte for each, of which one more is too many. The records beside it are read. Scalars take
+    little, so an array of ten million is good.
+    """
+    scheme = AvroScheme(array(ONE), array(NEWER))
+    most = avro_reader(scheme.schema, scheme.reader_schema).max_values
+    good = written(array(ONE), {"f0": [{"f0": None}]})
+    hostile = written(array("int"), {"f0": [0] * most})
+    with pytest.raises(MalformedRecordError) as caught:
+        scheme.decode(record_of(hostile))
+    assert caught.value.reason == TOO_MANY_VALUES
+    (found,) = scheme.outcomes(pa.array([good, hostile, good]))
+    assert found.field("malformed").to_pylist() == [None, TOO_MANY_VALUES, None]
+    scalars = AvroScheme(array(["null", "int"]))
+    assert avro_reader(scalars.schema, None).max_values > 10 * 1024 * 1024
 
 
 def test_a_schema_is_the_same_as_text_and_as_a_dict() -> None:

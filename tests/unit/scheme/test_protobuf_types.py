@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from google.protobuf import empty_pb2, struct_pb2, wrappers_pb2
 
-from scheme import JsonScheme, ProtobufScheme, SchemeDefinitionError
-from tests.support.outcomes.protobuf_cases import FIELDS, Old, Order, files
+from scheme import JsonScheme, MalformedRecordError, ProtobufScheme, SchemeDefinitionError
+from scheme.protobuf_types import TOO_MANY_MESSAGES, check_memory
+from tests.support.outcomes.protobuf_cases import FIELDS, FULL, Old, Order, files, message_class
+from tests.support.outcomes.scheme_agreement import record_of
 
 
 def test_each_field_has_the_type_that_holds_its_values() -> None:
@@ -54,3 +57,49 @@ def test_json_has_no_maps_with_other_keys_than_strings() -> None:
     """Those of Protobuf may be numbers, which names of JSON cannot be."""
     with pytest.raises(SchemeDefinitionError, match="'STRING' is expected"):
         JsonScheme("m MAP<INT, INT>")
+
+
+WIDE = message_class(
+    files(
+        'name: "wide.proto" package: "wide" syntax: "proto2" '
+        'message_type { name: "Wide" '
+        'field { name: "n" number: 1 type: TYPE_INT64 label: LABEL_OPTIONAL } '
+        'field { name: "more" number: 2 type: TYPE_MESSAGE type_name: ".wide.Item" '
+        "label: LABEL_REPEATED } "
+        'field { name: "group" number: 3 type: TYPE_GROUP type_name: ".wide.Item" '
+        "label: LABEL_REPEATED } } "
+        'message_type { name: "Item" '
+        + "".join(
+            f'field {{ name: "f{n}" number: {n} type: TYPE_INT64 label: LABEL_OPTIONAL }} '
+            for n in range(1, 200)
+        )
+        + "}"
+    ),
+    "wide.Wide",
+)
+MOST = 256 * 1024 * 1024 // (200 + 199 * 40)
+
+
+@pytest.mark.parametrize("message", [b"\x12\x00", b"\x1b\x1c"], ids=["with a length", "as a group"])
+def test_messages_that_would_take_gigabytes_make_a_record_malformed(message: bytes) -> None:
+    """Two bytes for each, of which one more is too many. The records beside it are read, also one
+    that is as long and has other things in it.
+    """
+    scheme = ProtobufScheme(WIDE)
+    unknown = b"\xa2\x06\x02\x12\x00" + b"\xa3\x06\x12\x00\xa4\x06"
+    good = b"\x08\x07" * MOST + unknown + message
+    hostile = message * (MOST + 1)
+    (found,) = scheme.outcomes(pa.array([good, hostile]))
+    assert found.field("malformed").to_pylist() == [None, TOO_MANY_MESSAGES]
+    assert found.field("value")[0]["n"].as_py() == 7
+    with pytest.raises(MalformedRecordError) as caught:
+        scheme.decode(record_of(hostile))
+    assert caught.value.reason == TOO_MANY_MESSAGES
+
+
+def test_the_count_of_messages_leaves_damaged_bytes_to_the_parser() -> None:
+    """Cut off or changed anywhere."""
+    for at in range(len(FULL)):
+        check_memory(FULL[:at], Order.DESCRIPTOR)
+        for byte in (b"\x00", b"\x0b", b"\x0c", b"\xff"):
+            check_memory(FULL[:at] + byte + FULL[at + 1 :], Order.DESCRIPTOR)
