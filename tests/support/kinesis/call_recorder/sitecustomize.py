@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from botocore.model import OperationModel
+    from botocore.awsrequest import AWSRequest
 
 _FILE = os.environ.get("RECORDED_CALLS_FILE")
 
@@ -20,13 +20,13 @@ def _keep_stream(params: dict[str, Any], context: dict[str, Any], **_more: objec
     context["recorded_stream"] = named
 
 
-def _record(model: OperationModel, context: dict[str, Any], **_more: object) -> None:
-    """A hook of botocore's `before-call`. One short append a call, so that processes may share the
-    file.
+def _record(request: AWSRequest, event_name: str, **_more: object) -> None:
+    """A hook of botocore's `before-sign.SERVICE.OPERATION`: all requests pass it, also one that
+    botocore does not send. One short append a call, so that processes may share the file.
     """
-    action = f"{model.service_model.service_name}:{model.name}"
+    action = ":".join(event_name.split(".")[1:])
     opened = os.open(str(_FILE), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(opened, f"{action} {context.get('recorded_stream', '')}\n".encode())
+    os.write(opened, f"{action} {request.context.get('recorded_stream', '')}\n".encode())
     os.close(opened)
 
 
@@ -38,6 +38,6 @@ if _FILE is not None:
     def _recording(self: Session, *arguments: Any, **named: Any) -> None:
         _plain(self, *arguments, **named)
         self.register("before-parameter-build", _keep_stream)
-        self.register("before-call", _record)
+        self.register("before-sign", _record)
 
     Session.__init__ = _recording
