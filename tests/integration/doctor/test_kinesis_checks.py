@@ -129,7 +129,7 @@ def test_a_consumer_that_is_still_made_is_a_warning_and_an_arn_without_one_a_fai
     ("denied", "verdict", "said"),
     [
         (DESCRIBE, FAILED, f"allow {DESCRIBE} on the stream's consumers"),
-        (LIST, WARNING, "which a reader does not need"),
+        (LIST, WARNING, "A reader does not need it"),
     ],
 )
 def test_a_reader_has_to_describe_its_consumer_and_need_not_list_consumers(
