@@ -143,7 +143,7 @@ class _Refusals:
         if refused_s >= self._timeout_s:
             what = f"shard {self._shard_id} of {where} has been throttled for {refused_s:.0f} s"
             remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
-            if isinstance(exc, KeyThrottledError):
+            if is_of_the_key:
                 what, remedy = f"{what} by KMS: {exc.message}", exc.remedy
             raise StillThrottledError(what, remedy) from exc
 

@@ -154,8 +154,8 @@ class KinesisSpout:
         """The next record. None when there is none now, the spout is inactive, or `max_pending` are
         pending.
 
-        Never blocks on the network. Raises `SpoutClosedError`, or the error that has stopped the
-        spout.
+        Never blocks on the network, but in a scheme that looks something up there (`GlueScheme`).
+        Raises `SpoutClosedError`, or the error that has stopped the spout.
         """
         if self._session is None and self._is_open:
             return None  # opened inactive, and not connected yet

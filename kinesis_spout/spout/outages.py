@@ -332,7 +332,7 @@ class AnswerWatch:
         besides = (
             ""
             if self._silent is None
-            else (". No delivery of the stream got an outcome in that time")
+            else ". No delivery of the stream got an outcome in that time"
         )
         log.warning(
             "%s of stream %s got no outcome within %s (message_timeout_s)%s. Each counts as "

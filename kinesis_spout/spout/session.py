@@ -5,7 +5,6 @@ around what they share is the scheduler's.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import replace
@@ -69,8 +68,8 @@ class SpoutSession:
             random=services.random,
         )
         self._scheme = config.scheme
-        # What waits for its scheme's registry. No other record goes out meanwhile.
-        self._undecoded: deque[SpoutEmission] = deque()
+        # It waits for its scheme's registry. No other record goes out meanwhile.
+        self._undecoded: SpoutEmission | None = None
         self._loops: dict[str, Loop] = {}
         self._context = context = SpoutContext(
             config,
@@ -132,10 +131,11 @@ class SpoutSession:
         """
         scheduler, scheme = self.scheduler, self._scheme
         for _ in range(MAX_MALFORMED_PER_CALL):
-            if self._undecoded and not self._may_decode():
+            # Of a spout that an error has stopped, `emit` raises it.
+            waiting = self._undecoded if scheduler.error is None else None
+            if waiting is not None and not self._may_decode():
                 return None
-            has_waited = bool(self._undecoded)
-            emission = self._undecoded.popleft() if has_waited else scheduler.emit()
+            emission = scheduler.emit() if waiting is None else waiting
             if emission is None:
                 return None
             if not self._context.config.tracking:
@@ -153,13 +153,13 @@ class SpoutSession:
             except BaseException as exc:  # noqa: BLE001  # whatever it raises is its record's failure
                 emission.fail(f"its scheme raised {described(exc)}")
             else:
-                if has_waited:
-                    self._context.outages.succeeded(SpoutPart.SCHEME)
+                if waiting is not None:
+                    self._on_scheme_answered()
                     emission.extend(self._context.config.message_timeout_s)
                 self.hooks.emitted(decoded)
                 return decoded
-            if has_waited:
-                self._context.outages.succeeded(SpoutPart.SCHEME)
+            if waiting is not None:
+                self._on_scheme_answered()
         return None
 
     def _may_decode(self) -> bool:
@@ -167,11 +167,18 @@ class SpoutSession:
         outages, clock = self._context.outages, self._context.services.clock
         return clock.monotonic_s() >= outages.retry_at_s(SpoutPart.SCHEME)
 
+    def _on_scheme_answered(self) -> None:
+        """The record that waited has its fields, or its outcome. Until then it stays: an interrupt
+        in its scheme must not lose a record that has no deadline.
+        """
+        self._undecoded = None
+        self._context.outages.succeeded(SpoutPart.SCHEME)
+
     def _keep(self, emission: SpoutEmission, error: SchemeUnavailableError) -> None:
         """Decode the emission later. Raises `error` if it is time to give up."""
         # It is no failure of the record: its attempt must not end by a timeout either.
         emission.extend(None)
-        self._undecoded.append(emission)
+        self._undecoded = emission
         try:
             self._context.outages.failed(SpoutPart.SCHEME, error)
         except SchemeUnavailableError as exc:
@@ -212,7 +219,7 @@ class SpoutSession:
     def may_emit(self) -> bool:
         """Whether a call for a record may give one, or an error. The caller holds the lock."""
         scheduler = self.scheduler
-        if self._undecoded and scheduler.error is None:
+        if self._undecoded is not None and scheduler.error is None:
             return self._may_decode()
         return (
             scheduler.error is not None

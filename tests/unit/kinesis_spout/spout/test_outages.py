@@ -349,10 +349,13 @@ class SometimesReachable:
 
     def __init__(self) -> None:
         self.is_reachable = False
+        self.error: BaseException = SchemeUnavailableError(
+            "the registry does not answer", "check the network"
+        )
 
     def schema_version(self, version_id: str) -> SchemaVersion | None:
         if not self.is_reachable:
-            raise SchemeUnavailableError("the registry does not answer", "check the network")
+            raise self.error
         return REGISTRY.schema_version(version_id)
 
 
@@ -378,6 +381,10 @@ def test_an_outage_of_a_schema_registry_uses_up_no_attempt() -> None:
             "scheme",
             "the registry does not answer; check the network",
         )
+        registry.error = KeyboardInterrupt()
+        under_test.clock.advance(15)
+        with pytest.raises(KeyboardInterrupt):
+            spout.next_tuple()
         registry.is_reachable = True
         under_test.clock.advance(15)
         came = [emission for emission in iter(spout.next_tuple, None) if emission.ack()]
@@ -390,11 +397,16 @@ def test_an_outage_of_a_schema_registry_uses_up_no_attempt() -> None:
 
 
 def test_a_schema_registry_that_stays_unreachable_stops_a_spout_that_is_told_to_give_up() -> None:
-    under_test = SpoutUnderTest()
+    """It gives no record then, also not the one that waited, once the registry answers."""
+    under_test, registry = SpoutUnderTest(), SometimesReachable()
     under_test.put(1, data=encode(FIRST, V1))
-    scheme = GlueScheme(AvroScheme(ORDER_1), SometimesReachable())
+    scheme = GlueScheme(AvroScheme(ORDER_1), registry)
     spout = under_test.fresh(scheme=scheme, give_up_after_s=60.0)
     with closing(spout):
         spout.open()
         with pytest.raises(SchemeUnavailableError):
             pass_time(under_test, spout, 120.0)
+        registry.is_reachable = True
+        under_test.clock.advance(120)
+        with pytest.raises(SchemeUnavailableError):
+            spout.next_tuple()
