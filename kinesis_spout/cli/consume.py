@@ -297,9 +297,7 @@ def _consume(
     command = None
     if exec_ is not None:
         on_stderr = screen.print_line if screen.is_live else None
-        command = ExecProcess(
-            exec_, warn=screen.warn, stopped=stopped, on_stderr=on_stderr, line_of=line_of
-        )
+        command = ExecProcess(exec_, warn=screen.warn, stopped=stopped, on_stderr=on_stderr)
     with screen.logs(), ExitStack() as stack:
         spout = KinesisSpout(
             replace(
@@ -318,7 +316,9 @@ def _consume(
             try:
                 with screen.live(spout):
                     if command is not None:
-                        _run_command(spout, command, stopped, is_kept=bool(config.application))
+                        _run_command(
+                            spout, command, line_of, stopped, is_kept=bool(config.application)
+                        )
                     else:
                         write_records(
                             spout,
@@ -355,7 +355,12 @@ def _fail_for_letters(spout: KinesisSpout, letters: Path | None) -> None:
 
 
 def _run_command(
-    spout: KinesisSpout, command: ExecProcess, stopped: Callable[[], bool], *, is_kept: bool
+    spout: KinesisSpout,
+    command: ExecProcess,
+    line_of: Callable[[SpoutEmission], bytes],
+    stopped: Callable[[], bool],
+    *,
+    is_kept: bool,
 ) -> None:
     """Pass each record to the command, which answers by itself, until the end or `stopped()`.
 
@@ -365,7 +370,7 @@ def _run_command(
     command.open(spout.ack)
     try:
         for emission in spout.emissions(lambda: stopped() or command.has_ended):
-            if not command.send(emission):
+            if not command.send(emission, line_of(emission)):
                 break
         has_ended = command.has_ended
     finally:

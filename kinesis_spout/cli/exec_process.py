@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinesis_spout.cli.line_io import LineSplitter, LineWriter, LongLine
-from kinesis_spout.cli.record_lines import record_line
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.listener import SpoutListener
 
@@ -122,7 +121,6 @@ class ExecProcess(SpoutListener):
         warn: Callable[[str], None],
         stopped: Callable[[], bool],
         on_stderr: Callable[[str], None] | None = None,
-        line_of: Callable[[SpoutEmission], bytes] = record_line,
     ) -> None:
         try:
             self._words = shlex.split(text)
@@ -139,7 +137,6 @@ class ExecProcess(SpoutListener):
         self._warn = warn
         self._stopped = stopped
         self._on_stderr = on_stderr
-        self._line_of = line_of
         self._records = _Records()
         self._ack_late: Callable[[str], bool] = lambda _: False
         self._process: subprocess.Popen[bytes] | None = None
@@ -218,12 +215,11 @@ class ExecProcess(SpoutListener):
             return f"was killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
-    def send(self, emission: SpoutEmission) -> bool:
-        """Pass a record to the command. Blocks while the command reads nothing.
+    def send(self, emission: SpoutEmission, line: bytes) -> bool:
+        """Pass a record to the command, as this line. Blocks while the command reads nothing.
 
         False if it could not be passed: the command has ended, or reads nothing and `stopped()`.
         """
-        line = self._line_of(emission)
         self._records.sent(emission)
         try:
             written = 0 if self._writer is None else self._writer.write(line)

@@ -66,7 +66,12 @@ def record_line(emission: SpoutEmission, scheme: RecordScheme | None = None) -> 
     fields in its place, or `rows` where a record gives many. A record without a partition key has
     no `key`.
     """
-    text, in_base64 = _payload(emission.data) if scheme is None else (msgspec.UNSET, msgspec.UNSET)
+    shown: dict[str, Any]
+    if scheme is None:
+        text, in_base64 = _payload(emission.data)
+        shown = {"data": text, "data_base64": in_base64}
+    else:
+        shown = decoded_fields(scheme, emission.values)
     line = _RecordLine(
         id=emission.message_id,
         shard=emission.shard_id,
@@ -74,15 +79,8 @@ def record_line(emission: SpoutEmission, scheme: RecordScheme | None = None) -> 
         key=msgspec.UNSET if emission.partition_key is None else emission.partition_key,
         arrival=str(Position.at_timestamp(emission.approximate_arrival_ms)),
         attempt=emission.attempt,
-        data=text,
-        data_base64=in_base64,
+        **shown,
     )
-    if scheme is not None:
-        decoded = decoded_fields(scheme, emission.values)
-        line.value, line.rows = (
-            decoded.get("value", msgspec.UNSET),
-            decoded.get("rows", msgspec.UNSET),
-        )
     return _encoder.encode(line) + b"\n"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesis_spout.cli.exec_process import ExecProcess
+from kinesis_spout.cli.record_lines import record_line
 from kinesis_spout.spout.listener import SpoutListener
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 from tests.support.state.zookeeper import wait_until
@@ -76,7 +77,7 @@ def fed(
 def ended(folder: Path, program: str) -> ExecProcess:
     """A command that was sent a record, and has ended."""
     with fed(folder, program) as (_, _, command, (emission,)):
-        command.send(emission)
+        command.send(emission, record_line(emission))
         wait_until(lambda: command.has_ended)
     return command
 
@@ -98,12 +99,12 @@ def test_a_late_answer_counts(tmp_path: Path) -> None:
     program = ANSWERS_THE_FIRST_AFTER_THE_SECOND
     with fed(tmp_path, program, acks, payloads=payloads, prefetch_bytes=1) as made:
         under_test, spout, command, (first, second) = made
-        assert command.send(first)
+        assert command.send(first, record_line(first))
         assert second.extend(1_000)
         under_test.clock.advance(100)
         under_test.loops.take("timeouts")
         assert spout.metrics().total.counts.timed_out == 1
-        assert command.send(second)
+        assert command.send(second, record_line(second))
         assert acks.reached.wait(30)  # the second, and answers are read in their order
         assert spout.metrics().total.counts.acked == 2
         assert command.bad_answers == 0
@@ -185,7 +186,7 @@ def answered(folder: Path, answer: bytes) -> tuple[Failures, ExecProcess]:
     failures = Failures(1)
     with fed(folder, ANSWERS_EACH.format(answers=[answer]), failures) as made:
         *_, command, (emission,) = made
-        assert command.send(emission)
+        assert command.send(emission, record_line(emission))
         assert failures.reached.wait(30)
     return failures, command
 
@@ -199,5 +200,5 @@ def test_a_python_program_answers_at_once_without_flushing(tmp_path: Path) -> No
     )
     acks = AckCount(1)
     with fed(tmp_path, program, acks) as (_, _, command, (emission,)):
-        assert command.send(emission)
+        assert command.send(emission, record_line(emission))
         assert acks.reached.wait(30)
