@@ -21,6 +21,7 @@ from scheme.compressed import decompressed, read_of
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.payload_scheme import PART_BYTES, PayloadScheme
 from scheme.protobuf_scheme import ProtobufScheme
+from scheme.protobuf_types import varint
 from scheme.record_scheme import bytes_reason, gives_many
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _NO_INDEX = "the record has no index of its Protobuf message"
 _HEADER = 3
 _PLAIN, _ZLIB = 0, 5
 _FRAME_BYTES = 18
+_MAX_INDEX_BYTES = 5  # of a varint of 32 bits
 _MAX_SCHEMAS = 256
 
 
@@ -216,17 +218,14 @@ def _message_bytes(data: bytes, definition: str, path: str) -> bytes:
     """The message, which follows its index: an unsigned varint. Of the names of all messages of the
     file, sorted, it is the place of this one (MessageIndexFinder of AWS's serializer).
     """
-    index = at = 0
-    for at, byte in enumerate(data[:5]):
-        index |= (byte & 0x7F) << 7 * at
-        if byte < 0x80:
-            break
-    else:
-        raise PayloadError(_NO_INDEX)
+    try:
+        index, begin = varint(data[:_MAX_INDEX_BYTES], 0)
+    except IndexError:
+        raise PayloadError(_NO_INDEX) from None
     names = message_paths(definition)
     if index >= len(names) or names[index] != path:
         raise PayloadError(OTHER_MESSAGE)
-    return data[at + 1 :]
+    return data[begin:]
 
 
 _WORD = re.compile(

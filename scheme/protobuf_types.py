@@ -94,7 +94,7 @@ def check_memory(payload: bytes, message: Any) -> None:
                 around.pop()
                 if not around:
                     return
-            tag, at = _varint(payload, at)
+            tag, at = varint(payload, at)
             number, wire = tag >> 3, tag & 7
             inside, end = around[-1]
             if wire == _GROUP_END:
@@ -102,9 +102,9 @@ def check_memory(payload: bytes, message: Any) -> None:
                 continue
             size = _FIXED_BYTES.get(wire, 0)
             if wire == _VARINT:
-                _, at = _varint(payload, at)
+                _, at = varint(payload, at)
             elif wire == _LENGTH:
-                size, at = _varint(payload, at)
+                size, at = varint(payload, at)
             field = inside and inside.fields_by_number.get(number)
             inner = field and field.message_type
             if inner and wire in (_LENGTH, _GROUP):
@@ -131,7 +131,10 @@ def _memory_of(message: Any) -> int:
     return 200 + sum(130 if field.is_repeated else 40 for field in message.fields)
 
 
-def _varint(payload: bytes, at: int) -> tuple[int, int]:
+def varint(payload: bytes, at: int) -> tuple[int, int]:
+    """The unsigned number that begins there, and where it has ended. Raises `IndexError` if the
+    bytes end before it, or if it has more than 64 bits.
+    """
     found = shift = 0
     while True:
         byte = payload[at]
