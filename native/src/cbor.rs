@@ -1,34 +1,14 @@
 //! An answer in CBOR (RFC 8949): times are milliseconds, or seconds where they are below 10^11.
 
-use crate::page::{
-    micros, once, BodyField, Declined, Page, Record, RecordField, Result, Span, Text, MAX_DEPTH,
-};
+use crate::page::{micros, read_answer, Declined, Page, Result, Span, Text, Values, MAX_DEPTH};
 
 const SECONDS_BELOW: f64 = 1e11;
 const BREAK: u8 = 0xff;
 
 pub fn parse(body: &[u8], page: &mut Page) -> Result<()> {
     let mut reader = Reader { body, at: 0 };
-    let mut seen = 0;
-    let mut left = reader.container(5)?;
-    while reader.more(&mut left)? {
-        let name = reader.text()?;
-        let field = BodyField::named(name.span.of(body));
-        if let Some(field) = field {
-            once(&mut seen, field as u8)?;
-        }
-        match field {
-            Some(BodyField::Records) => reader.records(page)?,
-            Some(BodyField::NextIterator) => page.next_iterator = reader.optional(Reader::text)?,
-            Some(BodyField::Behind) => {
-                page.millis_behind_latest = reader.optional(Reader::integer)?
-            }
-            Some(BodyField::Children) => reader.no_children()?,
-            Some(BodyField::Continuation) => page.continuation = reader.optional(Reader::text)?,
-            None => reader.skip(0)?,
-        }
-    }
-    if seen & BodyField::Records as u8 == 0 || reader.at != body.len() {
+    read_answer(&mut reader, body, page)?;
+    if reader.at != body.len() {
         return Err(Declined);
     }
     Ok(())
@@ -106,7 +86,9 @@ impl Reader<'_> {
         self.at = end;
         Span::new(begin, end)
     }
+}
 
+impl Values for Reader<'_> {
     fn text(&mut self) -> Result<Text> {
         let span = self.string(3)?;
         std::str::from_utf8(span.of(self.body)).map_err(|_| Declined)?;
@@ -162,40 +144,23 @@ impl Reader<'_> {
         micros(time, if time.abs() < SECONDS_BELOW { 1_000_000 } else { 1_000 })
     }
 
-    fn records(&mut self, page: &mut Page) -> Result<()> {
-        let mut left = self.container(4)?;
+    fn object(&mut self, mut member: impl FnMut(&mut Self, Text) -> Result<()>) -> Result<()> {
+        let mut left = self.container(5)?;
         while self.more(&mut left)? {
-            let record = self.record()?;
-            page.push(record)?;
+            let name = self.text()?;
+            member(self, name)?;
         }
         Ok(())
     }
 
-    fn record(&mut self) -> Result<Record> {
-        let mut record = Record::default();
-        let mut seen = 0;
-        let mut left = self.container(5)?;
+    fn array(&mut self, mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        let mut left = self.container(4)?;
         while self.more(&mut left)? {
-            let name = self.text()?;
-            let field = RecordField::named(name.span.of(self.body));
-            if let Some(field) = field {
-                once(&mut seen, field as u8)?;
-            }
-            match field {
-                Some(RecordField::Number) => record.number = self.text()?,
-                Some(RecordField::Key) => record.key = self.optional(Self::text)?,
-                Some(RecordField::Data) => record.data = self.optional(Self::data)?,
-                Some(RecordField::Arrival) => record.arrival_us = self.optional(Self::time)?,
-                None => self.skip(0)?,
-            }
+            item(self)?;
         }
-        if seen & RecordField::Number as u8 == 0 {
-            return Err(Declined);
-        }
-        Ok(record)
+        Ok(())
     }
 
-    /// Children stand in the last answer of a shard alone: the plain decoder reads them.
     fn no_children(&mut self) -> Result<()> {
         match self.byte()? {
             0x80 | 0xf6 => Ok(()),
@@ -212,21 +177,8 @@ impl Reader<'_> {
             0 | 1 => self.integer().map(drop),
             2 => self.data().map(drop),
             3 => self.text().map(drop),
-            4 => {
-                let mut left = self.container(4)?;
-                while self.more(&mut left)? {
-                    self.skip(depth + 1)?;
-                }
-                Ok(())
-            }
-            5 => {
-                let mut left = self.container(5)?;
-                while self.more(&mut left)? {
-                    self.text()?;
-                    self.skip(depth + 1)?;
-                }
-                Ok(())
-            }
+            4 => self.array(|reader| reader.skip(depth + 1)),
+            5 => self.object(|reader, _| reader.skip(depth + 1)),
             _ => {
                 self.at += 1;
                 match head {

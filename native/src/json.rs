@@ -2,42 +2,14 @@
 
 use memchr::{memchr, memchr2};
 
-use crate::page::{
-    micros, once, BodyField, Declined, Page, Record, RecordField, Result, Span, Text, MAX_DEPTH,
-};
+use crate::page::{micros, read_answer, Declined, Page, Result, Span, Text, Values, MAX_DEPTH};
 
 pub fn parse(body: &[u8], page: &mut Page) -> Result<()> {
     // Once for all strings: the rest of the reader may cut them anywhere at a quote.
     std::str::from_utf8(body).map_err(|_| Declined)?;
     let mut reader = Reader { body, at: 0 };
-    let mut seen = 0;
-    reader.object(|reader, name| {
-        let field = BodyField::named(name.span.of(body));
-        if let Some(field) = field {
-            once(&mut seen, field as u8)?;
-        }
-        match field {
-            Some(BodyField::Records) => reader.array(|reader| {
-                let record = reader.record()?;
-                page.push(record)
-            }),
-            Some(BodyField::NextIterator) => {
-                page.next_iterator = reader.optional(Reader::text)?;
-                Ok(())
-            }
-            Some(BodyField::Behind) => {
-                page.millis_behind_latest = reader.optional(Reader::integer)?;
-                Ok(())
-            }
-            Some(BodyField::Children) => reader.no_children(),
-            Some(BodyField::Continuation) => {
-                page.continuation = reader.optional(Reader::text)?;
-                Ok(())
-            }
-            None => reader.skip(0),
-        }
-    })?;
-    if seen & BodyField::Records as u8 == 0 || reader.next().is_some() {
+    read_answer(&mut reader, body, page)?;
+    if reader.next().is_some() {
         return Err(Declined);
     }
     Ok(())
@@ -77,6 +49,44 @@ impl Reader<'_> {
         }
     }
 
+    /// A number, as text by the grammar of JSON.
+    fn number(&mut self) -> Result<&str> {
+        self.next();
+        let begin = self.at;
+        let digits = |reader: &mut Self| -> Result<usize> {
+            let first = reader.at;
+            while matches!(reader.body.get(reader.at), Some(b'0'..=b'9')) {
+                reader.at += 1;
+            }
+            if reader.at == first {
+                Err(Declined)
+            } else {
+                Ok(reader.at - first)
+            }
+        };
+        if self.body.get(self.at) == Some(&b'-') {
+            self.at += 1;
+        }
+        let first = self.at;
+        if digits(self)? > 1 && self.body[first] == b'0' {
+            return Err(Declined);
+        }
+        if self.body.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            digits(self)?;
+        }
+        if matches!(self.body.get(self.at), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.body.get(self.at), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            digits(self)?;
+        }
+        std::str::from_utf8(&self.body[begin..self.at]).map_err(|_| Declined)
+    }
+}
+
+impl Values for Reader<'_> {
     fn object(&mut self, mut member: impl FnMut(&mut Self, Text) -> Result<()>) -> Result<()> {
         self.expect(b'{')?;
         if self.next() == Some(b'}') {
@@ -169,42 +179,6 @@ impl Reader<'_> {
         read(self).map(Some)
     }
 
-    /// A number, as text by the grammar of JSON.
-    fn number(&mut self) -> Result<&str> {
-        self.next();
-        let begin = self.at;
-        let digits = |reader: &mut Self| -> Result<usize> {
-            let first = reader.at;
-            while matches!(reader.body.get(reader.at), Some(b'0'..=b'9')) {
-                reader.at += 1;
-            }
-            if reader.at == first {
-                Err(Declined)
-            } else {
-                Ok(reader.at - first)
-            }
-        };
-        if self.body.get(self.at) == Some(&b'-') {
-            self.at += 1;
-        }
-        let first = self.at;
-        if digits(self)? > 1 && self.body[first] == b'0' {
-            return Err(Declined);
-        }
-        if self.body.get(self.at) == Some(&b'.') {
-            self.at += 1;
-            digits(self)?;
-        }
-        if matches!(self.body.get(self.at), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.body.get(self.at), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            digits(self)?;
-        }
-        std::str::from_utf8(&self.body[begin..self.at]).map_err(|_| Declined)
-    }
-
     fn integer(&mut self) -> Result<i64> {
         self.number()?.parse().map_err(|_| Declined)
     }
@@ -213,31 +187,6 @@ impl Reader<'_> {
         micros(self.number()?.parse().map_err(|_| Declined)?, 1_000_000)
     }
 
-    fn record(&mut self) -> Result<Record> {
-        let body = self.body;
-        let mut record = Record::default();
-        let mut seen = 0;
-        self.object(|reader, name| {
-            let field = RecordField::named(name.span.of(body));
-            if let Some(field) = field {
-                once(&mut seen, field as u8)?;
-            }
-            match field {
-                Some(RecordField::Number) => record.number = reader.text()?,
-                Some(RecordField::Key) => record.key = reader.optional(Reader::text)?,
-                Some(RecordField::Data) => record.data = reader.optional(Reader::data)?,
-                Some(RecordField::Arrival) => record.arrival_us = reader.optional(Reader::time)?,
-                None => reader.skip(0)?,
-            }
-            Ok(())
-        })?;
-        if seen & RecordField::Number as u8 == 0 {
-            return Err(Declined);
-        }
-        Ok(record)
-    }
-
-    /// Children stand in the last answer of a shard alone: the plain decoder reads them.
     fn no_children(&mut self) -> Result<()> {
         if self.next() == Some(b'n') {
             return self.literal(b"null");

@@ -103,54 +103,106 @@ pub fn micros(time: f64, per_unit: i64) -> Result<i64> {
     }
 }
 
-#[derive(Clone, Copy)]
-pub enum RecordField {
-    Number = 1,
-    Key = 2,
-    Data = 4,
-    Arrival = 8,
+/// What the readers of both encodings can do. The fields of an answer are read over it, once.
+pub trait Values: Sized {
+    fn text(&mut self) -> Result<Text>;
+    /// A payload: of JSON, as it is written in base64.
+    fn data(&mut self) -> Result<Span>;
+    fn integer(&mut self) -> Result<i64>;
+    /// Microseconds since 1970.
+    fn time(&mut self) -> Result<i64>;
+    /// None for null.
+    fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>>;
+    /// Calls `member` with each name; it reads the value.
+    fn object(&mut self, member: impl FnMut(&mut Self, Text) -> Result<()>) -> Result<()>;
+    fn array(&mut self, item: impl FnMut(&mut Self) -> Result<()>) -> Result<()>;
+    /// Children stand in the last answer of a shard alone: the plain decoder reads them.
+    fn no_children(&mut self) -> Result<()>;
+    fn skip(&mut self, depth: usize) -> Result<()>;
 }
 
-impl RecordField {
-    pub fn named(name: &[u8]) -> Option<Self> {
-        match name {
-            b"SequenceNumber" => Some(Self::Number),
-            b"PartitionKey" => Some(Self::Key),
-            b"Data" => Some(Self::Data),
-            b"ApproximateArrivalTimestamp" => Some(Self::Arrival),
-            _ => None,
+/// Reads an answer into the page. `reader` is at its begin.
+pub fn read_answer<R: Values>(reader: &mut R, body: &[u8], page: &mut Page) -> Result<()> {
+    let mut seen = Seen::default();
+    reader.object(|reader, name| {
+        match name.span.of(body) {
+            b"Records" => {
+                seen.once(0)?;
+                return reader.array(|reader| {
+                    let record = read_record(reader, body)?;
+                    page.push(record)
+                });
+            }
+            b"NextShardIterator" => {
+                seen.once(1)?;
+                page.next_iterator = reader.optional(R::text)?;
+            }
+            b"MillisBehindLatest" => {
+                seen.once(2)?;
+                page.millis_behind_latest = reader.optional(R::integer)?;
+            }
+            b"ChildShards" => {
+                seen.once(3)?;
+                reader.no_children()?;
+            }
+            b"ContinuationSequenceNumber" => {
+                seen.once(4)?;
+                page.continuation = reader.optional(R::text)?;
+            }
+            _ => reader.skip(0)?,
         }
-    }
+        Ok(())
+    })?;
+    seen.needs(0)
 }
 
-#[derive(Clone, Copy)]
-pub enum BodyField {
-    Records = 1,
-    NextIterator = 2,
-    Behind = 4,
-    Children = 8,
-    Continuation = 16,
-}
-
-impl BodyField {
-    pub fn named(name: &[u8]) -> Option<Self> {
-        match name {
-            b"Records" => Some(Self::Records),
-            b"NextShardIterator" => Some(Self::NextIterator),
-            b"MillisBehindLatest" => Some(Self::Behind),
-            b"ChildShards" => Some(Self::Children),
-            b"ContinuationSequenceNumber" => Some(Self::Continuation),
-            _ => None,
+fn read_record<R: Values>(reader: &mut R, body: &[u8]) -> Result<Record> {
+    let mut record = Record::default();
+    let mut seen = Seen::default();
+    reader.object(|reader, name| {
+        match name.span.of(body) {
+            b"SequenceNumber" => {
+                seen.once(0)?;
+                record.number = reader.text()?;
+            }
+            b"PartitionKey" => {
+                seen.once(1)?;
+                record.key = reader.optional(R::text)?;
+            }
+            b"Data" => {
+                seen.once(2)?;
+                record.data = reader.optional(R::data)?;
+            }
+            b"ApproximateArrivalTimestamp" => {
+                seen.once(3)?;
+                record.arrival_us = reader.optional(R::time)?;
+            }
+            _ => reader.skip(0)?,
         }
-    }
+        Ok(())
+    })?;
+    seen.needs(0)?;
+    Ok(record)
 }
 
-/// Marks a field as seen. Declines the second one of its name: which of the two counts is for the
-/// plain decoder to say.
-pub fn once(seen: &mut u8, field: u8) -> Result<()> {
-    if *seen & field != 0 {
-        return Err(Declined);
+/// Which fields of an object were read, by number.
+#[derive(Default)]
+struct Seen(u8);
+
+impl Seen {
+    /// Declines the second field of a name: which of the two counts is for the plain decoder to say.
+    fn once(&mut self, field: u8) -> Result<()> {
+        if self.0 & 1 << field != 0 {
+            return Err(Declined);
+        }
+        self.0 |= 1 << field;
+        Ok(())
     }
-    *seen |= field;
-    Ok(())
+
+    fn needs(&self, field: u8) -> Result<()> {
+        if self.0 & 1 << field == 0 {
+            return Err(Declined);
+        }
+        Ok(())
+    }
 }
