@@ -87,7 +87,7 @@ def _module() -> Any:
     except ImportError as exc:
         return _without(f"kinesis_spout_native cannot be imported ({exc})")
     if native.INTERFACE != _INTERFACE:
-        return _without("kinesis_spout_native is of another version than kinesis_spout")
+        return _without("kinesis_spout_native does not fit this version of kinesis_spout")
     return native
 
 
