@@ -1,6 +1,6 @@
 """Encodes stored values as JSON, which people and the tools of the Kinesis Storm spout can read.
 
-`state.codec.shard_states` and `state.codec.reports` are codecs of their own on top of this one.
+`state.codec.shard_states` and `state.znodes.reports` are codecs of their own on top of this one.
 
 A newer `format` and damaged bytes both raise `StoredDataError`. They are never taken for a missing
 value.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """What became known of the application's progress at one time (`state.moves.history`).
+    """What became known of the application's progress at one time (`state.moves`).
 
     - `time_ms`: the service's time; all of it was so by then.
     - `positions`: by shard, a position before which every record was acked. Of an entry that is

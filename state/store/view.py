@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from state.report import OutcomePolicy, PlanReport, ReportStatus
     from state.shard_state import ShardState
     from state.store.history import OperatorMove
-    from state.store.identity import StartPin, StreamIdentity
+    from state.store.identity import Pause, StartPin, StreamIdentity
     from state.store.ownership import OwnerInfo, OwnerView, TaskShare
-    from state.store.pause import Pause
     from state.store.runs import RunLog
     from state.task_log import TaskLog
 

@@ -14,15 +14,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from state.collections import DueQueue, ShrinkingDict
 from state.errors import IllegalTrackerEventError
 from state.position import SHARD_END, Position, PositionKind
+from state.sequence_number import SequenceNumber
 from state.shard_state import TIMED_OUT
-from state.tracker.emission import Emission
-from state.tracker.nodes import Node, NodeList, split_span
-from state.tracker.snapshot import restored_nodes, snapshot_of, stored_record
+from state.tracker.nodes import (
+    Node,
+    NodeList,
+    restored_nodes,
+    snapshot_of,
+    split_span,
+    stored_record,
+)
 from state.tracker.transitions import CELLS, SEEN_AS, TRANSITIONS, Effect, Event, NodeState
 
 if TYPE_CHECKING:
@@ -30,11 +37,43 @@ if TYPE_CHECKING:
     from random import Random
 
     from state.retry_policy import RetryPolicy
-    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
-
 UNANSWERED = "its process ended without an answer"
 """The stored reason of an announced emission (`InflightRecordTracker.announce`)."""
+
+
+class Emission(msgspec.Struct, frozen=True):
+    """A delivered record or span, and its attempt, counted from 1.
+
+    `sequence` is the number of the record, or the first number of the span. `last` is inclusive; a
+    single record has `last == sequence` and a `count` of 1.
+    """
+
+    shard_id: str
+    sequence: SequenceNumber
+    attempt: int
+    last: SequenceNumber
+    count: int = 1
+
+    @property
+    def message_id(self) -> str:
+        """`shardId:sequence[.sub]:attempt`: the id that acks and fails name."""
+        return f"{self.shard_id}:{self.sequence}:{self.attempt}"
+
+
+def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
+    """Shard id, sequence number and attempt of `shardId:sequence[.sub]:attempt`. Raises ValueError
+    for any other text.
+
+    In a query of several streams the shard id has the stream before it, which may be an ARN:
+    `stream/shardId`.
+    """
+    parts = message_id.rsplit(":", 2)
+    if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
+        raise ValueError(
+            f"{message_id!r} is not a message id; pass the message id of a record unchanged"
+        )
+    return parts[0], SequenceNumber.parse(parts[1]), int(parts[2])
 
 
 class InflightRecordTracker:

@@ -28,8 +28,7 @@ from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StoredDataError
 from state.process import describe, is_of_this_host, is_provably_dead
 from state.store.ownership import OwnerInfo, TaskShare
-from state.znodes.fence import Claim, Fence
-from state.znodes.nodes import Nodes
+from state.znodes.fence import Claim, Fence, Nodes
 from state.znodes.paths import ZookeeperPaths, subject
 from state.znodes.tree import (
     Check,

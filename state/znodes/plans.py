@@ -26,8 +26,7 @@ from state.plan import (
 )
 from state.store.plans import StoredLog
 from state.task_log import LOG_FORMAT, TaskLog
-from state.znodes.fence import in_transactions
-from state.znodes.nodes import Nodes
+from state.znodes.fence import Nodes, in_transactions
 from state.znodes.tree import (
     Check,
     Create,

@@ -14,7 +14,7 @@ from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
 from state.store.ownership import TaskShare
 from state.store.runs import RunLog
-from state.znodes.nodes import Nodes
+from state.znodes.fence import Nodes
 from state.znodes.tree import Delete, Operation, Set, TransactionRefusedError, put
 
 if TYPE_CHECKING:

@@ -10,25 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.codec.reports import decode_header
 from state.codec.values import decode
 from state.errors import StateError, StoredDataError
-from state.moves.history import held_since_ms, newest_move, worth_reading
+from state.moves import held_since_ms, newest_move, worth_reading
 from state.plan import PlanPointer, TaskPlan, plan_number
 from state.store.ownership import OwnerView
 from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 from state.znodes.plans import PlanHeader, PlanZnodes, decode_log
+from state.znodes.reports import decode_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from state.store.history import HistoryEntry, HistoryStore
-    from state.store.identity import IdentityStore
-    from state.store.pause import PauseStore
+    from state.store.identity import IdentityStore, PauseStore
     from state.store.reports import ReportStore
     from state.store.runs import RunStore
-    from state.store.shard_list import ShardListStore
-    from state.store.shard_states import ShardStateStore
+    from state.store.shard_states import ShardListStore, ShardStateStore
     from state.znodes.ownership import OwnershipZnodes
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from state.errors import InvalidStoreSettingError
-from state.zookeeper.connect_string import EMBEDDED_PREFIX
+from state.zookeeper.servers import EMBEDDED_PREFIX
 
 PASSWORD_VARIABLE = "KINESIS_SPOUT_ZOOKEEPER_PASSWORD"  # noqa: S105  # where it is, not what it is
 AUTHS = ("none", "digest", "sasl", "kerberos")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.topics import StoreTopics
-from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
 from state.zookeeper.embedded import embedded_directory
 from state.zookeeper.security import OPEN, ZookeeperSecurity
+from state.zookeeper.servers import EMBEDDED_PREFIX, ConnectString
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:

@@ -34,11 +34,10 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
 )
-from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
-from state.zookeeper.connection_handler import ConnectionHandler
+from state.zookeeper.client import MAX_PATHS, NO_NODE, ConnectionHandler, MultiRead
 from state.zookeeper.embedded import resolve_connect_string
-from state.zookeeper.multi_read import MAX_PATHS, NO_NODE, MultiRead
 from state.zookeeper.security import OPEN, ZookeeperSecurity
+from state.zookeeper.servers import EMBEDDED_PREFIX, ConnectString
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state.moves.history import (
+from state.moves import (
     changes,
     earlier,
     held_since_ms,

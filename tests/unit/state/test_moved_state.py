@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state.moves.moved_state import moved_state, never_settling
+from state.moves import moved_state, never_settling
 from state.plan import Plan, ShardSlice, TaskPlan
 from state.position import Position
 from state.sequence_number import SequenceNumber
