@@ -15,7 +15,7 @@ itself checks. A process that only believes that it is the owner does no harm.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from state.codec.values import MAX_VALUE_BYTES, decode
 from state.errors import StaleOwnerError, StoreUnavailableError
@@ -207,17 +207,11 @@ class Fence:
             # else another thread has just regained it
 
 
-class _Write(Protocol):
-    @property
-    def data(self) -> bytes: ...
-
-
-W = TypeVar("W", bound=_Write)
-
-
-def in_transactions(writes: Iterable[W], max_writes: int = MAX_OPERATIONS) -> Iterator[list[W]]:
+def in_transactions(
+    writes: Iterable[Create | Set], max_writes: int = MAX_OPERATIONS
+) -> Iterator[list[Create | Set]]:
     """The writes in their order, in lists that fit one transaction each: ZooKeeper takes 1 MB."""
-    transaction: list[W] = []
+    transaction: list[Create | Set] = []
     size = 0
     for write in writes:
         if transaction and (

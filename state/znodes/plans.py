@@ -36,6 +36,7 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
     put,
+    stands,
 )
 
 if TYPE_CHECKING:
@@ -76,13 +77,13 @@ class PlanZnodes(Nodes):
     def append_log(self, plan_id: str, task: int, log: TaskLog, version: int | None) -> int:
         path, begun = self._paths.end(plan_id, task), self._paths.begun(plan_id, task)
         data = encode(log, path)
-        write = (
+        write: list[Create | Set] = (
             [Create(path, data), Create(begun, b"")]
             if version is None
             else [Set(path, data, version)]
         )
         try:
-            return self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), *write])[1]
+            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), *write])
         except TransactionRefusedError as refused:
             if refused.path == path and (version is not None or refused.refusal is _THERE_IS_ONE):
                 raise ConflictError(
@@ -98,6 +99,7 @@ class PlanZnodes(Nodes):
                 f"plan {plan_id} is closed or removed, so its task {task} can publish nothing; its "
                 "records are delivered again"
             ) from refused
+        return stands(write[0]).version
 
     # the owner ------------------------------------------------------------------------------------
     def pointer(self) -> PlanPointer | None:

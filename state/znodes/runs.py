@@ -90,7 +90,7 @@ class RunZnodes(Nodes):
         return True
 
     def _path(self, task: TaskShare | None) -> str:
-        return self._paths.run_log(_WHOLE) if task is None else self._paths.task_runs(task)
+        return self._paths.run_log(_WHOLE if task is None else str(task))
 
 
 def _log(data: bytes, path: str) -> RunLog:

@@ -13,7 +13,6 @@ another version, and cannot write.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,6 +29,7 @@ from state.znodes.tree import (
     Create,
     Delete,
     Operation,
+    Set,
     TransactionRefusedError,
     conflict,
     put,
@@ -37,7 +37,7 @@ from state.znodes.tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from state.shard_state import ShardState
     from state.znodes.fence import Claim, Fence
@@ -46,22 +46,6 @@ if TYPE_CHECKING:
     from state.znodes.tree import ZnodeTree
 
 MAX_STATES_PER_WRITE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """One shard's part of a transaction: `version` is what it will be in, `state` what `data`
-    stands for.
-    """
-
-    path: str
-    state: ShardState
-    data: bytes
-    before: StoredState | None
-
-    @property
-    def version(self) -> int:
-        return 0 if self.before is None else self.before.version + 1
 
 
 class ShardStateZnodes(Nodes):
@@ -116,60 +100,56 @@ class ShardStateZnodes(Nodes):
         self, changes: Sequence[StateChange], cache: dict[str, StoredState]
     ) -> list[StoredState]:
         # All are encoded before the first is written: one that is too large refuses them all.
-        writes = [self._write(change) for change in changes]
+        writes: list[Create | Set] = []
+        after: list[StoredState] = []
+        for change in changes:
+            path = self._paths.shard_state(change.after.shard_id)
+            data, state = encode_shard_state(change.after, path)
+            write = put(path, data, change.before)
+            writes.append(write)
+            after.append(StoredState(state, stands(write).version))
         if len({write.path for write in writes}) < len(writes):
             raise ValueError(
                 f"a shard under {self._paths.base} occurs twice in one write; merge its changes "
                 "first"
             )
-        saved: list[StoredState] = []
+        written = 0
         for transaction in in_transactions(writes, self._states_per_write):
-            self._fence.write(list(self._operations(transaction)))
-            stored = [StoredState(write.state, write.version) for write in transaction]
+            self._fence.write([*self._missing_folders(transaction), *transaction])
+            stored = after[written : written + len(transaction)]
             cache.update((each.state.shard_id, each) for each in stored)
-            saved += stored
-            if len(saved) < len(writes):
+            written += len(transaction)
+            if written < len(writes):
                 failpoint("shard-states-half-written")
-        return saved
+        return after
+
+    def _missing_folders(self, writes: Iterable[Create | Set]) -> list[Create]:
+        folders = [write.path.rpartition("/")[0] for write in writes if isinstance(write, Create)]
+        nodes = zip(folders, self._tree.read(folders), strict=True)
+        return [Create(folder, b"") for folder, node in nodes if node is None]
 
     def check(self, states: Iterable[ShardState]) -> None:
         for state in states:
-            self._write(StateChange(before=None, after=state))
+            encode_shard_state(state, self._paths.shard_state(state.shard_id))
 
     def remove(
         self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
     ) -> None:
         for first in range(0, len(states), MAX_STATES_PER_WRITE):
             transaction = states[first : first + MAX_STATES_PER_WRITE]
-            self._fence.write(list(self._removals(transaction)))
+            folders = [self._paths.shard(stored.state.shard_id) for stored in transaction]
+            removals: list[Operation] = []
+            for stored, folder, children in zip(
+                transaction, folders, self._tree.children(folders), strict=True
+            ):
+                path = self._paths.shard_state(stored.state.shard_id)
+                removals += [Check(path, stored.version), Delete(path)]
+                if children is not None and len(children) == 1:
+                    removals.append(Delete(folder))  # else it has nodes of another program
+            self._fence.write(removals)
             if cache is not None:
                 for stored in transaction:
                     cache.pop(stored.state.shard_id, None)
-
-    def _removals(self, states: Sequence[StoredState]) -> Iterator[Operation]:
-        folders = [self._paths.shard(stored.state.shard_id) for stored in states]
-        for stored, folder, children in zip(
-            states, folders, self._tree.children(folders), strict=True
-        ):
-            path = self._paths.shard_state(stored.state.shard_id)
-            yield Check(path, stored.version)
-            yield Delete(path)
-            if children is not None and len(children) == 1:
-                yield Delete(folder)  # else it has nodes of another program
-
-    def _write(self, change: StateChange) -> _Write:
-        path = self._paths.shard_state(change.after.shard_id)
-        data, state = encode_shard_state(change.after, path)
-        return _Write(path, state, data, change.before)
-
-    def _operations(self, writes: Iterable[_Write]) -> Iterator[Operation]:
-        created = [write for write in writes if write.before is None]
-        folders = [self._paths.shard(write.state.shard_id) for write in created]
-        for folder, node in zip(folders, self._tree.read(folders), strict=True):
-            if node is None:
-                yield Create(folder, b"")
-        for write in writes:
-            yield put(write.path, write.data, write.before)
 
 
 def _check_shard(change: StateChange) -> None:

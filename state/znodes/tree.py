@@ -149,9 +149,8 @@ class ZnodeTree(Protocol):
         """Each node's access control list; None for a node that does not exist, or has none."""
         ...
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """Apply all operations, or none. Returns for each operation the version of the node that it
-        created or set, -1 for other operations.
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Apply all operations, or none.
 
         After a lost answer the transaction is sent again. Raises `TransactionRefusedError`; see its
         `uncertain`.

@@ -30,7 +30,6 @@ import subprocess
 import sys
 import threading
 import time
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -207,14 +206,6 @@ def answers(port: int) -> bool:
     return ask_local(port).role is not None
 
 
-def seconds_since_use(directory: Path, now_s: float) -> float:
-    """Seconds from the last `ensure_running` to `now_s` (seconds since 1970)."""
-    try:
-        return now_s - (directory / _USED).stat().st_mtime
-    except OSError:
-        return float("inf")
-
-
 @contextlib.contextmanager
 def _try_lock(directory: Path) -> Iterator[int | None]:
     """Lock the directory. Yields the lock's file descriptor, or None if a process holds it.
@@ -349,105 +340,94 @@ def _signal(pid: int, start: str, number: signal.Signals) -> bool:
     return True
 
 
-class _Ending(Enum):
-    """How one run of the server ended."""
-
-    NEVER_UP = "it never answered"
-    CRASHED = "it ended by itself"
-    UNUSED = "it had no connection for long enough"
-
-
 class _Stopped(Exception):  # noqa: N818  # not an error
     """A signal asked the supervisor to end."""
 
 
-class Supervisor:
-    """Supervises the server of one directory. `lock` is the inherited descriptor of the directory's
-    lock, which the server inherits as well. `command`: the server's (`embedded.server_command`).
+def supervise(directory: Path, lock: int, idle_s: float, command: Sequence[str]) -> None:
+    """Run the directory's server until it had no connection for `idle_s`, a signal asks for the
+    end, or it fails to start several times in a row. A server that crashes is started again.
+
+    `lock`: the inherited descriptor of the directory's lock, which the server inherits as well.
+    `command`: the server's (`server_command`).
     """
-
-    def __init__(self, directory: Path, lock: int, idle_s: float, command: Sequence[str]) -> None:
-        self._directory = directory
-        self._lock = lock
-        self._command = command
-        self._idle_s = idle_s
-
-    def run(self) -> None:
-        """Run the server until it had no connection for `idle_s`, a signal asks for the end, or it
-        fails to start several times in a row.
-        """
-        before = read_running(self._directory)
-        write_running(self._directory, None)
-        (self._directory / "log4j2.properties").write_text(_LOG_CONFIG)
-        port = free_port(before.port if before else 0)
-        failed_starts = 0
-        while failed_starts < _MAX_FAILED_STARTS:
-            ending = self._serve(port)
-            if ending is _Ending.UNUSED:
-                return
-            failed_starts = failed_starts + 1 if ending is _Ending.NEVER_UP else 0
-            if failed_starts:
-                port = free_port(0)  # another process may have taken the port
-
-    def _serve(self, port: int) -> _Ending:
-        """Run the server once, until it ends."""
-        (self._directory / "zoo.cfg").write_text(_CONFIG.format(port=port))
-        with (self._directory / "server.out").open("wb") as output:
+    before = read_running(directory)
+    write_running(directory, None)
+    (directory / "log4j2.properties").write_text(_LOG_CONFIG)
+    port = free_port(before.port if before else 0)
+    failed_starts = 0
+    while failed_starts < _MAX_FAILED_STARTS:
+        (directory / "zoo.cfg").write_text(_CONFIG.format(port=port))
+        with (directory / "server.out").open("wb") as output:
             server = subprocess.Popen(
-                self._command,
-                cwd=self._directory,
+                command,
+                cwd=directory,
                 env=java_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=(self._lock,),
+                pass_fds=(lock,),
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  # this process has one thread only
             )
         try:
-            if not self._wait_until_up(server, port):
-                return _Ending.NEVER_UP
-            write_running(
-                self._directory,
-                Running(
+            if _comes_up(server, port):
+                failed_starts = 0
+                running = Running(
                     port=port,
                     supervisor_pid=os.getpid(),
                     supervisor_start=process_start(os.getpid()) or "",
                     server_pid=server.pid,
                     server_start=process_start(server.pid) or "",
-                ),
-            )
-            return self._watch(server, port)
+                )
+                write_running(directory, running)
+                if _gets_unused(server, port, directory, lock, idle_s):
+                    return
+            else:
+                failed_starts += 1
         finally:
-            _end(server)
+            server.terminate()
+            if not _ended(server, _SERVER_STOP_S):
+                server.kill()
+                server.wait()
+        if failed_starts:
+            port = free_port(0)  # another process may have taken the port
 
-    def _wait_until_up(self, server: subprocess.Popen[bytes], port: int) -> bool:
-        deadline = time.monotonic() + _SERVER_START_S
-        while time.monotonic() < deadline:
-            if _ended(server, 0.05):
-                return False
-            if answers(port):
-                return True
-        return False
 
-    def _watch(self, server: subprocess.Popen[bytes], port: int) -> _Ending:
-        """Wait until the server ends, was not used for long enough, or its directory is removed."""
-        last_seen = time.monotonic()
-        while not _ended(server, _TICK_S):
-            if not self._directory_is_ours():
-                return _Ending.UNUSED
-            if connections(port) > 0:
-                last_seen = time.monotonic()
-            asked_for_s = seconds_since_use(self._directory, time.time())  # noqa: TID251  # compared with a file's time
-            if min(time.monotonic() - last_seen, asked_for_s) >= self._idle_s:
-                return _Ending.UNUSED
-        return _Ending.CRASHED
-
-    def _directory_is_ours(self) -> bool:
-        """False once the directory was removed or replaced: no client can find the server then."""
-        try:
-            return os.path.samestat(os.fstat(self._lock), (self._directory / LOCK_NAME).stat())
-        except OSError:
+def _comes_up(server: subprocess.Popen[bytes], port: int) -> bool:
+    deadline = time.monotonic() + _SERVER_START_S
+    while time.monotonic() < deadline:
+        if _ended(server, 0.05):
             return False
+        if answers(port):
+            return True
+    return False
+
+
+def _gets_unused(
+    server: subprocess.Popen[bytes], port: int, directory: Path, lock: int, idle_s: float
+) -> bool:
+    """Wait until the server was not used for long enough, or its directory was removed or replaced,
+    so that no client can find it. False if it ends by itself before that.
+    """
+    last_seen = time.monotonic()
+    while not _ended(server, _TICK_S):
+        try:
+            is_ours = os.path.samestat(os.fstat(lock), (directory / LOCK_NAME).stat())
+        except OSError:
+            is_ours = False
+        if connections(port) > 0:
+            last_seen = time.monotonic()
+        unused_s = min(time.monotonic() - last_seen, _seconds_since_asked_for(directory))
+        if not is_ours or unused_s >= idle_s:
+            return True
+    return False
+
+
+def _seconds_since_asked_for(directory: Path) -> float:
+    try:
+        return time.time() - (directory / _USED).stat().st_mtime  # noqa: TID251  # a file's time
+    except OSError:
+        return float("inf")
 
 
 def connections(port: int) -> int:
@@ -478,13 +458,6 @@ def _ended(server: subprocess.Popen[bytes], timeout_s: float) -> bool:
     return True
 
 
-def _end(server: subprocess.Popen[bytes]) -> None:
-    server.terminate()
-    if not _ended(server, _SERVER_STOP_S):
-        server.kill()
-        server.wait()
-
-
 def _die_with_parent() -> None:
     """Let the server end when its supervisor is killed. Only on Linux; elsewhere the server goes on
     serving and holds the lock.
@@ -504,9 +477,8 @@ def main(arguments: list[str]) -> None:
     if os.fork():
         os._exit(0)
     signal.signal(signal.SIGTERM, _on_signal)
-    supervisor = Supervisor(Path(directory), int(lock), float(idle_s), command)
     try:
-        supervisor.run()
+        supervise(Path(directory), int(lock), float(idle_s), command)
     except _Stopped:
         pass
     finally:

@@ -141,33 +141,23 @@ class ZookeeperTree:
             ]
 
         answers = [answer for part in self._call(issue)[1:] for answer in part] if paths else []
-        return [self._node(answer, path) for answer, path in zip(answers, paths, strict=True)]
+        for answer, path in zip(answers, paths, strict=True):
+            if isinstance(answer, int) and answer != NO_NODE:
+                raise self._translated(kazoo_errors.EXCEPTIONS[answer](), path)
+        return [None if isinstance(answer, int) else answer for answer in answers]
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         def issue(client: Any) -> list[Any]:
             return [client.sync_async("/"), *(client.get_children_async(path) for path in paths)]
 
-        return (
-            [
-                None if isinstance(answer, kazoo_errors.NoNodeError) else list(answer)
-                for answer in self._call(issue)[1:]
-            ]
-            if paths
-            else []
-        )
+        answers = self._call(issue)[1:] if paths else []
+        return [None if answer is None else list(answer) for answer in answers]
 
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
-        def issue(client: Any) -> list[Any]:
-            return [client.get_acls_async(path) for path in paths]
+        answers = self._call(lambda client: [client.get_acls_async(path) for path in paths])
+        return [None if answer is None else tuple(map(_grant, answer[0])) for answer in answers]
 
-        return [
-            None
-            if isinstance(answer, kazoo_errors.NoNodeError)
-            else tuple(_grant(each) for each in answer[0])
-            for answer in self._call(issue)
-        ]
-
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
+    def commit(self, operations: Sequence[Operation]) -> None:
         attempts = 0
 
         def issue(client: Any) -> list[Any]:
@@ -178,8 +168,7 @@ class ZookeeperTree:
                 _add(transaction, operation)
             return [transaction.commit_async()]
 
-        results = self._call(issue)[0]
-        for index, result in enumerate(results):
+        for index, result in enumerate(self._call(issue)[0]):
             if isinstance(result, Exception) and not isinstance(result, _NOT_THE_REASON):
                 refusal = _REFUSALS.get(type(result))
                 if refusal is None:
@@ -187,10 +176,6 @@ class ZookeeperTree:
                 raise TransactionRefusedError(
                     index, refusal, operations[index].path, uncertain=attempts > 1
                 )
-        return [
-            _version(operation, result)
-            for operation, result in zip(operations, results, strict=True)
-        ]
 
     def ensure(self, path: str) -> None:
         if self.read([path])[0] is not None:
@@ -251,8 +236,8 @@ class ZookeeperTree:
         """The answers to the requests that `issue` sends. All requests are sent again when the
         connection is lost before the last answer.
 
-        `NoNodeError` is returned as an answer. Every other error of ZooKeeper is translated and
-        raised.
+        None is the answer of a node that does not exist. Every other error of ZooKeeper is
+        translated and raised.
         """
         deadline = time.monotonic() + self._operation_timeout_s
         while True:
@@ -397,11 +382,6 @@ class ZookeeperTree:
             "check that the servers run and can be reached from here",
         )
 
-    def _node(self, answer: Znode | int, path: str) -> Znode | None:
-        if isinstance(answer, int) and answer != NO_NODE:
-            raise self._translated(kazoo_errors.EXCEPTIONS[answer](), path)
-        return None if isinstance(answer, int) else answer
-
     def _translated(self, exc: Exception, where: str) -> StateError:
         if isinstance(exc, kazoo_errors.AuthFailedError):
             return StoreAccessError(
@@ -507,17 +487,11 @@ def _grant(entry: Any) -> Grant:
     )
 
 
-def _version(operation: Operation, result: Any) -> int:
-    if isinstance(operation, Set):
-        return int(result.version)
-    return 0 if isinstance(operation, Create) else -1
-
-
 def _answer(pending: Any, deadline: float) -> Any:
     try:
         return pending.get(timeout=max(0.0, deadline - time.monotonic()))
-    except kazoo_errors.NoNodeError as exc:
-        return exc
+    except kazoo_errors.NoNodeError:
+        return None
 
 
 def _stop(client: Any) -> None:
