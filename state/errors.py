@@ -44,9 +44,7 @@ class StoredDataError(StateError):
 
 
 class StoreUnavailableError(StateError):
-    """The store did not answer within its time limit. A write that was under way may have been
-    applied or not.
-    """
+    """No answer within the time limit. A write that was under way may have been applied or not."""
 
     retryable = True
 
@@ -58,9 +56,7 @@ class StoreAccessError(StateError):
 
 
 class EmbeddedZookeeperError(StateError):
-    """The embedded ZooKeeper cannot be started. The message says why: Java or PySpark is missing,
-    or the server ended.
-    """
+    """The embedded ZooKeeper cannot be started: Java or PySpark is missing, or it ended."""
 
 
 class StateTooLargeError(StateError):

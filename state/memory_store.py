@@ -70,9 +70,7 @@ class MemoryBackend:
                 self._remove(path)
 
     def expire(self, session: int) -> None:
-        """Expire a session. Its ephemeral nodes are removed, and its store opens a new session with
-        its next call.
-        """
+        """Expire a session. Its ephemeral nodes go, and its store's next call opens another."""
         with self._changing():
             self._expired.add(session)
             own = [path for path, node in self._nodes.items() if node.owner_session == session]

@@ -147,25 +147,22 @@ def _ends_before(record: UnresolvedRecord, to: Position) -> bool:
 def _checkpoint(
     state: ShardState, to: Position, kept: tuple[UnresolvedRecord, ...]
 ) -> SequenceNumber | None:
-    known = [state.checkpoint]
-    if to.kind is PositionKind.AFTER:
-        known.append(to.sequence)
+    def is_passed(number: SequenceNumber) -> bool:
+        """Whether a Kinesis record lies before the position with all of its user records."""
+        if to.sequence is not None and (to.sequence.sub or to.kind is PositionKind.AT):
+            return number.sequence < to.sequence.sequence
+        return is_before(number, to)
+
+    known = [state.checkpoint, to.sequence if to.kind is PositionKind.AFTER else None]
     valid = [
         number
         for number in known
         if number is not None
         and not number.sub
-        and _is_passed(number, to)
+        and is_passed(number)
         and not (kept and kept[0].first.sequence <= number.sequence)
     ]
     return max(valid, default=None)
-
-
-def _is_passed(number: SequenceNumber, to: Position) -> bool:
-    """Whether a Kinesis record lies before the position with all of its user records."""
-    if to.sequence is not None and (to.sequence.sub or to.kind is PositionKind.AT):
-        return number.sequence < to.sequence.sequence
-    return is_before(number, to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +221,12 @@ def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
                 if shard in entry.positions
             }
     later = {shard for entry in entries[last + 1 :] for shard in entry.positions} - positions.keys()
-    return Past(entries[last].time_ms, positions, frozenset(later), _absent_until_ms(entries))
+    absent_ms: dict[str, int] = {}
+    known = set(entries[0].positions)
+    for before, entry in pairwise(entries):
+        absent_ms |= dict.fromkeys(entry.positions.keys() - known, before.time_ms)
+        known |= entry.positions.keys()
+    return Past(entries[last].time_ms, positions, frozenset(later), absent_ms)
 
 
 def changes(
@@ -365,15 +367,6 @@ def held_since_ms(
             else:
                 over.add(shard)
     return found
-
-
-def _absent_until_ms(entries: Sequence[HistoryEntry]) -> dict[str, int]:
-    absent_ms: dict[str, int] = {}
-    known = set(entries[0].positions)
-    for before, entry in pairwise(entries):
-        absent_ms |= dict.fromkeys(entry.positions.keys() - known, before.time_ms)
-        known |= entry.positions.keys()
-    return absent_ms
 
 
 def _cost(marks: Sequence[HistoryMark], at: int, now_ms: int) -> float:

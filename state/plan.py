@@ -159,9 +159,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A shard that continues the hash-key range of its parents: one parent after a split, two after
-    a merge.
-    """
+    """A shard that continues its parents' hash keys: of one after a split, two after a merge."""
 
     shard_id: str
     parents: tuple[str, ...]
@@ -290,9 +288,7 @@ class ShardReadResult(
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a task has published: its log (`state.task_log`), folded. `sealed`: nothing is added to
-    it any more.
-    """
+    """A task's log (`state.task_log`), folded. `sealed`: nothing is added to it any more."""
 
     shards: tuple[ShardReadResult, ...]
     sealed: bool = True
@@ -300,9 +296,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 def missing_records(count: int, found: int, *, has_first: bool) -> int:
-    """How many records of a range of `count` are gone, where `found` are left, with the first one
-    or without it.
-    """
+    """How many of a range's `count` records are gone, of which `found` are left."""
     return 0 if has_first and found >= count else max(count - found, 1)
 
 
@@ -384,9 +378,7 @@ def retries_with_rows(retries: Sequence[PlannedRetry], end: ShardReadResult) -> 
 
 
 def make_plan_id(number: int, nonce: str) -> str:
-    """`<number>-<nonce>`. The number orders plans; the nonce (lower-case hex) makes the id
-    unique.
-    """
+    """`<number>-<nonce>`: the number orders plans, the nonce (lower-case hex) makes it unique."""
     plan_id = f"{number}-{nonce}"
     plan_number(plan_id)
     return plan_id

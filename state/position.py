@@ -40,9 +40,7 @@ class PositionKind(StrEnum):
 
 
 class Position:
-    """An immutable place in a shard. `parse` and the class methods create one; `str` returns its
-    text in the grammar.
-    """
+    """An immutable place in a shard. `parse` and the class methods create it; `str` is its text."""
 
     __slots__ = ("kind", "sequence", "timestamp_ms")
 
@@ -205,9 +203,7 @@ class StartingPosition:
         return is_iso and datetime.fromisoformat(self.text).tzinfo is None
 
     def pin(self, now_ms: int) -> Position:
-        """The position that this start means at `now_ms`, the service's time. `LATEST` is that
-        time.
-        """
+        """The position that this start means at `now_ms`, the service's time, which `LATEST` is."""
         if self.position is not None:
             return self.position
         if self.of_day is not None:
@@ -230,7 +226,6 @@ def _iso(timestamp_ms: int) -> str:
         )
     except (ValueError, OverflowError, OSError) as exc:
         raise InvalidPositionError(
-            f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999",
-            "use a time within them",
+            f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999", "use a time within them"
         ) from exc
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -48,9 +48,7 @@ def _this_process(pid: int) -> OwnerInfo:
 
 
 def host_identity() -> str:
-    """Boot id, pid namespace and host name on Linux. Empty elsewhere: no other system offers an
-    identity as reliable.
-    """
+    """Boot id, pid namespace and host name on Linux. Empty elsewhere: nothing is as reliable."""
     try:
         boot = _BOOT_ID.read_text().strip()
         namespace = _PID_NAMESPACE.readlink().name

@@ -59,9 +59,7 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reopened(self) -> bool:
-        """Whether the plan had a report before, so that its batch and its dead letters may have
-        been written already.
-        """
+        """Whether the plan had a report before: its batch may have been written already."""
         return self.version > 0
 
 

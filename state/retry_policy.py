@@ -52,16 +52,12 @@ class RetryPolicy:
                 raise ValueError(f"RetryPolicy.{field} is {value}; it must be {rule}")
 
     def due_ms(self, attempts: int, now_ms: int, random: Random) -> int:
-        """When the next retry is due after `attempts` failed deliveries, the last of them at
-        `now_ms`.
-        """
+        """When the next retry is due after `attempts` failed deliveries, the last at `now_ms`."""
         delay = self._delay_ms(attempts)
         return now_ms + round(delay - delay * self.jitter * random.random())
 
     def exhausted(self, attempts: int, first_failure_ms: int | None, now_ms: int) -> bool:
-        """Whether a record that failed `attempts` times, first at `first_failure_ms`, may not be
-        tried again.
-        """
+        """Whether a record that failed `attempts` times may not be tried again."""
         # The first delivery is not a retry, so a limit of n allows n + 1 failures but not one more.
         if attempts > self.retry_limit:
             return True

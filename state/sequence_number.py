@@ -20,9 +20,7 @@ _GRAMMAR = re.compile(r"(0|[1-9][0-9]{0,128})(?:\.(0|[1-9][0-9]{0,9}))?", re.ASC
 
 @total_ordering
 class SequenceNumber:
-    """An immutable sequence number with its sub-sequence number, which is 0 for a record that is
-    not part of an aggregate.
-    """
+    """An immutable sequence number; its sub-sequence number is 0 outside of an aggregate."""
 
     __slots__ = ("_hash", "sequence", "sub")
 
@@ -56,9 +54,7 @@ class SequenceNumber:
         return SequenceNumber(self.sequence) if self.sub else self
 
     def shares_record(self, other: SequenceNumber) -> bool:
-        """Whether both lie in one Kinesis record: they are user records of one aggregate, or the
-        same record.
-        """
+        """Whether both lie in one Kinesis record, as user records of one aggregate do."""
         return self.sequence == other.sequence
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -144,9 +144,7 @@ class ShardState(
 
     @property
     def checkpoint_text(self) -> str | None:
-        """The checkpoint as stored and shown: a sequence number, SHARD_END for a finished shard, or
-        None.
-        """
+        """The checkpoint as stored and shown: a number, SHARD_END of a finished shard, or None."""
         if self.lifecycle is Lifecycle.FINISHED:
             return PositionKind.SHARD_END.value
         return None if self.checkpoint is None else str(self.checkpoint)
@@ -169,9 +167,7 @@ class ShardState(
 
 
 def given_up(state: ShardState) -> ShardState:
-    """The state of a shard that is gone: nothing of it can be read any more, and its children do
-    not wait for it.
-    """
+    """The state of a shard that is gone: nothing can be read of it, no child waits for it."""
     lifecycle = Lifecycle.DRAINED if state.unresolved else Lifecycle.FINISHED
     return replace(state, read_position=SHARD_END, lifecycle=lifecycle)
 

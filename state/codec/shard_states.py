@@ -36,16 +36,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from state.codec.values import MAX_VALUE_BYTES, decode, encode_unchecked
 from state.errors import InvalidSequenceNumberError, StateTooLargeError, StoredDataError
-from state.position import TRIM_HORIZON, Position, PositionKind
+from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
 from state.sequence_number import SequenceNumber
 from state.shard_state import STATE_FORMAT, Lifecycle, ShardState, UnresolvedRecord, as_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _SHARD_END = PositionKind.SHARD_END.value
 # The checkpoint that the Kinesis Storm spout stores for a shard without acked records.
@@ -116,7 +116,10 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
     fields = asdict(stored)
     last, reasons = fields.pop("last_checkpoint"), fields.pop("reasons")
     user_records = fields.pop("user_records")
-    fields["checkpoint"] = last if finished else _sequence(stored.checkpoint, path)
+    if finished:
+        fields["checkpoint"] = last
+    elif stored.checkpoint is not None:
+        fields["checkpoint"] = _sequence(stored.checkpoint, path)
     fields["unresolved"] = from_rows(stored.unresolved, reasons, path, user_records=user_records)
     return ShardState(shard_id=shard_id, **fields)
 
@@ -143,24 +146,18 @@ def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> Sh
             "restore it, or reset the application",
         )
     if stored.checkpoint == _SHARD_END:
-        return ShardState(
-            shard_id=shard_id,
-            read_position=Position(PositionKind.SHARD_END),
-            lifecycle=Lifecycle.FINISHED,
-        )
+        return ShardState(shard_id=shard_id, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
     if stored.checkpoint in _STORM_SPOUT_NONE:
         return ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)
     checkpoint = _sequence(stored.checkpoint, path)
-    if checkpoint is None:
-        raise StoredDataError(f"{path} has no checkpoint")
     return ShardState(
         shard_id=shard_id, checkpoint=checkpoint, read_position=Position.after(checkpoint)
     )
 
 
-def _sequence(text: str | None, path: str) -> SequenceNumber | None:
+def _sequence(text: str, path: str) -> SequenceNumber:
     try:
-        return None if text is None else SequenceNumber.parse(text)
+        return SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
         raise StoredDataError(
             f"{path} has a bad checkpoint ({exc})", "restore it, or reset the application"
@@ -183,20 +180,13 @@ class Row(NamedTuple):
     rejected: bool = False
     whole: bool = False
 
-    @property
-    def stored(self) -> Row:
-        """What is written: versions without `whole` can read a row that does not have it."""
-        return self if self.whole else cast("Row", self[:-1])
-
 
 StoredRecord = Row | UnresolvedRecord
 """A stored record: a row, or an object of the older form."""
 
 
 def shared_reasons(records: Iterable[UnresolvedRecord]) -> tuple[str, ...]:
-    """The reasons that more than one record has, the most frequent first. They are stored beside
-    the rows.
-    """
+    """Reasons that more than one record has, the most frequent first; stored beside the rows."""
     counts = Counter(record.reason for record in records if record.reason is not None)
     return tuple(_storable(reason) for reason, count in counts.most_common() if count > 1)
 
@@ -204,7 +194,17 @@ def shared_reasons(records: Iterable[UnresolvedRecord]) -> tuple[str, ...]:
 def to_rows(records: Iterable[UnresolvedRecord], reasons: Sequence[str]) -> tuple[Row, ...]:
     """The rows of these records, given the shared reasons that are stored beside them."""
     index = {reason: number for number, reason in enumerate(reasons)}
-    return tuple(_row(record, index) for record in records)
+    rows = []
+    for record in records:
+        first, last, count, *fields = astuple(record)  # the others in the order of a row's
+        is_single = count == 1 and first == last
+        row = Row(str(first) if is_single else (str(first), str(last), count), *fields)
+        if record.reason is not None:
+            reason = _storable(record.reason)
+            row = row._replace(reason=index.get(reason, reason))
+        # Versions without `whole` can read a row that does not have it.
+        rows.append(row if row.whole else cast("Row", row[:-1]))
+    return tuple(rows)
 
 
 def from_rows(
@@ -229,52 +229,24 @@ def _of_earlier_version(record: UnresolvedRecord) -> UnresolvedRecord:
     return record if record.first.sub or record.last.sub else as_whole([record])[0]
 
 
-def _row(record: UnresolvedRecord, index: Mapping[str, int]) -> Row:
-    reason = None if record.reason is None else _storable(record.reason)
-    first = str(record.first)
-    is_single = record.count == 1 and record.first == record.last
-    return Row(
-        numbers=first if is_single else (first, str(record.last), record.count),
-        attempts=record.attempts,
-        due_ms=record.due_ms,
-        first_failure_ms=record.first_failure_ms,
-        last_failure_ms=record.last_failure_ms,
-        reason=reason if reason is None else index.get(reason, reason),
-        key=record.key,
-        blocked=record.blocked,
-        rejected=record.rejected,
-        whole=record.whole,
-    ).stored
-
-
 def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
     first, last, count = (
         row.numbers if isinstance(row.numbers, tuple) else (row.numbers, row.numbers, 1)
     )
-    # Python would take a negative index for one from the end.
-    if isinstance(row.reason, int) and row.reason < 0:
-        raise IndexError(f"{row.reason} is not the index of a reason")
+    fields = row._asdict()
+    del fields["numbers"]
+    if isinstance(row.reason, int):
+        # Python would take a negative index for one from the end.
+        if row.reason < 0:
+            raise IndexError(f"{row.reason} is not the index of a reason")
+        fields["reason"] = reasons[row.reason]
     first_number = SequenceNumber.parse(first)
-    return UnresolvedRecord(
-        first=first_number,
-        last=first_number if last is first else SequenceNumber.parse(last),
-        count=count,
-        attempts=row.attempts,
-        due_ms=row.due_ms,
-        first_failure_ms=row.first_failure_ms,
-        last_failure_ms=row.last_failure_ms,
-        reason=reasons[row.reason] if isinstance(row.reason, int) else row.reason,
-        key=row.key,
-        blocked=row.blocked,
-        rejected=row.rejected,
-        whole=row.whole,
-    )
+    last_number = first_number if last is first else SequenceNumber.parse(last)
+    return UnresolvedRecord(first=first_number, last=last_number, count=count, **fields)
 
 
 def _storable(reason: str) -> str:
-    """The reason with lone surrogates as escapes. Python's texts may hold them, from file names for
-    example; UTF-8 cannot.
-    """
+    """The reason with lone surrogates, as in file names, as escapes: UTF-8 cannot hold them."""
     return reason.encode("utf-8", "backslashreplace").decode()
 
 

@@ -75,9 +75,7 @@ def encode_unchecked(value: msgspec.Struct) -> bytes:
 
 
 def encode(value: msgspec.Struct, path: str) -> bytes:
-    """The bytes of a struct. Raises `StateTooLargeError`, which names the path, above
-    `MAX_VALUE_BYTES`.
-    """
+    """The bytes of a struct. Raises `StateTooLargeError`, with path, above `MAX_VALUE_BYTES`."""
     data = encode_unchecked(value)
     if len(data) > MAX_VALUE_BYTES:
         raise StateTooLargeError(
@@ -89,9 +87,7 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], path: str, *, newest_format: int = 1) -> T:
-    """The struct that `encode` wrote. Raises `StoredDataError` for damaged bytes and for a newer
-    format.
-    """
+    """What `encode` wrote. Raises `StoredDataError` for damaged bytes and for a newer format."""
     try:
         _check_format(data, path, newest_format)
         decoder = _DECODERS.get(kind) or _new_decoder(kind)

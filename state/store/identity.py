@@ -74,9 +74,7 @@ class IdentityStore(Protocol):
         ...
 
     def pin_start(self, pin: StartPin) -> StartPin:
-        """Create the start pin if there is none. Returns the stored one: `pin`, or an earlier one.
-        Needs no ownership.
-        """
+        """Create the start pin if there is none. Returns the stored one. Needs no ownership."""
         ...
 
     def replace_start(self, pin: StartPin | None) -> None:
@@ -130,9 +128,7 @@ class PauseStore(Protocol):
         ...
 
     def end(self) -> Pause | None:
-        """End the pause. Returns the pause that this call has ended; None if there was none. Needs
-        no ownership.
-        """
+        """End the pause. Returns the one that this call has ended, or None. Needs no ownership."""
         ...
 
     def read(self) -> Pause | None:

@@ -34,9 +34,7 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class ProcessState(StrEnum):
-    """The state of a process, as its machine sees it. `STOPPED`: by SIGSTOP, a terminal or a
-    debugger.
-    """
+    """A process's state, as its machine sees it. `STOPPED`: by SIGSTOP, terminal or debugger."""
 
     RUNS = "runs"
     STOPPED = "stopped"
@@ -45,9 +43,7 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """Task `index` of `total`, with `index` counted from 0. Its text, `1-of-3`, is also the name of
-    its znodes.
-    """
+    """Task `index` of `total`, counted from 0. Its text, `1-of-3`, also names its znodes."""
 
     index: int
     total: int

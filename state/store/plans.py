@@ -60,15 +60,11 @@ class PlanReader(Protocol):
         ...
 
     def read(self, plan_id: str) -> Plan | None:
-        """A whole plan, or None when the store does not have all of it: never created, only half
-        created, or removed.
-        """
+        """A whole plan; None for one that was never created, is half created, or was removed."""
         ...
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
-        """What the tasks of a plan have published, by task: their logs, folded. Final when called
-        after `PlanStore.close`.
-        """
+        """What a plan's tasks have published: their folded logs, by task. Final after `close`."""
         ...
 
     def known(self) -> Sequence[str]:
@@ -112,7 +108,5 @@ class PlanStore(PlanReader, TaskLogStore, Protocol):
         ...
 
     def remove(self, plan_id: str) -> None:
-        """Remove a plan with its tasks, results and report. A no-op if it is gone. Raises
-        ValueError for the newest plan.
-        """
+        """Remove a plan with all below it; a no-op if it is gone. ValueError for the newest."""
         ...

@@ -17,9 +17,7 @@ class ReportStore(Protocol):
     """
 
     def read_policy(self) -> OutcomePolicy | None:
-        """The policy of an application that tracks its records; None for one that acks whole
-        batches.
-        """
+        """The policy of an application that tracks its records; None for one that acks batches."""
         ...
 
     def mark_tracked(self, policy: OutcomePolicy) -> None:
@@ -30,9 +28,7 @@ class ReportStore(Protocol):
         ...
 
     def clear_policy(self) -> None:
-        """Remove the policy of an application that is to ack whole batches again. A write of the
-        owner. Idempotent.
-        """
+        """Remove the policy: whole batches are acked again. A write of the owner. Idempotent."""
         ...
 
     def open(self, plan_id: str, token: str) -> OpenReport:

@@ -232,7 +232,5 @@ class RunStore(Protocol):
         ...
 
     def read(self) -> Mapping[TaskShare | None, RunLog]:
-        """The last runs by share; None for those of owners of the whole application. Of bytes that
-        cannot be read, none.
-        """
+        """The last runs by share; None for owners of the whole. Of damaged bytes, none."""
         ...

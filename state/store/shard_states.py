@@ -43,10 +43,7 @@ class ShardStateStore(Protocol):
         ...
 
     def save(
-        self,
-        changes: Sequence[StateChange],
-        *,
-        cache: dict[str, StoredState] | None = None,
+        self, changes: Sequence[StateChange], *, cache: dict[str, StoredState] | None = None
     ) -> list[StoredState]:
         """Write shard states, compare-and-set each; returns them with their new versions.
 

@@ -109,9 +109,7 @@ class ViewStore(Protocol):
     """
 
     def read(self) -> StoredApplication:
-        """All that is stored of the application, in one pass. What is half written or removed
-        meanwhile is left out.
-        """
+        """All that is stored, in one pass, without what is half written or removed meanwhile."""
         ...
 
     def read_access(self, shard_ids: Iterable[str]) -> Mapping[str, NodeAccess]:

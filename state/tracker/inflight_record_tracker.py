@@ -152,9 +152,7 @@ class InflightRecordTracker:
 
     @property
     def read_position(self) -> Position:
-        """Where to read on: after the last emitted record, at the rest of its aggregate, or
-        SHARD_END.
-        """
+        """Where to read on: after the last emitted record, at its aggregate's rest, or the end."""
         if self._end_reached:
             return SHARD_END
         if self._emitted and self._bound is not None:
@@ -190,9 +188,7 @@ class InflightRecordTracker:
         )
 
     def queued(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
-        """The record, or the range with this first number, if it is queued for a retry; else
-        None.
-        """
+        """The record, or the range with this first number, if it is queued for a retry."""
         node = self._nodes.get(sequence)
         return None if node is None or node.state is not NodeState.QUEUED else stored_record(node)
 
@@ -252,9 +248,7 @@ class InflightRecordTracker:
         return Emission(self._state.shard_id, sequence, 1, sequence)
 
     def emit_span(self, first: SequenceNumber, last: SequenceNumber, count: int) -> Emission:
-        """Register the first emission of the `count` records from `first` to `last`, both
-        inclusive. They share one node.
-        """
+        """Register the first emission of `count` records, ends inclusive, which share a node."""
         if last < first or count < 1 or (count == 1) != (first == last):
             raise IllegalTrackerEventError(
                 f"shard {self.shard_id}: {first} to {last} is not a span of {count} records",
@@ -402,9 +396,7 @@ class InflightRecordTracker:
         return Effect.QUEUED if again else Effect.EXHAUSTED
 
     def extend(self, sequence: SequenceNumber, attempt: int, deadline_ms: int | None) -> bool:
-        """Move a pending emission's deadline to `deadline_ms` (None: no deadline). False when that
-        attempt is not pending.
-        """
+        """Move a pending emission's deadline (None: no deadline). False when it is not pending."""
         node = self._nodes.get(sequence)
         if node is None or not _is_pending_in(node, attempt):
             return False
@@ -415,9 +407,7 @@ class InflightRecordTracker:
         return True
 
     def expire(self, now_ms: int) -> list[Emission]:
-        """Fail every pending emission whose deadline is `now_ms` or earlier. Returns them in the
-        order of their deadlines.
-        """
+        """Fail all pending emissions that are due by `now_ms`; returns them, earliest first."""
         expired = []
         while (sequence := self._deadlines.pop_due(now_ms)) is not None:
             emission = self._emission(self._known(Event.FAIL, sequence))

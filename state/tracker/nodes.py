@@ -91,9 +91,7 @@ class Node:
 
     @property
     def attempts(self) -> int:
-        """Number of deliveries whose failure counted; the next delivery is attempt `attempts +
-        1`.
-        """
+        """Number of deliveries whose failure counted; the next is attempt `attempts + 1`."""
         return 0 if self.record is None else self.record.attempts
 
     @property
@@ -105,9 +103,7 @@ class Node:
 
 
 class NodeList:
-    """The nodes in order, and by the sequence number of their first record. Every operation is
-    O(1), except for iteration.
-    """
+    """The nodes in order, and by their first number. All is O(1), except for iteration."""
 
     def __init__(self) -> None:
         self._by_first: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()

@@ -106,9 +106,7 @@ class Fence:
             return  # another process has taken over, or the session has expired
 
     def forget(self) -> None:
-        """Forget the ownership without a write: the session is being closed, and its node with
-        it.
-        """
+        """Forget the ownership without a write: the session is being closed, with its node."""
         self._held, self._overtaken = None, False
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -195,9 +193,7 @@ class Fence:
         )
 
     def _regain(self, held: Claim) -> None:
-        """Create the ephemeral node again after the session expired. Raises `StaleOwnerError` if an
-        epoch has changed.
-        """
+        """Create the ephemeral node again. Raises `StaleOwnerError` if an epoch has changed."""
         try:
             self._tree.commit([*held.guards, held.node])
         except TransactionRefusedError as refused:
@@ -239,9 +235,7 @@ def _is_done(operation: Operation, node: Znode | None) -> bool:
 
 
 class Nodes:
-    """One application's nodes. A topic writes them behind the fence, unless anybody may write
-    them.
-    """
+    """One application's nodes. A topic writes them behind the fence, unless anybody may."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
         self._tree = tree

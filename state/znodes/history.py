@@ -35,9 +35,7 @@ _NAME = re.compile(r"(\d{10,})-(\d+)-(changes|full|moved)-(\d+)-of-(\d+)", re.AS
 
 
 class HistoryHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The content of `history`: the number of the next entry. Each write of the history writes
-    it.
-    """
+    """The content of `history`, which each write writes: the number of the next entry."""
 
     next: int
     format: int = HISTORY_FORMAT
@@ -74,7 +72,17 @@ def node_names(mark: HistoryMark) -> list[str]:
 def marks_in(names: Iterable[str]) -> tuple[list[HistoryMark], list[str]]:
     """The marks of the entries whose nodes are all there, in order; and the names of the others."""
     there = set(names)
-    marks = {mark for mark in map(_mark, there) if mark is not None}
+    marks = {
+        HistoryMark(
+            number=int(found[1]),
+            time_ms=int(found[2]),
+            full=found[3] != "changes",
+            moved=found[3] == "moved",
+            parts=int(found[5]),
+        )
+        for found in map(_NAME.fullmatch, there)
+        if found is not None
+    }
     whole = [mark for mark in marks if there.issuperset(node_names(mark))]
     left = there.difference(*(node_names(mark) for mark in whole))
     return sorted(whole, key=lambda mark: (mark.number, mark.time_ms)), sorted(left)
@@ -107,33 +115,17 @@ def decode_entry(mark: HistoryMark, parts: Sequence[bytes], path: str) -> Histor
 
 def _decoded(data: bytes, path: str) -> _StoredHistoryEntry:
     inflater = zlib.decompressobj()
+    text, why = b"", "it has no end"
     try:
         text = inflater.decompress(data, _MAX_JSON_BYTES)
     except zlib.error as exc:
-        raise _damaged(data, path, str(exc)) from exc
+        why = str(exc)
     if not inflater.eof:
-        raise _damaged(data, path, "it has no end")
+        raise StoredDataError(
+            f"{path} contains {data[:80]!r}, which is not an entry of the history ({why})",
+            "remove it; `kinesis-spout checkpoint rewind` then goes back to an older entry",
+        )
     return decode(text, _StoredHistoryEntry, path, newest_format=HISTORY_FORMAT)
-
-
-def _damaged(data: bytes, path: str, why: str) -> StoredDataError:
-    return StoredDataError(
-        f"{path} contains {data[:80]!r}, which is not an entry of the history ({why})",
-        "remove it; `kinesis-spout checkpoint rewind` then goes back to an older entry",
-    )
-
-
-def _mark(name: str) -> HistoryMark | None:
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    return HistoryMark(
-        number=int(found[1]),
-        time_ms=int(found[2]),
-        full=found[3] != "changes",
-        moved=found[3] == "moved",
-        parts=int(found[5]),
-    )
 
 
 class HistoryZnodes(Nodes):

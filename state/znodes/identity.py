@@ -8,7 +8,6 @@ too, whatever it holds.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
 
 
 class IdentityZnodes(Nodes):
-    """An `IdentityStore`. `reset_command`: the command, named in errors, that drops the
-    application's state.
-    """
+    """An `IdentityStore`. `reset_command` drops the application's state; errors name it."""
 
     def __init__(
         self,
@@ -64,10 +61,10 @@ class IdentityZnodes(Nodes):
         if known.is_same(identity):
             return
         if known.arn == identity.arn:
+            then, now = map(Position.at_timestamp, (known.created_ms, identity.created_ms))
             what = (
                 f"stream {identity.arn} was deleted and created again: the state belongs to the "
-                f"stream created at {_time(known.created_ms)}, but the stream of today was created "
-                f"at {_time(identity.created_ms)}"
+                f"stream created at {then}, but the stream of today was created at {now}"
             )
         else:
             what = (
@@ -75,8 +72,7 @@ class IdentityZnodes(Nodes):
                 f"{known.arn}, not to {identity.arn}"
             )
         raise StreamMismatchError(
-            f"{what}",
-            f"use another application name, or drop the old state with: {self._reset_command}",
+            what, f"use another application name, or drop the old state with: {self._reset_command}"
         )
 
     def read(self) -> StreamIdentity | None:
@@ -141,14 +137,6 @@ class IdentityZnodes(Nodes):
         with suppress(TransactionRefusedError):
             if self._read(self._paths.reset) is not None:
                 self._tree.commit([Delete(self._paths.reset)])
-
-
-def _time(moment_ms: int) -> str:
-    return (
-        datetime.fromtimestamp(moment_ms / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
 
 
 class PauseZnodes(Nodes):

@@ -67,9 +67,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZookeeperPaths:
-    """The paths of one application and stream. `chroot` is empty, or starts with a slash and does
-    not end with one.
-    """
+    """The paths of one application and stream. `chroot`: empty, or `/a/b`."""
 
     chroot: str = ""
     root: str
@@ -150,9 +148,7 @@ class ZookeeperPaths:
         return f"{self.batch(plan_id)}/report"
 
     def report_part(self, plan_id: str, token: str, version: int, part: int) -> str:
-        """A part of the report that was opened with this token, in this version of the report's
-        node.
-        """
+        """A part of the report opened with this token, in this version of the report's node."""
         return f"{self.report(plan_id)}/{valid_name('report token', token)}-{version}-{part}"
 
 

@@ -14,10 +14,11 @@ those that did neither: their processes died.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 from msgspec.structs import replace
 
 from state.codec.shard_states import StoredRecord, from_rows, shared_reasons, to_rows
@@ -108,20 +109,17 @@ def encode_policy(policy: OutcomePolicy, path: str) -> bytes:
 
 
 def decode_policy(data: bytes, path: str) -> OutcomePolicy:
-    """The policy that `encode_policy` wrote; raises `StoredDataError`, also for values that no
-    policy may have.
-    """
-    stored = decode(data, _StoredPolicy, path, newest_format=REPORT_FORMAT)
+    """What `encode_policy` wrote; raises `StoredDataError`, also for values of no valid policy."""
+    fields = structs.asdict(decode(data, _StoredPolicy, path, newest_format=REPORT_FORMAT))
+    on_failure, format_ = fields.pop("on_failure"), fields.pop("format")
     try:
-        retry = RetryPolicy(
-            **{each.name: getattr(stored, each.name) for each in fields(RetryPolicy)}
-        )
+        retry = RetryPolicy(**fields)
     except ValueError as exc:
         raise StoredDataError(
             f"{path} does not contain a valid retry policy ({exc})",
             "remove it, and the application writes it again",
         ) from exc
-    return OutcomePolicy(retry=retry, on_failure=stored.on_failure, format=stored.format)
+    return OutcomePolicy(retry=retry, on_failure=on_failure, format=format_)
 
 
 def encode_open_report(token: str, openings: int, path: str) -> bytes:
@@ -130,9 +128,7 @@ def encode_open_report(token: str, openings: int, path: str) -> bytes:
 
 
 def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[bytes, list[bytes]]:
-    """The bytes of a done report's header, and of its parts. There are no parts if the report fits
-    into the header.
-    """
+    """The bytes of a done report's header, and of its parts: none if it fits into the header."""
     header = ReportHeader(
         token=opened.token,
         status=ReportStatus.DONE,
@@ -171,67 +167,49 @@ def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str
         if header.outcomes
         else [decode(part, ReportPart, path) for part in present]
     )
-    return replace(header.report, shards=_joined(outcomes, path))
+    records: dict[str, list[UnresolvedRecord]] = {}
+    for part in outcomes:
+        for shard in part.shards:
+            records.setdefault(shard.shard_id, []).extend(
+                from_rows(shard.unresolved, part.reasons, path, user_records=part.user_records)
+            )
+    return replace(
+        header.report,
+        shards=tuple(
+            ShardOutcome(shard_id=shard_id, unresolved=tuple(unresolved))
+            for shard_id, unresolved in records.items()
+        ),
+    )
 
 
 def _parts(shards: Sequence[ShardOutcome]) -> Iterator[ReportPart]:
     """The outcomes in order, in parts that are halved until each fits into a value."""
     if not shards:
         return
-    part = _part(shards)
+    reasons = shared_reasons(record for outcome in shards for record in outcome.unresolved)
+    stored = tuple(
+        StoredOutcome(shard_id=outcome.shard_id, unresolved=to_rows(outcome.unresolved, reasons))
+        for outcome in shards
+    )
+    part = ReportPart(shards=stored, reasons=reasons, user_records=True)
     if len(encode_unchecked(part)) <= _MAX_PART_BYTES:
         yield part
         return
-    for half in _halves(shards):
-        yield from _parts(half)
-
-
-def _halves(shards: Sequence[ShardOutcome]) -> list[list[ShardOutcome]]:
+    records = shards[0].unresolved
+    halves: list[Sequence[ShardOutcome]]
     if len(shards) > 1:
         middle = len(shards) // 2
-        return [list(shards[:middle]), list(shards[middle:])]
-    unresolved = shards[0].unresolved
-    if len(unresolved) > 1:
-        middle = len(unresolved) // 2
-        return [
-            [replace(shards[0], unresolved=unresolved[:middle])],
-            [replace(shards[0], unresolved=unresolved[middle:])],
+        halves = [shards[:middle], shards[middle:]]
+    elif len(records) > 1:
+        middle = len(records) // 2
+        halves = [
+            [replace(shards[0], unresolved=half)] for half in (records[:middle], records[middle:])
         ]
-    # A single record that does not fit: only its reason can be that long, and only people read it.
-    return [
-        [
-            replace(
-                shards[0], unresolved=tuple(replace(record, reason=None) for record in unresolved)
-            )
-        ]
-    ]
-
-
-def _part(shards: Sequence[ShardOutcome]) -> ReportPart:
-    reasons = shared_reasons(record for outcome in shards for record in outcome.unresolved)
-    return ReportPart(
-        shards=tuple(
-            StoredOutcome(
-                shard_id=outcome.shard_id, unresolved=to_rows(outcome.unresolved, reasons)
-            )
-            for outcome in shards
-        ),
-        reasons=reasons,
-        user_records=True,
-    )
-
-
-def _joined(parts: Sequence[ReportPart], path: str) -> tuple[ShardOutcome, ...]:
-    joined: dict[str, list[UnresolvedRecord]] = {}
-    for part in parts:
-        for stored in part.shards:
-            joined.setdefault(stored.shard_id, []).extend(
-                from_rows(stored.unresolved, part.reasons, path, user_records=part.user_records)
-            )
-    return tuple(
-        ShardOutcome(shard_id=shard_id, unresolved=tuple(records))
-        for shard_id, records in joined.items()
-    )
+    else:
+        # A single record: only its reason can be that long, and only people read it.
+        halves = [[replace(shards[0], unresolved=(replace(records[0], reason=None),))]]
+    for half in halves:
+        yield from _parts(half)
 
 
 def _digest(parts: Sequence[bytes]) -> str:
@@ -378,9 +356,7 @@ class ReportZnodes(Nodes):
 
 
 def _openings(data: bytes, path: str) -> int:
-    """The openings that have not answered; none are known of a damaged report. Opening it again
-    repairs it.
-    """
+    """The openings that have not answered; 0 for a damaged report, which opening it repairs."""
     try:
         return decode_header(data, path).openings
     except StoredDataError:

@@ -81,10 +81,7 @@ class ShardStateZnodes(Nodes):
         return loaded
 
     def save(
-        self,
-        changes: Sequence[StateChange],
-        *,
-        cache: dict[str, StoredState] | None = None,
+        self, changes: Sequence[StateChange], *, cache: dict[str, StoredState] | None = None
     ) -> list[StoredState]:
         for change in changes:
             _check_shard(change)

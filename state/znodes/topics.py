@@ -70,8 +70,6 @@ class StoreTopics:
         )
 
     def close(self) -> None:
-        """Close the connection, and with it give up the ownership if this process holds it.
-        Idempotent.
-        """
+        """Close the connection, and give up the ownership if this process holds it. Idempotent."""
         self._fence.forget()
         self._tree.close()

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Znode:
-    """A node as it was read. `owner_session`: the session of an ephemeral node, 0 for a persistent
-    one.
-    """
+    """A node as it was read. `owner_session`: an ephemeral node's session, else 0."""
 
     data: bytes
     version: int
@@ -136,9 +134,7 @@ class ZnodeTree(Protocol):
     """
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        """The newest version of each node, in the order of `paths`; None for a node that does not
-        exist.
-        """
+        """The newest version of each node, in the order of `paths`; None where there is none."""
         ...
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:

@@ -226,9 +226,7 @@ def _try_lock(directory: Path) -> Iterator[int | None]:
 
 
 def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
-    """Start the supervisor and pass it the lock. Waits only for its first process, which forks and
-    exits.
-    """
+    """Start the supervisor and pass it the lock. Waits until its first process has forked."""
     command = server_command("-Dlog4j2.configurationFile=log4j2.properties")
     here = Path(__file__).parents[2]
     environment = {

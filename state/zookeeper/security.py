@@ -95,8 +95,7 @@ class ZookeeperSecurity:
             password = lines[0] if lines else ""
             if not password:
                 _refuse(
-                    "password_file",
-                    f"{self.password_file!r} has no password in its first line",
+                    "password_file", f"{self.password_file!r} has no password in its first line"
                 )
         return replace(self, password=password, password_file=None)
 
@@ -117,9 +116,7 @@ class ZookeeperSecurity:
                 )
 
     def tls_context(self) -> ssl.SSLContext:
-        """What a TLS connection trusts and shows. Reads the files. Raises
-        `InvalidStoreSettingError`.
-        """
+        """What TLS trusts and shows. Reads the files. Raises `InvalidStoreSettingError`."""
         context = ssl.create_default_context(cadata=self._authorities())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.verify_hostname

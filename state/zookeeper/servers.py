@@ -31,18 +31,14 @@ _LOCAL_LIMIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectString:
-    """The servers as (host, port), and the chroot, which is empty or has a leading slash and no
-    trailing one.
-    """
+    """The servers as (host, port), and the chroot: empty, or `/a/b`."""
 
     servers: tuple[tuple[str, int], ...]
     chroot: str = ""
 
     @classmethod
     def parse(cls, text: str) -> ConnectString:
-        """Read `host[:port],.../chroot`; the port is 2181 unless given. Raises
-        `InvalidStoreSettingError`.
-        """
+        """Read `host[:port],.../chroot` (port 2181). Raises `InvalidStoreSettingError`."""
         servers, slash, chroot = text.strip().partition("/")
         parts = [part for part in chroot.strip("/").split("/") if slash and part]
         for part in parts:

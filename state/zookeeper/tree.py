@@ -345,9 +345,7 @@ class ZookeeperTree:
                 watch.set_and_tell(client)
 
     def _revive(self, client: Any) -> bool:
-        """Drop a client that has given up, and return False. Any other client reconnects by itself:
-        return True.
-        """
+        """False if the client has given up, and is dropped; else it reconnects by itself."""
         if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
             is_refused = client.client_state == KeeperState.AUTH_FAILED
             with self._connecting:
