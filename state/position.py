@@ -21,7 +21,7 @@ from datetime import UTC, datetime, time
 from enum import StrEnum
 
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
-from state.sequence_number import SequenceNumber
+from state.sequence_number import Immutable, SequenceNumber
 
 _AGO = re.compile(r"-([0-9]{1,9})(s|m|h|d)", re.ASCII)
 _OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?", re.ASCII)
@@ -39,7 +39,7 @@ class PositionKind(StrEnum):
     SHARD_END = "SHARD_END"
 
 
-class Position:
+class Position(Immutable):
     """An immutable place in a shard. `parse` and the class methods create it; `str` is its text."""
 
     __slots__ = ("kind", "sequence", "timestamp_ms")
@@ -103,12 +103,6 @@ class Position:
     @property
     def is_end(self) -> bool:
         return self.kind is PositionKind.SHARD_END
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"Position is immutable; {name} cannot be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"Position is immutable; {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Position.parse, (str(self),)

@@ -90,18 +90,13 @@ def decode(data: bytes, kind: type[T], path: str, *, newest_format: int = 1) -> 
     """What `encode` wrote. Raises `StoredDataError` for damaged bytes and for a newer format."""
     try:
         _check_format(data, path, newest_format)
-        decoder = _DECODERS.get(kind) or _new_decoder(kind)
-        value: T = decoder.decode(data)
+        if kind not in _DECODERS:
+            with _CREATION:
+                _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=decode_hook)
+        value: T = _DECODERS[kind].decode(data)
     except _DAMAGE as exc:
         raise _damaged(data, kind, path, exc) from exc
     return value
-
-
-def _new_decoder(kind: type) -> msgspec.json.Decoder[Any]:
-    with _CREATION:
-        if kind not in _DECODERS:
-            _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=decode_hook)
-        return _DECODERS[kind]
 
 
 def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:

@@ -125,7 +125,18 @@ class InflightRecordTracker:
         self._end_reached = state.read_position.is_end
         self._bound = state.checkpoint
         self._bound_is_next = False
-        self._restore(restored_nodes(state, retry_policy if restore_exhausted else None))
+        # `_bound` is the lower bound of the next emission: the number of the last record read.
+        for node in restored_nodes(state, retry_policy if restore_exhausted else None):
+            self._enter(node)
+            self._bound = node.last
+            if node.state is NodeState.QUEUED:
+                self._retries.put(node.first, stored_record(node).due_ms)
+            elif node.state is NodeState.EXHAUSTED:
+                self._exhausted[node.first] = node
+        if state.read_position.sequence is not None:
+            self._bound = state.read_position.sequence
+            # AT names a record that was not read yet, so that number itself may still be emitted.
+            self._bound_is_next = state.read_position.kind is PositionKind.AT
 
     # observations ---------------------------------------------------------------------------------
     @property
@@ -181,11 +192,8 @@ class InflightRecordTracker:
     @property
     def unresolved_count(self) -> int:
         """Records that are pending, queued or exhausted."""
-        return (
-            self.count(NodeState.PENDING)
-            + self.count(NodeState.QUEUED)
-            + self.count(NodeState.EXHAUSTED)
-        )
+        unresolved = NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED
+        return sum(map(self.count, unresolved))
 
     def queued(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
         """The record, or the range with this first number, if it is queued for a retry."""
@@ -426,21 +434,6 @@ class InflightRecordTracker:
         return Effect.ACKED
 
     # private --------------------------------------------------------------------------------------
-    def _restore(self, nodes: Sequence[Node]) -> None:
-        # `_bound` is the lower bound of the next emission: the number of the last record read.
-        for node in nodes:
-            self._enter(node)
-            self._bound = node.last
-            if node.state is NodeState.QUEUED:
-                self._retries.put(node.first, stored_record(node).due_ms)
-            elif node.state is NodeState.EXHAUSTED:
-                self._exhausted[node.first] = node
-        position = self._state.read_position
-        if position.sequence is not None:
-            self._bound = position.sequence
-            # AT names a record that was not read yet, so that number itself may still be emitted.
-            self._bound_is_next = position.kind is PositionKind.AT
-
     def _enter(self, node: Node) -> None:
         self._nodes.append(node)
         if node.state is not NodeState.ACKED:
@@ -475,15 +468,11 @@ class InflightRecordTracker:
         node.after.follow(node)
         for place in cell.drop:
             self._nodes.remove(places[place])
-        if cell.checkpoint is not None:
-            self._reach(places[cell.checkpoint])
-
-    def _reach(self, node: Node) -> None:
-        """Every record up to the end of this acked node is acked."""
-        reached = self._acked_to
-        if reached is None or not reached.shares_record(node.last):
-            self._acked_below = reached if node.below is None else node.below
-        self._acked_to = node.last
+        if cell.checkpoint is not None:  # every record up to the end of that node is acked
+            reached, node = self._acked_to, places[cell.checkpoint]
+            if reached is None or not reached.shares_record(node.last):
+                self._acked_below = reached if node.below is None else node.below
+            self._acked_to = node.last
 
     def _split(self, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
         """Replace a pending span by a pending node for each of its records, or ranges of records,
@@ -551,18 +540,14 @@ class InflightRecordTracker:
     ) -> UnresolvedRecord:
         record = stored_record(node)
         attempts = record.attempts + counts
-        first_failure_ms = (
-            now_ms
-            if counts and record.first_counted_failure_ms is None
-            else record.first_failure_ms
-        )
+        is_first = counts and record.first_counted_failure_ms is None
+        if due_ms is None:
+            due_ms = self._policy.due_ms(attempts, now_ms, self._random)
         return replace(
             record,
             attempts=attempts,
-            due_ms=self._policy.due_ms(attempts, now_ms, self._random)
-            if due_ms is None
-            else due_ms,
-            first_failure_ms=first_failure_ms,
+            due_ms=due_ms,
+            first_failure_ms=now_ms if is_first else record.first_failure_ms,
             last_failure_ms=now_ms,
             reason=reason,
             blocked=record.blocked and not counts,  # now it has failed itself

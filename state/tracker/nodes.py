@@ -145,19 +145,6 @@ def split_span(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) ->
     Between two that failed there is no node: the sequence numbers of the acked records there are
     not known. Raises `IllegalTrackerEventError` when the failed cannot be parts of the span.
     """
-    _check_parts(shard_id, span, failed)
-    pieces = [
-        Node(record.first, record.last, record.count, NodeState.PENDING, detached=True)
-        for record in failed
-    ]
-    if failed[0].first != span.first:
-        pieces.insert(0, Node(span.first, span.first, 1, NodeState.ACKED))
-    if failed[-1].last != span.last:
-        pieces.append(Node(span.last, span.last, 1, NodeState.ACKED))
-    return pieces
-
-
-def _check_parts(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
     first, last = failed[0].first, failed[-1].last
     whole = all(
         record.count >= 1 and (record.count == 1) == (record.first == record.last)
@@ -178,6 +165,15 @@ def _check_parts(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) 
             f"the {span.count} records from {span.first} to {span.last} ({span.state.value})",
             "pass records of that span, ascending, each once",
         )
+    pieces = [
+        Node(record.first, record.last, record.count, NodeState.PENDING, detached=True)
+        for record in failed
+    ]
+    if first != span.first:
+        pieces.insert(0, Node(span.first, span.first, 1, NodeState.ACKED))
+    if last != span.last:
+        pieces.append(Node(span.last, span.last, 1, NodeState.ACKED))
+    return pieces
 
 
 def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:

@@ -57,9 +57,9 @@ class ZookeeperSecurity:
     acl: str | None = None
 
     def __post_init__(self) -> None:
-        _check_choice("auth", self.auth, AUTHS)
-        if self.acl is not None:
-            _check_choice("acl", self.acl, ACLS)
+        for name, value, known in (("auth", self.auth, AUTHS), ("acl", self.acl, (None, *ACLS))):
+            if value not in known:
+                _refuse(name, f"is {value!r}; give one of {', '.join(filter(None, known))}")
         self._check_tls()
         self._check_identity()
 
@@ -82,15 +82,14 @@ class ZookeeperSecurity:
         """
         if self.auth not in _WITH_PASSWORD or self.password is not None:
             return self
-        if self.password_file is None:
-            password = os.environ.get(PASSWORD_VARIABLE, "")
-            if not password:
-                _refuse(
-                    "password",
-                    f"is missing for zookeeperUser {self.user}; give zookeeperPasswordFile, or set "
-                    f"the environment variable {PASSWORD_VARIABLE}",
-                )
-        else:
+        password = os.environ.get(PASSWORD_VARIABLE, "")
+        if self.password_file is None and not password:
+            _refuse(
+                "password",
+                f"is missing for zookeeperUser {self.user}; give zookeeperPasswordFile, or set "
+                f"the environment variable {PASSWORD_VARIABLE}",
+            )
+        if self.password_file is not None:
             lines = _text("password_file", self.password_file).splitlines()
             password = lines[0] if lines else ""
             if not password:
@@ -202,11 +201,6 @@ def _option(name: str) -> str:
 
 def _refuse(name: str, what: str) -> NoReturn:
     raise InvalidStoreSettingError(f"option {_option(name)} {what}") from None
-
-
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        _refuse(name, f"is {value!r}; give one of {', '.join(known)}")
 
 
 def _text(name: str, path: str) -> str:

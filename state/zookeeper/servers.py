@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from state.errors import InvalidStoreSettingError, StoreUnavailableError
@@ -23,7 +23,6 @@ DEFAULT_PORT = 2181
 _SERVER = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/,\[\]@]+))(?::(?P<port>[0-9]{1,5}))?"
 )
-_WORD = b"srvr"
 _MAX_BYTES = 65_536
 _LINE = re.compile(r"^(Zookeeper version|Connections|Mode|Node count): *([^\s,-]+)", re.MULTILINE)
 _LOCAL_LIMIT_S = 2.0
@@ -39,14 +38,19 @@ class ConnectString:
     @classmethod
     def parse(cls, text: str) -> ConnectString:
         """Read `host[:port],.../chroot` (port 2181). Raises `InvalidStoreSettingError`."""
-        servers, slash, chroot = text.strip().partition("/")
-        parts = [part for part in chroot.strip("/").split("/") if slash and part]
-        for part in parts:
-            valid_name("ZooKeeper chroot", part)
-        return cls(
-            tuple(_server(each.strip(), text) for each in servers.split(",")),
-            "".join(f"/{part}" for part in parts),
-        )
+        names, _, chroot = text.strip().partition("/")
+        parts = [valid_name("ZooKeeper chroot", part) for part in chroot.split("/") if part]
+        servers = []
+        for name in map(str.strip, names.split(",")):
+            match = _SERVER.fullmatch(name)
+            port = int(match["port"] or DEFAULT_PORT) if match else 0
+            if match is None or not 0 < port < 65536:
+                raise InvalidStoreSettingError(
+                    f"{text!r} is not a ZooKeeper connect string, because {name!r} is not a server",
+                    "use host:port,host:port/chroot or embedded:<directory>",
+                )
+            servers.append((match["v6"] or match["host"], port))
+        return cls(tuple(servers), "".join(f"/{part}" for part in parts))
 
     def hosts(self) -> str:
         """The servers as one text: `a:2181,[::1]:2181`."""
@@ -56,25 +60,11 @@ class ConnectString:
 
     def is_known(self) -> bool:
         """Whether any of the host names can be resolved. Blocks on the resolver."""
-        return any(_is_known(host, port) for host, port in self.servers)
-
-
-def _is_known(host: str, port: int) -> bool:
-    try:
-        return bool(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    except OSError:
+        for host, port in self.servers:
+            with suppress(OSError):
+                if socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                    return True
         return False
-
-
-def _server(text: str, whole: str) -> tuple[str, int]:
-    match = _SERVER.fullmatch(text)
-    port = int(match["port"] or DEFAULT_PORT) if match else 0
-    if match is None or not 0 < port < 65536:
-        raise InvalidStoreSettingError(
-            f"{whole!r} is not a ZooKeeper connect string, because {text!r} is not a server",
-            "use host:port,host:port/chroot or embedded:<directory>",
-        )
-    return match["v6"] or match["host"], port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +96,7 @@ def ask_server(
             if context is not None:
                 connection = context.wrap_socket(plain, server_hostname=host)
             with closing(connection):
-                connection.sendall(_WORD)
+                connection.sendall(b"srvr")
                 answer = _read(connection, deadline_s)
     except TimeoutError as exc:
         raise StoreUnavailableError(
