@@ -79,11 +79,9 @@ class HistoryStore(Protocol):
 
     def index(self) -> HistoryIndex:
         """The entries of the history. Needs no ownership."""
-        ...
 
     def read(self, marks: Sequence[HistoryMark]) -> list[HistoryEntry | None]:
         """These entries; None for one that was removed meanwhile. Needs no ownership."""
-        ...
 
     def write(
         self,
@@ -100,4 +98,3 @@ class HistoryStore(Protocol):
         last one, and what a writer leaves that is stopped before it is removed by the next. A write
         of the owner; raises `ConflictError` when another process has written since `index`.
         """
-        ...

@@ -106,17 +106,14 @@ class OwnershipStore(Protocol):
         the ownership again by itself, with the same epoch. Raises ValueError when this store
         already holds another share.
         """
-        ...
 
     def release(self) -> None:
         """Give up the ownership; a no-op if this store does not hold it."""
-        ...
 
     def holders(self) -> Mapping[TaskShare | None, OwnerInfo]:
         """The processes that hold the ownership now, by share, in order; by None the one that owns
         the whole application. Empty while nobody does.
         """
-        ...
 
     def read_unclean_starts(self) -> int:
         """How many starts of this store's task in a row have not ended in order, as
@@ -124,10 +121,8 @@ class OwnershipStore(Protocol):
 
         Raises `StaleOwnerError`, and ValueError for the owner of the whole application.
         """
-        ...
 
     def save_unclean_starts(self, count: int) -> None:
         """Store that number. Raises what `read_unclean_starts` raises, and `ConflictError` when
         another program has changed it meanwhile.
         """
-        ...

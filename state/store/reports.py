@@ -18,18 +18,15 @@ class ReportStore(Protocol):
 
     def read_policy(self) -> OutcomePolicy | None:
         """The policy of an application that tracks its records; None for one that acks batches."""
-        ...
 
     def mark_tracked(self, policy: OutcomePolicy) -> None:
         """Mark the application as one that tracks its records, with this policy, or change its
         policy. Idempotent. Needs no ownership. Raises `ConflictError` when other processes keep
         writing it.
         """
-        ...
 
     def clear_policy(self) -> None:
         """Remove the policy: whole batches are acked again. A write of the owner. Idempotent."""
-        ...
 
     def open(self, plan_id: str, token: str) -> OpenReport:
         """Record that a batch of the plan has begun. It replaces any earlier report: one that was
@@ -39,7 +36,6 @@ class ReportStore(Protocol):
         One transaction that also checks that the plan is open. Raises `PlanClosedError` when the
         plan is closed or removed, `ConflictError` when other processes keep writing the report.
         """
-        ...
 
     def answer(self, opened: OpenReport) -> None:
         """Record that the batch has failed while its process lives. The report cannot be finished
@@ -47,7 +43,6 @@ class ReportStore(Protocol):
 
         Changes nothing if the plan is closed by now, or the report was opened again or finished.
         """
-        ...
 
     def finish(self, opened: OpenReport, report: PlanReport) -> None:
         """Record that the batch is done, with its outcomes. A report that is too large for one node
@@ -57,10 +52,8 @@ class ReportStore(Protocol):
         Raises `PlanClosedError` when the plan is no longer open, and `ConflictError` when another
         process has opened the report since, or removed it.
         """
-        ...
 
     def read(self, plan_id: str) -> PlanReport | None:
         """The done report of a plan; None if there is none, or if it is only open. Final when
         called after `PlanStore.close`.
         """
-        ...

@@ -222,15 +222,12 @@ class RunStore(Protocol):
         another number of shares told. A write of the owner; nothing if another process writes the
         node at the same time.
         """
-        ...
 
     def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
         """Replace the log whose newest run is of this owner by `amended(log)`, which may be called
         several times. False, and nothing is written, if there is none. Needs no ownership; but a
         store that was overtaken writes nothing, and raises `StaleOwnerError`.
         """
-        ...
 
     def read(self) -> Mapping[TaskShare | None, RunLog]:
         """The last runs by share; None for owners of the whole. Of damaged bytes, none."""
-        ...

@@ -40,7 +40,6 @@ class ShardStateStore(Protocol):
         A plain `{"checkpoint": "<seq>"}` of the Kinesis Storm spout means that every record up to
         and including `<seq>` is acked, and that reading continues after it.
         """
-        ...
 
     def save(
         self, changes: Sequence[StateChange], *, cache: dict[str, StoredState] | None = None
@@ -56,13 +55,11 @@ class ShardStateStore(Protocol):
         records is too large for a znode is collapsed into ranges first: detail is dropped towards
         redelivery, keeping the lowest attempt count of a range.
         """
-        ...
 
     def check(self, states: Iterable[ShardState]) -> None:
         """Raise `InvalidStoreSettingError` or `StateTooLargeError` where these states cannot be
         stored, whatever is stored. Does no I/O.
         """
-        ...
 
     def move(self, changes: Sequence[StateChange]) -> list[StoredState]:
         """Write shard states that an operator has moved: their checkpoints may go back, and a
@@ -71,7 +68,6 @@ class ShardStateStore(Protocol):
         No state is removed in between: stopped at any time, it leaves each shard as it was before
         or as it is after.
         """
-        ...
 
     def remove(
         self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
@@ -82,7 +78,6 @@ class ShardStateStore(Protocol):
         transaction after it. Raises `StaleOwnerError`, `ConflictError` (one has changed since),
         when nothing of their transaction was removed.
         """
-        ...
 
 
 class ShardListStore(Protocol):
@@ -99,7 +94,6 @@ class ShardListStore(Protocol):
         False means that another live task leads: call again from time to time. The owner of the
         whole application always leads. Raises `StaleOwnerError`.
         """
-        ...
 
     def save(self, shard_ids: Sequence[str]) -> None:
         """Write the shard list, in this order. A list that is equal to the stored one is not
@@ -108,20 +102,17 @@ class ShardListStore(Protocol):
         Raises `NotListerError` for a task that is not, or no longer, the leader (`try_lead`),
         `StaleOwnerError`, and `ConflictError` when it was changed in between.
         """
-        ...
 
     def remove(self) -> None:
         """Remove the shard list, if there is one: the shards were not listed yet.
 
         Raises `NotListerError`, `StaleOwnerError` and `ConflictError` as `save`.
         """
-        ...
 
     def read(self) -> tuple[str, ...] | None:
         """The list that `save` wrote, or the Kinesis Storm spout, in the writer's order; None if
         there is none. Needs no ownership.
         """
-        ...
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Watch the shard list until `close`. Calls back after each change, and after each lost
@@ -132,4 +123,3 @@ class ShardListStore(Protocol):
         it may run more than once for a change. It must return quickly, raise nothing, and not call
         the store: it sets an event.
         """
-        ...

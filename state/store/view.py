@@ -110,10 +110,8 @@ class ViewStore(Protocol):
 
     def read(self) -> StoredApplication:
         """All that is stored, in one pass, without what is half written or removed meanwhile."""
-        ...
 
     def read_access(self, shard_ids: Iterable[str]) -> Mapping[str, NodeAccess]:
         """By path, who may write what an owner writes: of the shards, the states of the first 100.
         Without what is not there; empty where it cannot be read.
         """
-        ...

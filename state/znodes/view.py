@@ -142,6 +142,9 @@ class ViewZnodes:
         path = self.paths.report(pointer.id)
         (node,) = self.tree.read([path])
         report = None if node is None else decode_header(node.data, path)
+        number = plan_number(pointer.id)
+        earlier = [known for known in self.plans.known() if plan_number(known) < number]
+        before = self.plans.header(earlier[-1]) if earlier else None
         return PlanView(
             plan_id=pointer.id,
             status=pointer.status,
@@ -153,7 +156,7 @@ class ViewZnodes:
             report=None if report is None else report.status,
             openings=0 if report is None else report.openings,
             outcomes=None if report is None else report.report,
-            previous_ms=self._previous_ms(pointer.id),
+            previous_ms=None if before is None else before.created_ms,
         )
 
     def _tasks(self, plan_id: str, header: PlanHeader) -> tuple[TaskView, ...]:
@@ -172,11 +175,3 @@ class ViewZnodes:
             )
             if plan is not None
         )
-
-    def _previous_ms(self, plan_id: str) -> int | None:
-        """When the plan before this one was made, if it is still there."""
-        earlier = [
-            known for known in self.plans.known() if plan_number(known) < plan_number(plan_id)
-        ]
-        header = self.plans.header(earlier[-1]) if earlier else None
-        return None if header is None else header.created_ms

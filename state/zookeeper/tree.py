@@ -42,6 +42,7 @@ from state.zookeeper.servers import EMBEDDED_PREFIX, ConnectString
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+SESSION_TIMEOUT_S, OPERATION_TIMEOUT_S, CONNECT_TIMEOUT_S = 10.0, 15.0, 10.0
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 # kazoo logs a line for each attempt to connect. This module logs a lost connection once.
@@ -110,9 +111,9 @@ class ZookeeperTree:
         self,
         address: str,
         *,
-        session_timeout_s: float,
-        operation_timeout_s: float,
-        connect_timeout_s: float,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         security: ZookeeperSecurity = OPEN,
     ) -> None:
         self._address = address
