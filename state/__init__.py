@@ -1,5 +1,4 @@
-"""The consumption state of each shard (read, acked, failed, in flight), and the stores that keep
-it.
+"""The consumption state of each shard (read, acked, failed, in flight), and its stores.
 
 A leaf package: it imports no other package of this project. Its rooms, each of which imports only
 rooms to its right: `zookeeper -> znodes -> codec -> model -> collections` and `tracker -> model`,

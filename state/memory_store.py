@@ -1,8 +1,7 @@
 """The state store in memory, for tests and for trials. Its content ends with its process.
 
 It has the same rules as the store in ZooKeeper (`state.znodes`), over another tree. The contract
-suite runs against both. Stores that share a `MemoryBackend` behave like processes that share a
-ZooKeeper.
+suite runs against both. Stores of one `MemoryBackend` are like processes of one ZooKeeper.
 """
 
 from __future__ import annotations

@@ -55,16 +55,6 @@ class Position(Immutable):
         sequence: SequenceNumber | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        if (kind in (PositionKind.AT, PositionKind.AFTER)) != (sequence is not None):
-            raise InvalidPositionError(
-                f"position {kind} with sequence number {sequence} is not possible",
-                "give a sequence number to AT and AFTER, and to no other position",
-            )
-        if (kind is PositionKind.AT_TIMESTAMP) != (timestamp_ms is not None):
-            raise InvalidPositionError(
-                f"position {kind} with timestamp {timestamp_ms} is not possible",
-                "give a timestamp to AT_TIMESTAMP, and to no other position",
-            )
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "sequence", sequence)
         object.__setattr__(self, "timestamp_ms", timestamp_ms)

@@ -11,8 +11,7 @@ part, the rest stays queued as it was stored.
 Every outcome was decided before, by the job or by the planner. Settling only applies the decisions,
 so it needs no time and no randomness, and gives the same result each time.
 
-Settling is idempotent: a state names the last plan that was settled into it, and that plan changes
-nothing.
+Settling is idempotent: a state names its last settled plan, and that plan changes nothing.
 
 Settling verifies. A range that was read from a position counts only while the state stands at that
 position: otherwise another process has read on meanwhile, or the state was restored from a backup,

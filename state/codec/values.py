@@ -2,8 +2,7 @@
 
 `state.codec.shard_states` and `state.znodes.reports` are codecs of their own on top of this one.
 
-A newer `format` and damaged bytes both raise `StoredDataError`. They are never taken for a missing
-value.
+A newer `format` and damaged bytes both raise `StoredDataError`. Neither counts as a missing value.
 """
 
 from __future__ import annotations

@@ -73,8 +73,7 @@ class OperatorMove:
 class HistoryStore(Protocol):
     """The history.
 
-    Needs: transactions of creations and removals with a compare-and-set of the list and the owner's
-    fence.
+    Needs: transactions of creations and removals with a compare-and-set of the list and the fence.
     """
 
     def index(self) -> HistoryIndex:

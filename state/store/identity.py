@@ -85,8 +85,7 @@ class IdentityStore(Protocol):
         """
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
-        """Remove all state of the application and stream. Returns the number of shards that had
-        state.
+        """Remove all state of the application and stream. Returns how many shards had state.
 
         Acquires the ownership for it (see `OwnershipStore.acquire`) and releases it afterwards;
         raises `OwnedByAnotherError` while another live process holds it. The epoch stays, counted

@@ -99,8 +99,7 @@ class OwnershipStore(Protocol):
         Waits up to `timeout_s` for the session of a conflicting holder to expire, but not for a
         holder that is provably dead (see `OwnerInfo`). Then raises `OwnedByAnotherError`, which
         names the holder. Every holder conflicts with an owner of the whole. A task conflicts with
-        an owner of the whole, with a holder of the same task, and with every task of another
-        total.
+        an owner of the whole, a holder of the same task, and every task of another total.
 
         If the session is lost and no other process has taken over since, the next write acquires
         the ownership again by itself, with the same epoch. Raises ValueError when this store

@@ -74,8 +74,7 @@ class PlanReader(Protocol):
 class PlanStore(PlanReader, TaskLogStore, Protocol):
     """The part of the owner.
 
-    Needs: transactions of creations, and of a compare-and-set of the pointer with the owner's
-    fence.
+    Needs: transactions of creations, and of a compare-and-set of the pointer with the fence.
     """
 
     def create(self, plan: Plan) -> None:

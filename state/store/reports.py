@@ -21,8 +21,7 @@ class ReportStore(Protocol):
 
     def mark_tracked(self, policy: OutcomePolicy) -> None:
         """Mark the application as one that tracks its records, with this policy, or change its
-        policy. Idempotent. Needs no ownership. Raises `ConflictError` when other processes keep
-        writing it.
+        policy. Idempotent. Needs no ownership. Raises `ConflictError` when others keep writing it.
         """
 
     def clear_policy(self) -> None:

@@ -158,8 +158,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     - `throttled`: by shard, of the newest run; the `MAX_THROTTLED` that were throttled last.
     - `refused_letters`: of the newest run; None where its dead letters are written.
     - `not_subscribed`: of the newest run; None where it subscribes, or polls on purpose.
-    - `failing_reads`: of the newest run; None where its reads are answered, or refused for the
-      shard's limits only.
+    - `failing_reads`: of the newest run; None where reads are answered, or refused for limits only.
     - `no_answers`: of the newest run; None where its records are answered.
     """
 

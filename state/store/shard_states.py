@@ -96,8 +96,7 @@ class ShardListStore(Protocol):
         """
 
     def save(self, shard_ids: Sequence[str]) -> None:
-        """Write the shard list, in this order. A list that is equal to the stored one is not
-        written.
+        """Write the shard list, in this order. One that is stored already is not written.
 
         Raises `NotListerError` for a task that is not, or no longer, the leader (`try_lead`),
         `StaleOwnerError`, and `ConflictError` when it was changed in between.

@@ -91,8 +91,7 @@ class StoredApplication:
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
-    """Who may write what is stored under a path. Identities: `anyone`, `digest ann`,
-    `ip 10.0.0.1`.
+    """Who may write under a path. Identities: `anyone`, `digest ann`, `ip 10.0.0.1`.
 
     - `writers`: may write it, or create below it where that is what its owner does.
     - `keepers`: may change who may.

@@ -65,8 +65,7 @@ def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
     """Shard id, sequence number and attempt of `shardId:sequence[.sub]:attempt`. Raises ValueError
     for any other text.
 
-    In a query of several streams the shard id has the stream before it, which may be an ARN:
-    `stream/shardId`.
+    In a query of several streams the shard id is `stream/shardId`; the stream may be an ARN.
     """
     parts = message_id.rsplit(":", 2)
     if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
@@ -85,8 +84,7 @@ class InflightRecordTracker:
       record into the queue of retries or of deadlines costs O(log n) at worst.
     - Memory: O(unresolved records + gaps). A gap is a run of acked records between two unresolved
       ones; it costs one node, however long it is.
-    - Purity: no I/O and no clock. Times are arguments, in milliseconds since 1970; randomness is
-      passed in.
+    - Purity: no I/O and no clock. Times (milliseconds since 1970) and randomness are arguments.
     - Threads: not safe from several threads at a time. The caller holds a lock.
     - Errors: an event that the table does not allow raises `IllegalTrackerEventError` and changes
       nothing. An outcome of an unknown emission changes nothing and returns `Effect.UNKNOWN`.
@@ -148,8 +146,7 @@ class InflightRecordTracker:
         """The greatest known sequence number up to which every record is acked, inclusive. None
         until the first record is.
 
-        It counts Kinesis records, so it stays below an aggregate until all user records of it are
-        acked.
+        It counts Kinesis records, so it stays below an aggregate until all of it is acked.
         """
         acked_to = self._acked_to
         if acked_to is None:
@@ -309,8 +306,7 @@ class InflightRecordTracker:
         return self._emission(node)
 
     def announce(self, sequence: SequenceNumber, now_ms: int) -> None:
-        """Let the state have this pending emission as a failed attempt, due at once, until it has
-        an outcome.
+        """Let the state have this pending emission as failed, due at once, until it has an outcome.
 
         If the process ends before that, a tracker restored from the state has the attempt counted.
         Here nothing is counted: the outcome of the emission is the only one.
@@ -380,8 +376,7 @@ class InflightRecordTracker:
         """Fail a record, or the whole span with this first number. It is queued for a retry, or
         exhausted if the policy allows none.
 
-        IGNORED unless the record is pending in `attempt`: only the latest attempt can fail, and
-        only once.
+        IGNORED unless the record is pending in `attempt`: only the latest can fail, and only once.
 
         - `retry`: False rejects the record. It is exhausted at once, whatever the policy says.
         - `counts`: False for a failure that the record did not cause, as in an outage. The record

@@ -33,15 +33,13 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """A node of the list: a record, or a span of `count` records from `first` to `last`, both
-    inclusive.
+    """A node of the list: a record, or a span of `count` records, `first` to `last` inclusive.
 
     - `record`: its failures so far, as they are stored. None for a node that has not failed, in
       this process or before a restart.
     - `uncounted`: the failure of its latest delivery did not count as an attempt. So there was one
       delivery more than `attempts` says.
-    - `detached`: it was split out or restored, so records may lie between it and its neighbours in
-      the list.
+    - `detached`: it was split out or restored, so records may lie between it and its neighbours.
     - `below`: of an acked node, the greatest known number in its run of acked records that lies in
       an earlier Kinesis record than `last`; None without one. The checkpoint needs it while user
       records of `last`'s aggregate are unresolved.

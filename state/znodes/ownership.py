@@ -10,8 +10,7 @@ Changes. A process that changes from the one form to the other, or changes the n
 three things in one transaction: it increments `epoch`; it creates `owner` again, which ZooKeeper
 refuses while the old one has children, that is live tasks; and it removes the nodes below `epoch`.
 
-Hence the fence: an owner that knows `epoch`, or its share's epoch, in an older version has lost the
-ownership.
+Hence the fence: an owner that knows `epoch`, or its share's epoch, in an older version has lost it.
 """
 
 from __future__ import annotations

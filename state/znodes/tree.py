@@ -140,8 +140,7 @@ class ZnodeTree(Protocol):
     def commit(self, operations: Sequence[Operation]) -> None:
         """Apply all operations, or none.
 
-        After a lost answer the transaction is sent again. Raises `TransactionRefusedError`; see its
-        `uncertain`.
+        After a lost answer it is sent again. Raises `TransactionRefusedError`; see its `uncertain`.
         """
 
     def ensure(self, path: str) -> None:
