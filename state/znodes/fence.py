@@ -61,8 +61,8 @@ class Fence:
     """Holds the ownership, and commits the owner's transactions. Safe from any thread."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
-        self._tree = tree
-        self._paths = paths
+        self.tree = tree
+        self.paths = paths
         self._held: Claim | None = None
         self._overtaken = False
 
@@ -84,7 +84,7 @@ class Fence:
         if self._overtaken:
             raise self._stale()
         raise StaleOwnerError(
-            f"{subject(self._paths)} is not owned by this store", "acquire it first"
+            f"{subject(self.paths)} is not owned by this store", "acquire it first"
         )
 
     def check(self) -> None:
@@ -101,7 +101,7 @@ class Fence:
         if held is None:
             return
         try:
-            self._tree.commit([*held.guards, Delete(held.node.path)])
+            self.tree.commit([*held.guards, Delete(held.node.path)])
         except TransactionRefusedError:
             return  # another process has taken over, or the session has expired
 
@@ -122,7 +122,7 @@ class Fence:
             held = self.require()
             fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
             try:
-                self._tree.commit([*fence, *operations])
+                self.tree.commit([*fence, *operations])
             except TransactionRefusedError as refused:
                 # A refusal names the first check that failed. An epoch comes before the ephemeral
                 # node: with both gone there is nothing to regain.
@@ -141,13 +141,13 @@ class Fence:
             else:
                 return
         raise StoreUnavailableError(
-            f"the session that owns {subject(self._paths)} expired {_MAX_ROUNDS} times in a row",
+            f"the session that owns {subject(self.paths)} expired {_MAX_ROUNDS} times in a row",
             "check the ZooKeeper servers",
         )
 
     def _stale(self) -> StaleOwnerError:
         return StaleOwnerError(
-            f"another process has taken over {subject(self._paths)}, so this process stores "
+            f"another process has taken over {subject(self.paths)}, so this process stores "
             "nothing more. The other process redelivers the records whose outcome was not stored"
         )
 
@@ -175,7 +175,7 @@ class Fence:
         levels = [[path]]
         found: list[str] = []
         while levels[-1]:
-            names = self._tree.children(levels[-1])
+            names = self.tree.children(levels[-1])
             there = [
                 (parent, children)
                 for parent, children in zip(levels[-1], names, strict=True)
@@ -187,7 +187,7 @@ class Fence:
 
     def _landed(self, operations: Sequence[Operation]) -> bool:
         """Whether the nodes hold what these operations would have made of them."""
-        nodes = self._tree.read([operation.path for operation in operations])
+        nodes = self.tree.read([operation.path for operation in operations])
         return all(
             _is_done(operation, node) for operation, node in zip(operations, nodes, strict=True)
         )
@@ -195,7 +195,7 @@ class Fence:
     def _regain(self, held: Claim) -> None:
         """Create the ephemeral node again. Raises `StaleOwnerError` if an epoch has changed."""
         try:
-            self._tree.commit([*held.guards, held.node])
+            self.tree.commit([*held.guards, held.node])
         except TransactionRefusedError as refused:
             if refused.index < len(held.guards):
                 self._held, self._overtaken = None, True
@@ -237,10 +237,8 @@ def _is_done(operation: Operation, node: Znode | None) -> bool:
 class Nodes:
     """One application's nodes. A topic writes them behind the fence, unless anybody may."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
+    def __init__(self, fence: Fence) -> None:
+        self._tree, self._paths, self._fence = fence.tree, fence.paths, fence
 
     def _read(self, path: str) -> Znode | None:
         return self._tree.read([path])[0]

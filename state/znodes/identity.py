@@ -32,22 +32,13 @@ if TYPE_CHECKING:
 
     from state.store.ownership import OwnershipStore
     from state.znodes.fence import Fence
-    from state.znodes.paths import ZookeeperPaths
-    from state.znodes.tree import ZnodeTree
 
 
 class IdentityZnodes(Nodes):
     """An `IdentityStore`. `reset_command` drops the application's state; errors name it."""
 
-    def __init__(
-        self,
-        tree: ZnodeTree,
-        paths: ZookeeperPaths,
-        fence: Fence,
-        ownership: OwnershipStore,
-        reset_command: str,
-    ) -> None:
-        super().__init__(tree, paths, fence)
+    def __init__(self, fence: Fence, ownership: OwnershipStore, reset_command: str) -> None:
+        super().__init__(fence)
         self._ownership = ownership
         self._reset_command = reset_command
 

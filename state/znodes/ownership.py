@@ -28,7 +28,7 @@ from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StoredDa
 from state.process import describe, is_of_this_host, is_provably_dead
 from state.store.ownership import OwnerInfo, TaskShare
 from state.znodes.fence import Claim, Fence, Nodes
-from state.znodes.paths import ZookeeperPaths, subject
+from state.znodes.paths import subject
 from state.znodes.tree import (
     Check,
     Create,
@@ -36,7 +36,6 @@ from state.znodes.tree import (
     Operation,
     TransactionRefusedError,
     Znode,
-    ZnodeTree,
     put,
     stands,
 )
@@ -68,8 +67,8 @@ class _Tasks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class OwnershipZnodes(Nodes):
     """An `OwnershipStore`."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        super().__init__(tree, paths, fence)
+    def __init__(self, fence: Fence) -> None:
+        super().__init__(fence)
         self._lock = threading.Lock()
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
     from state.znodes.fence import Claim, Fence
     from state.znodes.ownership import OwnershipZnodes
-    from state.znodes.paths import ZookeeperPaths
-    from state.znodes.tree import ZnodeTree
 
 MAX_STATES_PER_WRITE = 500
 
@@ -51,14 +49,8 @@ MAX_STATES_PER_WRITE = 500
 class ShardStateZnodes(Nodes):
     """A `ShardStateStore`. `states_per_write`: the maximum states of a transaction."""
 
-    def __init__(
-        self,
-        tree: ZnodeTree,
-        paths: ZookeeperPaths,
-        fence: Fence,
-        states_per_write: int = MAX_STATES_PER_WRITE,
-    ) -> None:
-        super().__init__(tree, paths, fence)
+    def __init__(self, fence: Fence, states_per_write: int) -> None:
+        super().__init__(fence)
         # Of the few shards of a test, only single writes leave a process a place to die in between.
         self._states_per_write = 1 if is_armed("shard-states-half-written") else states_per_write
         self._loaded: dict[str, tuple[bytes, ShardState]] = {}  # by shard, as it was last loaded
@@ -194,10 +186,8 @@ class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ShardListZnodes(Nodes):
     """A `ShardListStore`."""
 
-    def __init__(
-        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, ownership: OwnershipZnodes
-    ) -> None:
-        super().__init__(tree, paths, fence)
+    def __init__(self, fence: Fence, ownership: OwnershipZnodes) -> None:
+        super().__init__(fence)
         self._ownership = ownership
         self._led: tuple[Claim, Check] | None = None
 

@@ -43,18 +43,18 @@ class StoreTopics:
         reset_command: str,
         states_per_write: int = MAX_STATES_PER_WRITE,
     ) -> None:
-        self._tree, self.paths, self._fence = tree, paths, Fence(tree, paths)
-        nodes = (tree, paths, self._fence)
-        ownership, plans = OwnershipZnodes(*nodes), PlanZnodes(*nodes)
+        self._tree, self.paths = tree, paths
+        self._fence = fence = Fence(tree, paths)
+        ownership, plans = OwnershipZnodes(fence), PlanZnodes(fence)
         self.ownership: OwnershipStore = ownership
-        self.identity: IdentityStore = IdentityZnodes(*nodes, ownership, reset_command)
-        self.shard_states: ShardStateStore = ShardStateZnodes(*nodes, states_per_write)
-        self.shard_list: ShardListStore = ShardListZnodes(*nodes, ownership)
+        self.identity: IdentityStore = IdentityZnodes(fence, ownership, reset_command)
+        self.shard_states: ShardStateStore = ShardStateZnodes(fence, states_per_write)
+        self.shard_list: ShardListStore = ShardListZnodes(fence, ownership)
         self.plans: PlanStore = plans
-        self.reports: ReportStore = ReportZnodes(*nodes)
-        self.history: HistoryStore = HistoryZnodes(*nodes)
-        self.runs: RunStore = RunZnodes(*nodes)
-        self.pause: PauseStore = PauseZnodes(*nodes)
+        self.reports: ReportStore = ReportZnodes(fence)
+        self.history: HistoryStore = HistoryZnodes(fence)
+        self.runs: RunStore = RunZnodes(fence)
+        self.pause: PauseStore = PauseZnodes(fence)
         self.view: ViewStore = ViewZnodes(
             tree=tree,
             paths=paths,
