@@ -33,13 +33,14 @@ from state.znodes.tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from state.store.ownership import TaskShare
 
 MAX_OPERATIONS = 500  # in one transaction
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +248,11 @@ class Nodes:
         """The value of a node of this kind; None without the node. Raises `StoredDataError`."""
         node = self._read(path)
         return None if node is None else decode(node.data, kind, path)
+
+    def _values(self, paths: Mapping[K, str], read: Callable[[bytes, str], T]) -> dict[K, T]:
+        """What `read` makes of each node that exists, by the keys of `paths`. Reads them once."""
+        nodes = zip(paths.items(), self._tree.read(list(paths.values())), strict=True)
+        return {key: read(node.data, path) for (key, path), node in nodes if node is not None}
 
     def _names(self, path: str) -> list[str]:
         """The names of a node's children in order; none without the node."""

@@ -70,12 +70,7 @@ class RunZnodes(Nodes):
 
     def read(self) -> Mapping[TaskShare | None, RunLog]:
         names = self._names(self._paths.runs)
-        paths = [self._paths.run_log(name) for name in names]
-        return {
-            _share(name): _log(node.data, path)
-            for name, path, node in zip(names, paths, self._tree.read(paths), strict=True)
-            if node is not None
-        }
+        return self._values({_share(name): self._paths.run_log(name) for name in names}, _log)
 
     def _replace(self, path: str, before: RunLog, after: RunLog) -> bool:
         node = self._read(path)
