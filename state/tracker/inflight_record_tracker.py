@@ -470,9 +470,7 @@ class InflightRecordTracker:
             self._acked_to = node.last
 
     def _split(self, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
-        """Replace a pending span by a pending node for each of its records, or ranges of records,
-        that failed. The rest of the span is acked.
-        """
+        """Replace a pending span by pending nodes for what failed of it; the rest is acked."""
         # Raises before anything is changed.
         pieces = split_span(self.shard_id, span, failed)
         left = sum(record.count for record in failed)
@@ -549,9 +547,7 @@ class InflightRecordTracker:
         )
 
     def _put_back(self, node: Node, record: UnresolvedRecord, *, again: bool) -> None:
-        """Record the failure of a pending node: it is queued for its retry (`again`), or exhausted.
-        `record` is stored for it from now on.
-        """
+        """Store `record` for a pending node that failed: it is queued (`again`), or exhausted."""
         self._move(node, Event.FAIL if again else Event.EXHAUST)
         node.record = record
         self._deadlines.discard(node.first)

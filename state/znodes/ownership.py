@@ -213,9 +213,7 @@ class OwnershipZnodes(Nodes):
     def _share(
         self, owner: OwnerInfo, task: TaskShare, epoch: Znode | None, *, joins: bool
     ) -> tuple[Claim, list[Operation]]:
-        """A share of an application that is shared by the same total already (`joins`); or the
-        first one, of an application that was not shared, or by another total.
-        """
+        """A share of what is shared by the same total already (`joins`), or the first share."""
         whole, counter = self._paths.owner, self._paths.task_epoch(task)
         operations: list[Operation]
         if joins and epoch is not None:

@@ -236,10 +236,8 @@ class ReportZnodes(Nodes):
 
     def clear_policy(self) -> None:
         node = self._read(self._paths.tracked)
-        try:
+        with suppress(TransactionRefusedError):  # another process has just removed it
             self._fence.commit([] if node is None else [Delete(self._paths.tracked)])
-        except TransactionRefusedError:
-            return  # another process has just removed it
 
     # report ---------------------------------------------------------------------------------------
     def open(self, plan_id: str, token: str) -> OpenReport:

@@ -8,6 +8,7 @@ ended, and one that was replaced changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from state.codec.values import decode, encode
@@ -45,10 +46,9 @@ class RunZnodes(Nodes):
             task = _share(name)
             if (None if task is None else task.total) != total and len(operations) < _MAX_REMOVED:
                 operations.append(Delete(self._paths.run_log(name)))
-        try:
+        # Where somebody has amended the run before, or removed a node, this run is not told.
+        with suppress(TransactionRefusedError):
             self._fence.commit(operations)
-        except TransactionRefusedError:
-            return  # somebody has amended the run before, or removed a node: this run is not told
 
     def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
         for _ in range(_MAX_ROUNDS):

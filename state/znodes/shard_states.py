@@ -250,9 +250,7 @@ class ShardListZnodes(Nodes):
         return True
 
     def _role(self) -> list[Check]:
-        """The check with which a task writes the list: that it still leads. The owner of the whole
-        application needs none.
-        """
+        """The check that a task still leads; the owner of the whole application needs none."""
         held = self._fence.held
         if held is None or held.task is None:
             return []
