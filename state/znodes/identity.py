@@ -21,7 +21,7 @@ from state.errors import (
     UnfinishedImportError,
 )
 from state.position import Position
-from state.store.identity import Pause, StartPin, StreamIdentity
+from state.store.identity import IdentityStore, Pause, PauseStore, StartPin, StreamIdentity
 from state.store.ownership import OwnerInfo
 from state.znodes.fence import Nodes
 from state.znodes.paths import is_shard
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from state.znodes.fence import Fence
 
 
-class IdentityZnodes(Nodes):
+class IdentityZnodes(Nodes, IdentityStore):
     """An `IdentityStore`. `reset_command` drops the application's state; errors name it."""
 
     def __init__(self, fence: Fence, ownership: OwnershipStore, reset_command: str) -> None:
@@ -130,7 +130,7 @@ class IdentityZnodes(Nodes):
                 self._tree.commit([Delete(self._paths.reset)])
 
 
-class PauseZnodes(Nodes):
+class PauseZnodes(Nodes, PauseStore):
     """A `PauseStore`."""
 
     def begin(self, pause: Pause) -> Pause:

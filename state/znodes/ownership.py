@@ -26,7 +26,7 @@ import msgspec
 from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StoredDataError
 from state.process import describe, is_of_this_host, is_provably_dead
-from state.store.ownership import OwnerInfo, TaskShare
+from state.store.ownership import OwnerInfo, OwnershipStore, TaskShare
 from state.znodes.fence import Claim, Fence, Nodes
 from state.znodes.paths import subject
 from state.znodes.tree import (
@@ -64,7 +64,7 @@ class _Tasks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     format: int = 1
 
 
-class OwnershipZnodes(Nodes):
+class OwnershipZnodes(Nodes, OwnershipStore):
     """An `OwnershipStore`."""
 
     def __init__(self, fence: Fence) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from state.codec.values import decode, encode, stored_format
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.plan import PLAN_FORMAT, Plan, PlanPointer, PlanStatus, TaskPlan, TaskResult, plan_number
-from state.store.plans import StoredLog
+from state.store.plans import PlanStore, StoredLog
 from state.task_log import LOG_FORMAT, TaskLog
 from state.znodes.fence import Nodes, in_transactions
 from state.znodes.tree import (
@@ -52,7 +52,7 @@ class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     format: int = PLAN_FORMAT
 
 
-class PlanZnodes(Nodes):
+class PlanZnodes(Nodes, PlanStore):
     """A `PlanStore`."""
 
     # tasks ----------------------------------------------------------------------------------------

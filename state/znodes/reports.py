@@ -36,6 +36,7 @@ from state.report import (
     ShardOutcome,
 )
 from state.retry_policy import RetryPolicy
+from state.store.reports import ReportStore
 from state.znodes.fence import Nodes
 from state.znodes.paths import valid_name
 from state.znodes.plans import OPEN_VERSION
@@ -223,7 +224,7 @@ def _damaged(path: str, what: str) -> StoredDataError:
     )
 
 
-class ReportZnodes(Nodes):
+class ReportZnodes(Nodes, ReportStore):
     """A `ReportStore`."""
 
     # policy ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
 from state.store.ownership import TaskShare
-from state.store.runs import RunLog
+from state.store.runs import RunLog, RunStore
 from state.znodes.fence import Nodes
 from state.znodes.tree import Delete, Operation, Set, TransactionRefusedError, put
 
@@ -29,7 +29,7 @@ _MAX_ROUNDS = 3
 _MAX_REMOVED = 100  # in one transaction
 
 
-class RunZnodes(Nodes):
+class RunZnodes(Nodes, RunStore):
     """A `RunStore`."""
 
     def begin(self, run: Run) -> None:

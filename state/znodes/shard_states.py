@@ -21,7 +21,7 @@ from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.values import decode, encode
 from state.errors import CheckpointRegressionError, NotListerError
 from state.failpoint import failpoint, is_armed
-from state.store.shard_states import StateChange, StoredState
+from state.store.shard_states import ShardListStore, ShardStateStore, StateChange, StoredState
 from state.znodes.fence import Nodes, in_transactions
 from state.znodes.paths import is_shard
 from state.znodes.tree import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 MAX_STATES_PER_WRITE = 500
 
 
-class ShardStateZnodes(Nodes):
+class ShardStateZnodes(Nodes, ShardStateStore):
     """A `ShardStateStore`. `states_per_write`: the maximum states of a transaction."""
 
     def __init__(self, fence: Fence, states_per_write: int) -> None:
@@ -183,7 +183,7 @@ class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     format: int = 1
 
 
-class ShardListZnodes(Nodes):
+class ShardListZnodes(Nodes, ShardListStore):
     """A `ShardListStore`."""
 
     def __init__(self, fence: Fence, ownership: OwnershipZnodes) -> None:

@@ -14,7 +14,7 @@ from state.errors import StateError, StoredDataError
 from state.moves import held_since_ms, newest_move, worth_reading
 from state.plan import PlanPointer, plan_number
 from state.store.ownership import OwnerView
-from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
+from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView, ViewStore
 from state.znodes.reports import decode_header
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _MAX_STATES = 100  # a list that was changed by hand was changed for many nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewZnodes:
+class ViewZnodes(ViewStore):
     """A `ViewStore`, which asks the other topics."""
 
     tree: ZnodeTree
