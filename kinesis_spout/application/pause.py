@@ -10,7 +10,7 @@ from state.position import Position
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from state.store.pause import Pause, PauseStore
+    from state.store.identity import Pause, PauseStore
 
 log = logging.getLogger("kinesis_spout")
 STANDS_STILL = "it keeps its ownership and reads nothing"

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from state.store.identity import IdentityStore, StartPin
-    from state.store.shard_list import ShardListStore
-    from state.store.shard_states import ShardStateStore
+    from state.store.shard_states import ShardListStore, ShardStateStore
 
 VERIFIED_SAVES_PER_RETENTION = 24
 LISTED_LATE_MS = 60_000  # ListShards is eventually consistent: a new shard may be missing so long
