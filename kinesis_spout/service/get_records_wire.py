@@ -17,7 +17,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, MalformedResponseError, UnreadableRecordError
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 from kinesis_spout.service.direct_calls import DirectCalls
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 from kinesis_spout.service.native_decoder import decode_natively

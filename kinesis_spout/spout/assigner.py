@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
-from kinesis_spout.application.open_plan import close_open_plan
-from kinesis_spout.application.session import ApplicationSession
+from kinesis_spout.application.session import ApplicationSession, close_open_plan
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.assignment import is_ours

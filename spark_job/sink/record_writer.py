@@ -21,7 +21,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import ThrottledError
-from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
@@ -31,6 +30,7 @@ from kinesis_spout.service.record_putter import (
 )
 from kinesis_spout.service.surroundings import Surroundings
 from kinesis_spout.shards.shard_packer import ShardPacker, user_count
+from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from spark_job.sink.sink_rows import MOST_RECORD_BYTES, UnwritableRecordError, checked
 from spark_job.sink.sink_settings import BY_KEY, refuse_keys
