@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.aggregation.hash_range import HASH_KEYS
 from kinesis_spout.inspection.health import OVER, READ_PHASES, Health
 from kinesis_spout.inspection.status import (
     move_sentence,
@@ -22,7 +23,7 @@ from kinesis_spout.inspection.status import (
     verdict_sentence,
     waits_sentence,
 )
-from kinesis_spout.shards.lineage import HASH_KEYS, ShardPhase
+from kinesis_spout.shards.lineage import ShardPhase
 from state.plan import PlanStatus
 from state.report import ReportStatus
 

@@ -1,4 +1,5 @@
-"""The lineage of shards: which may be read, which wait for parents, which are done. Pure.
+"""The lineage of shards: which may be read, which wait for parents, which are done; and which task
+of several reads a shard. Pure.
 
 It is derived from a shard listing and the shard states. The records of a key continue in a child
 shard, so a child is read only after the ends of its parents were read and settled
@@ -26,9 +27,13 @@ any more either, it is `out_of_sight`.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
+from zlib import crc32
+
+from kinesis_spout.aggregation.hash_range import HASH_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
     from state.shard_state import ShardState
 
-HASH_KEYS = 2**128
+_NUMBER = re.compile(r"[0-9]+\Z")
 
 
 class ShardPhase(StrEnum):
@@ -50,6 +55,18 @@ class ShardPhase(StrEnum):
     FINISHED = "finished"
     VANISHED = "vanished"
     PAST = "past"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """One listing, at `listed_s` of the monotonic clock. `is_active`: whether it is complete: while
+    a stream is UPDATING, shards may be missing. `closed`: whether each shard is closed.
+    """
+
+    shards: tuple[ShardInfo, ...] = ()
+    closed: Mapping[str, bool] = field(default_factory=dict)
+    is_active: bool = False
+    listed_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,3 +328,21 @@ def _is_over(state: ShardState, horizon_ms: int) -> bool:
         and state.verified_until_ms is not None
         and state.verified_until_ms < horizon_ms
     )
+
+
+def task_of(shard_id: str, total_tasks: int) -> int:
+    """The index of the task that a shard is assigned to, of `total_tasks` that run concurrently: by
+    the shard's number modulo the number of tasks.
+
+    The service numbers shards in the order of their creation, so in a fresh stream each task gets
+    as many, and the children of one split get different tasks. When shards come and go, no other
+    shard changes its task. An id that does not end with a number is assigned by its checksum.
+    """
+    number = _NUMBER.search(shard_id)
+    place = int(number[0]) if number else crc32(shard_id.encode())
+    return place % total_tasks
+
+
+def is_ours(shard_id: str, task_index: int, total_tasks: int) -> bool:
+    """Whether a shard is assigned to this task (`task_of`)."""
+    return task_of(shard_id, total_tasks) == task_index
