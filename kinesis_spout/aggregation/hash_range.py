@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
 
 HASH_KEYS = 2**128
 IS_OWNED = "isOwned"
@@ -39,19 +38,6 @@ class HashRange:
             for key in set(partition_keys)
         }
         return [is_owned[key] for key in partition_keys]
-
-
-class UserRecord(NamedTuple):
-    """A record to pack into an aggregate, or one that was in it."""
-
-    partition_key: str
-    data: bytes
-    explicit_hash_key: str | None = None
-
-    @property
-    def hash_key(self) -> int:
-        """See `hash_key_of`, also for what it raises."""
-        return hash_key_of(self.partition_key, self.explicit_hash_key)
 
 
 def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int:

@@ -28,8 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from kinesis_spout.aggregation.hash_range import IS_OWNED, UserRecord, explicit_hash_key_in
+from kinesis_spout.aggregation.hash_range import IS_OWNED, explicit_hash_key_in
 from kinesis_spout.aggregation.message import Aggregate, Record, message_in
+from kinesis_spout.service.record_putter import OutgoingRecord
 from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _user_records(aggregates: Sequence[OpenAggregate], hash_range: HashRange | N
     )
 
 
-def unpacked(payload: bytes) -> list[UserRecord] | None:
+def unpacked(payload: bytes) -> list[OutgoingRecord] | None:
     """The user records of an aggregate, to be put again one by one; None for any other payload."""
     opened = _open_aggregate(memoryview(payload)) if payload.startswith(KPL_MAGIC) else None
     records = None if opened is None else _checked(opened)
@@ -242,7 +243,7 @@ def unpacked(payload: bytes) -> list[UserRecord] | None:
         if record.HasField("explicit_hash_key_index"):
             explicit = opened.explicit_hash_keys[record.explicit_hash_key_index].decode()
         key = opened.partition_keys[record.partition_key_index].decode()
-        users.append(UserRecord(key, record.data, explicit))
+        users.append(OutgoingRecord(key, record.data, explicit))
     return users
 
 
