@@ -43,14 +43,13 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.service import put_records_wire, subscription
+from kinesis_spout.service import subscription
 from kinesis_spout.service.faults import (
     EXPIRED_LISTING,
     REFUSED_CREDENTIALS,
     meaning_of,
     meaning_of_local,
 )
-from kinesis_spout.service.get_records_wire import GetRecordsWire
 from kinesis_spout.service.shard_info import StreamSummary, keep_summary_body, service_time_ms
 from kinesis_spout.service.surroundings import (
     endpoint_in,
@@ -58,6 +57,7 @@ from kinesis_spout.service.surroundings import (
     region_in,
     region_of_instance,
 )
+from kinesis_spout.service.wire import GetRecordsWire, direct_puts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -378,7 +378,7 @@ class KinesisConnection:
                 self._region = session.get_config_variable("region")
                 self._place = place_in_words(self.aws, self._region)
                 self.wire.hook(client, self.where)
-                put_records_wire.hook(client)
+                direct_puts(client)
                 client.meta.events.register(
                     "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
                 )

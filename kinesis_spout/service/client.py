@@ -21,9 +21,9 @@ from kinesis_spout.service.botocore_connection import (
     ExpiredListingError,
     KinesisConnection,
 )
-from kinesis_spout.service.get_records_wire import ANSWERED_S
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary, service_time_ms
 from kinesis_spout.service.subscription import EVENTS, EventShare, ShardSubscription
+from kinesis_spout.service.wire import ANSWERED_S
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.service.put_records_wire import PutResult
     from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
+    from kinesis_spout.service.wire import PutResult
     from spark_job.sink.sink_rows import SinkColumns, SinkRows
     from spark_job.sink.sink_settings import SinkSettings
 

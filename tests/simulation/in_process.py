@@ -16,8 +16,8 @@ import msgspec
 
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.get_records_wire import ANSWERED_S, RAW_BODY
 from kinesis_spout.service.subscription import EVENTS, SILENT_S, EventSource
+from kinesis_spout.service.wire import ANSWERED_S, RAW_BODY
 from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
 from kinesis_spout.testing.http import event_stream
 
