@@ -36,12 +36,11 @@ from pyspark.sql import SparkSession
 
 from benchmarks.decode import make_body
 from benchmarks.replay_server import FIRST_NUMBER, ReplayedStream, serve, serve_stream
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, hash_key_of
 from kinesis_spout.aggregation.packing import Packer
 from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo, hash_key_of
 from spark_job import KinesisSource
 from state.sequence_number import SequenceNumber
 from state.zookeeper import embedded as embedded_zookeeper

@@ -14,9 +14,9 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.hash_range import HashRange, hash_key_of
 from kinesis_spout.aggregation.message import Aggregate, encoded_record, sealed, varint
 from kinesis_spout.service.record_putter import OutgoingRecord
+from kinesis_spout.service.shard_info import HashRange, hash_key_of
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
 
 if TYPE_CHECKING:

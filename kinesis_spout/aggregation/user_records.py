@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from kinesis_spout.aggregation.hash_range import IS_OWNED, explicit_hash_key_in
 from kinesis_spout.aggregation.message import Aggregate, Record, message_in
 from kinesis_spout.service.record_putter import OutgoingRecord
+from kinesis_spout.service.shard_info import IS_OWNED, explicit_hash_key_in
 from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from kinesis_spout.aggregation.hash_range import HashRange
+    from kinesis_spout.service.shard_info import HashRange
 
     Numbers = NDArray[np.int64]
 

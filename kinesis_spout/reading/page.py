@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.service.get_records_decoder import DecodedPage
-from kinesis_spout.service.record_columns import NO_RECORDS
+from kinesis_spout.service.get_records_decoder import NO_RECORDS, DecodedPage
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:

@@ -34,15 +34,17 @@ import pyarrow as pa
 
 from kinesis_spout.errors import MalformedResponseError
 from kinesis_spout.service.get_records_decoder import (
+    ARRIVAL_TYPE,
     MAX_MICROS,
     MIN_MICROS,
+    PAGE_SCHEMA,
     Body,
     DecodedPage,
+    RecordColumns,
     decoded_page,
     malformed_explained,
     page_of_rows,
 )
-from kinesis_spout.service.record_columns import ARRIVAL_TYPE, PAGE_SCHEMA, RecordColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,7 +33,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS
+from kinesis_spout.service.shard_info import HASH_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -235,7 +235,7 @@ PURE = (
     *(
         "kinesis_spout/inspection/*",
         "kinesis_spout/drills/history/*",
-        "kinesis_spout/page/*_json.py",
+        "kinesis_spout/page/page_json.py",
     ),
     *(
         f"kinesis_spout/spout/{name}.py"

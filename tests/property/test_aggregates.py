@@ -13,11 +13,10 @@ from aws_kinesis_agg.deaggregator import iter_deaggregate_records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, hash_key_of
 from kinesis_spout.aggregation.packing import PackedRecord, Packer, users_of
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo, hash_key_of
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import MAGIC, aggregate, number, page, string, user
 

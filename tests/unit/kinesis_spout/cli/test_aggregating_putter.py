@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange
 from kinesis_spout.aggregation.packing import PackedRecord, Packer
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.cli.aggregating_putter import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.service.record_columns import (
+from kinesis_spout.service.get_records_decoder import (
     ARRIVAL_TYPE,
     PAGE_SCHEMA,
     RecordColumns,
