@@ -123,7 +123,7 @@ def unpacked_page(
         batches = list(unpacker.unpack(records))
     columns = lists_of(batches) if batches else NO_RECORDS
     if begins_within(page, start):
-        columns = columns.after(_passed(columns.lists().numbers, start))
+        columns = columns.part(_passed(columns.lists().numbers, start))
     return replace(
         page,
         columns=columns,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import accumulate
+from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,124 +76,71 @@ class RecordColumns:
     The records never change, but their form does: one thread at a time.
     """
 
-    __slots__ = (
-        "_batch",
-        "_data",
-        "_keys",
-        "_nbytes",
-        "_numbers",
-        "_payload_bytes",
-        "_read_bytes",
-        "arrivals",
-    )
-
     def __init__(
         self, numbers: list[str], keys: list[Any], data: list[Any], arrivals: pa.Array
     ) -> None:
-        self._numbers = numbers
-        self._keys = keys
-        self._data = data
+        self._lists = (numbers, keys, data)
         self._batch: pa.RecordBatch | None = None
-        self._payload_bytes: int | None = None
-        self._read_bytes: int | None = None
-        self._nbytes: int | None = None
         self.arrivals = arrivals
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> RecordColumns:
         """From a batch with the columns of `PAGE_SCHEMA`."""
         columns = cls([], [], [], batch.column("approximateArrivalTimestamp"))
-        columns._hold(batch)
+        columns._batch = batch
         return columns
 
-    # Sizes are counted when they are first asked for: lists have to be walked, Arrow knows.
-
-    @property
+    @cached_property
     def payload_bytes(self) -> int:
-        """Length of the data of all records."""
-        if self._payload_bytes is None:
-            self._payload_bytes = (
-                _length(self._data) if self._batch is None else _payload_bytes(self._batch)
-            )
-        return self._payload_bytes
+        """Length of the data of all records. Lists have to be walked; Arrow knows it."""
+        return _length(self._lists[2]) if self._batch is None else _payload_bytes(self._batch)
 
-    @property
+    @cached_property
     def read_bytes(self) -> int:
         """What counts towards the service's limits of a shard: data and partition keys. A key of a
         list counts its characters.
         """
-        if self._read_bytes is None:
-            self._read_bytes = self.payload_bytes + (
-                _length(self._keys)
-                if self._batch is None
-                else _bytes_of(self._batch.column("partitionKey"))
-            )
-        return self._read_bytes
+        if self._batch is None:
+            return self.payload_bytes + _length(self._lists[1])
+        return self.payload_bytes + _bytes_of(self._batch.column("partitionKey"))
 
     @property
     def nbytes(self) -> int:
         """Memory, approximately, in the present form."""
-        if self._nbytes is None:
-            self._nbytes = (
-                self.read_bytes + _OBJECT_BYTES * len(self._numbers)
-                if self._batch is None
-                else int(self._batch.nbytes)
-            )
-        return self._nbytes
+        if self._batch is None:
+            return self.read_bytes + _OBJECT_BYTES * len(self._lists[0])
+        return int(self._batch.nbytes)
 
     def to_arrow(self) -> pa.RecordBatch:
         """The columns of `PAGE_SCHEMA`. Converted by the first call, which drops the lists: they
         need more memory.
         """
         if self._batch is None:
-            columns = [
-                _as_arrow(self._numbers, pa.string()),
-                _as_arrow(self._keys, pa.string()),
-                _as_arrow(self._data, pa.binary()),
-            ]
-            return self._hold(
-                pa.RecordBatch.from_arrays([*columns, self.arrivals], schema=PAGE_SCHEMA)
-            )
+            kinds = (pa.string(), pa.string(), pa.binary())
+            columns = [*map(_as_arrow, self._lists, kinds), self.arrivals]
+            self._batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+            self._lists = ([], [], [])
         return self._batch
 
     def lists(self) -> RecordLists:
         """The lists themselves: callers must not change them."""
-        arrivals = _milliseconds(self.arrivals)
         if self._batch is None:
-            return RecordLists(self._numbers, self._keys, self._data, arrivals)
-        numbers, keys, data = (
-            self._batch.column(name).to_pylist() for name in PAGE_SCHEMA.names[:3]
-        )
-        return RecordLists(numbers, keys, data, arrivals)
+            return RecordLists(*self._lists, _milliseconds(self.arrivals))
+        columns = (self._batch.column(name).to_pylist() for name in PAGE_SCHEMA.names[:3])
+        return RecordLists(*columns, _milliseconds(self.arrivals))
 
-    def up_to(self, count: int) -> RecordColumns:
-        """The first `count` records, in the same form: Arrow is sliced, not copied."""
+    def part(self, first: int, end: int | None = None) -> RecordColumns:
+        """The records from `first` up to `end`, in the same form: Arrow is sliced, not copied."""
         if self._batch is not None:
-            return RecordColumns.of(self._batch.slice(0, count))
-        return RecordColumns(
-            self._numbers[:count], self._keys[:count], self._data[:count], self.arrivals[:count]
-        )
+            return RecordColumns.of(self._batch[first:end])
+        numbers, keys, data = (values[first:end] for values in self._lists)
+        return RecordColumns(numbers, keys, data, self.arrivals[first:end])
 
-    def after(self, count: int) -> RecordColumns:
-        """All but the first `count` records, in the same form: Arrow is sliced, not copied."""
-        if self._batch is not None:
-            return RecordColumns.of(self._batch.slice(count))
-        return RecordColumns(
-            self._numbers[count:], self._keys[count:], self._data[count:], self.arrivals[count:]
-        )
-
-    def first_number(self) -> str:
-        """The sequence number of the first record, in either form."""
+    def number_at(self, index: int) -> str:
+        """The sequence number of a record, in either form; -1 is the last one."""
         if self._batch is None:
-            return self._numbers[0]
-        number: str = self._batch.column("sequenceNumber")[0].as_py()
-        return number
-
-    def last_number(self) -> str:
-        """The sequence number of the last record, in either form."""
-        if self._batch is None:
-            return self._numbers[-1]
-        number: str = self._batch.column("sequenceNumber")[-1].as_py()
+            return self._lists[0][index]
+        number: str = self._batch.column("sequenceNumber")[index].as_py()
         return number
 
     def last_arrival_ms(self) -> int | None:
@@ -204,13 +152,7 @@ class RecordColumns:
         """Whether any payload begins with `prefix`. The loop runs in C."""
         if self._batch is not None:
             return bool(pc.any(pc.starts_with(self._batch.column("data"), prefix)).as_py())
-        return prefix in map(itemgetter(slice(len(prefix))), filter(None, self._data))
-
-    def _hold(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        self._batch = batch
-        self._numbers, self._keys, self._data = [], [], []
-        self._nbytes = None
-        return batch
+        return prefix in map(itemgetter(slice(len(prefix))), filter(None, self._lists[2]))
 
 
 # Arrays of nulls: for arrays of Python values pyarrow imports pandas, which costs every process a
