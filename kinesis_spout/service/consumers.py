@@ -46,7 +46,6 @@ class ConsumerRegistry:
 
     def __init__(self, client: KinesisClient, *, retry: bool = True) -> None:
         self._client = client
-        self._connection = client.connection
         self._retry = retry
         self._stream_arn = client.stream.arn
 
@@ -55,7 +54,7 @@ class ConsumerRegistry:
         found: dict[str, RegisteredConsumer] = {}
         arguments = {"StreamARN": self._arn_of_stream()}
         while True:
-            consumers, token = self._connection.call(
+            consumers, token = self._client.call(
                 "list_stream_consumers", arguments, _consumers, retry=self._retry
             )
             found |= {consumer.name: consumer for consumer in consumers}
@@ -71,7 +70,7 @@ class ConsumerRegistry:
             else {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
         )
         try:
-            return self._connection.call(
+            return self._client.call(
                 "describe_stream_consumer",
                 named,
                 lambda answer: _consumer(answer["ConsumerDescription"]),
@@ -83,7 +82,7 @@ class ConsumerRegistry:
     def register(self, name: str) -> RegisteredConsumer:
         """Register a consumer. It is CREATING for a while."""
         arguments = {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
-        return self._connection.call(
+        return self._client.call(
             "register_stream_consumer",
             arguments,
             lambda answer: _consumer(answer["Consumer"]),
@@ -93,7 +92,7 @@ class ConsumerRegistry:
     def deregister(self, arn: str) -> None:
         """Remove a consumer. Its subscriptions end. Raises `ConsumerNotFoundError`."""
         try:
-            self._connection.call(
+            self._client.call(
                 "deregister_stream_consumer",
                 {"ConsumerARN": arn},
                 lambda _answer: None,

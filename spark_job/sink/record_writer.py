@@ -85,7 +85,7 @@ class TargetStream:
         )
         self._clock = clock
         self._name = stream.name
-        self.putter = RecordPutter(self._client.connection)
+        self.putter = RecordPutter(self._client)
         summary = self._client.describe()
         if summary.ignores_keys:
             refuse_keys(settings, stream)
