@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from itertools import accumulate
 from functools import cached_property
+from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +31,8 @@ from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
 ARRIVAL_TYPE = pa.timestamp("us", tz="UTC")
 PAGE_SCHEMA = pa.schema(
@@ -205,6 +207,16 @@ def _as_arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
     ends = array("i", accumulate(map(len, found), initial=0))
     buffers = [known, pa.py_buffer(ends), pa.py_buffer(b"".join(found))]
     return pa.Array.from_buffers(kind, len(found), buffers)
+
+
+def array_of(
+    values: NDArray[np.int64], kind: pa.DataType, known: NDArray[np.uint8] | None = None
+) -> pa.Array:
+    """The values without a copy, and null where the bit of `known` is 0. Not by `pa.array`, which
+    imports pandas: half a second of CPU and 36 MB in each process.
+    """
+    bits = None if known is None else pa.py_buffer(known)
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)])
 
 
 def _milliseconds(arrivals: pa.Array) -> list[int]:
