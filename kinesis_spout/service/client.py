@@ -141,11 +141,14 @@ class KinesisClient(KinesisConnection):
         of the subscription before.
         """
         about = f"shard {shard_id}"
-        answer = self.send(
-            "subscribe_to_shard",
-            _subscription_arguments(consumer_arn, shard_id, position),
-            about=about,
-        )
+        names = {
+            "ShardIteratorType": "Type",
+            "StartingSequenceNumber": "SequenceNumber",
+            "Timestamp": "Timestamp",
+        }
+        start = {names[name]: value for name, value in _iterator_arguments(position).items()}
+        arguments = {"ConsumerARN": consumer_arn, "ShardId": shard_id, "StartingPosition": start}
+        answer = self.send("subscribe_to_shard", arguments, about=about)
         return ShardSubscription(
             answer[EVENTS],
             where=f"the subscription to {about} of {self.where}",
@@ -158,18 +161,15 @@ class KinesisClient(KinesisConnection):
     def _list_once(self) -> tuple[ShardInfo, ...]:
         """A complete listing. Raises `ExpiredListingError` when a page token has expired."""
         shards: dict[str, ShardInfo] = {}
+
+        def token_after(answer: dict[str, Any]) -> str | None:
+            shards.update((shard.shard_id, shard) for shard in map(ShardInfo.of, answer["Shards"]))
+            return answer.get("NextToken") or None
+
         arguments = self.stream_argument()
-        while True:
-            listed, token = self.call("list_shards", arguments, _page_of_shards)
-            shards.update((shard.shard_id, shard) for shard in listed)
-            if token is None:
-                return tuple(shards.values())
+        while token := self.call("list_shards", arguments, token_after):
             arguments = {"NextToken": token}  # the service refuses the stream's name with a token
-
-
-def _page_of_shards(answer: dict[str, Any]) -> tuple[list[ShardInfo], str | None]:
-    """One page of ListShards, and the token of the next page."""
-    return list(map(ShardInfo.of, answer["Shards"])), answer.get("NextToken") or None
+        return tuple(shards.values())
 
 
 def _iterator_arguments(position: Position) -> dict[str, Any]:
@@ -193,18 +193,3 @@ def _iterator_arguments(position: Position) -> dict[str, Any]:
             "position SHARD_END has no iterator: there is nothing more to read there"
         )
     return {"ShardIteratorType": "TRIM_HORIZON"}
-
-
-def _subscription_arguments(consumer_arn: str, shard_id: str, position: Position) -> dict[str, Any]:
-    """The arguments of SubscribeToShard. Raises `RequestRefusedError` for SHARD_END."""
-    start = _iterator_arguments(position)
-    names = {
-        "ShardIteratorType": "Type",
-        "StartingSequenceNumber": "SequenceNumber",
-        "Timestamp": "Timestamp",
-    }
-    return {
-        "ConsumerARN": consumer_arn,
-        "ShardId": shard_id,
-        "StartingPosition": {names[name]: value for name, value in start.items()},
-    }

@@ -36,7 +36,7 @@ from zlib import crc32
 from kinesis_spout.service.shard_info import HASH_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from kinesis_spout.service.shard_info import ShardInfo
     from state.shard_state import ShardState
@@ -93,12 +93,9 @@ class ShardLineage:
         """The lineage restricted to these shards: the others hold no child. No ids: all shards."""
         if not shard_ids:
             return self
-        listed = {
-            shard_id: shard for shard_id, shard in self.listed.items() if shard_id in shard_ids
-        }
         return ShardLineage(
-            listed,
-            {shard_id: state for shard_id, state in self.states.items() if shard_id in shard_ids},
+            {shard: found for shard, found in self.listed.items() if shard in shard_ids},
+            {shard: state for shard, state in self.states.items() if shard in shard_ids},
         )
 
     # one shard ------------------------------------------------------------------------------------
@@ -191,13 +188,7 @@ class ShardLineage:
         A shard is listed at least as long as its parents. So their children existed and expired
         between two listings.
         """
-        named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
-        over = (
-            shard
-            for shard, state in self.states.items()
-            if _is_over(state, horizon_ms) and shard not in self.listed
-        )
-        return sorted(shard for shard in over if shard not in named)
+        return sorted(self._over(horizon_ms) - self._named())
 
     def removable(self, horizon_ms: int) -> list[str]:
         """Finished shards whose states are not needed any more, oldest first.
@@ -207,21 +198,16 @@ class ShardLineage:
         there would be nothing to deliver. A parent is removed before its children; otherwise the
         parent would look as if its children had never been observed.
         """
-        gone = {
-            shard
-            for shard, state in self.states.items()
-            if _is_over(state, horizon_ms) and shard not in self.listed
-        }
+        gone = self._over(horizon_ms)
         if not gone:
             return []
-        named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
         needed = {
             parent
             for shard in self.listed
             if shard not in self.states
             for parent in self.parents(shard)
         }
-        gone &= named - needed
+        gone &= self._named() - needed
         removed: list[str] = []
         kept = set(self.states)
         for shard in self.oldest_first():
@@ -254,6 +240,21 @@ class ShardLineage:
         # Shards in a circle, which no service creates, are appended instead of left out.
         return [*order, *sorted(known.difference(order))]
 
+    def _over(self, horizon_ms: int) -> set[str]:
+        """Finished shards that are not listed and were last verified before `horizon_ms`."""
+        return {
+            shard
+            for shard, state in self.states.items()
+            if shard not in self.listed
+            and state.finished
+            and state.verified_until_ms is not None
+            and state.verified_until_ms < horizon_ms
+        }
+
+    def _named(self) -> set[str]:
+        """The shards that others name as their parents."""
+        return {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
+
     def _waits(self, shard_id: str) -> bool:
         return any(self._holds(parent) for parent in self.parents(shard_id))
 
@@ -274,7 +275,13 @@ def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
         for shard in ShardLineage.of(listing, {}).listed.values()
         if not shard.is_closed
     )
-    return _gaps(ranges)
+    holes = []
+    free = 0
+    for first, last in ranges:
+        if first > free:
+            holes.append((free, first - 1))
+        free = max(free, last + 1)
+    return [*holes, (free, HASH_KEYS - 1)] if free < HASH_KEYS else holes
 
 
 def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[str, ...]]:
@@ -304,30 +311,12 @@ def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[st
     return found
 
 
-def _gaps(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    holes = []
-    free = 0
-    for first, last in ranges:
-        if first > free:
-            holes.append((free, first - 1))
-        free = max(free, last + 1)
-    return [*holes, (free, HASH_KEYS - 1)] if free < HASH_KEYS else holes
-
-
 def _is_covered(keys: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:
     first, last = keys
     for low, high in sorted(ranges):
         if low <= first <= high:
             first = high + 1
     return first > last
-
-
-def _is_over(state: ShardState, horizon_ms: int) -> bool:
-    return (
-        state.finished
-        and state.verified_until_ms is not None
-        and state.verified_until_ms < horizon_ms
-    )
 
 
 def task_of(shard_id: str, total_tasks: int) -> int:
