@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
-from kinesis_spout.application.open_plan import closed_plan
+from kinesis_spout.application.session import closed_plan
 from kinesis_spout.clock import SteadyTime
 from state.errors import StoredDataError
 from state.failpoint import failpoint

@@ -269,6 +269,9 @@ def server_command(*java_options: str, heap: str = "512m") -> list[str]:
     return [
         find_java(),
         f"-Xmx{heap}",
+        # Else the heap begins with a 64th of the machine's memory, and fills all of it before the
+        # first collection: 80 MB more on 24 GB, for the same CPU.
+        "-Xms32m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Dzookeeper.jmx.log4j.disable=true",

@@ -235,7 +235,7 @@ PURE = (
     *(
         "kinesis_spout/inspection/*",
         "kinesis_spout/drills/history/*",
-        "kinesis_spout/page/*_json.py",
+        "kinesis_spout/page/page_json.py",
     ),
     *(
         f"kinesis_spout/spout/{name}.py"
@@ -250,7 +250,7 @@ PURE = (
     ),
     "kinesis_spout/tuple_tree/acker.py",
     "kinesis_spout/reading/pacing.py",
-    *(f"kinesis_spout/shards/{name}.py" for name in ("assignment", "lineage", "start_position")),
+    *(f"kinesis_spout/shards/{name}.py" for name in ("lineage", "start_position")),
     "spark_job/driver/*planner.py",
     *(
         f"spark_job/tracking/{name}.py"

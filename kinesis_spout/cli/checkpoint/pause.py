@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kinesis_spout.application.pause import pause_clause
+from kinesis_spout.application.session import pause_clause
 from kinesis_spout.cli.checkpoint.operation import Operation, operates, say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import note

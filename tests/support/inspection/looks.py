@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
-from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-from kinesis_spout.shards.lineage import HASH_KEYS
+from kinesis_spout.service.shard_info import HASH_KEYS, ShardInfo, StreamSummary
 from state.plan import PlanStatus, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber

@@ -11,9 +11,9 @@ import pytest
 
 from kinesis_spout.application.session import KEPT_S
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.programs.threads import ThreadLoop
 from kinesis_spout.spout.unclean_starts import MAX_UNCLEAN
 from kinesis_spout.testing import slow
+from kinesis_spout.threads import ThreadLoop
 from state.errors import StaleOwnerError
 from state.position import PositionKind
 from state.process import this_process
