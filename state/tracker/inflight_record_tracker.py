@@ -314,9 +314,8 @@ class InflightRecordTracker:
         node = self._known(Event.FAIL, sequence)
         if node.state is not NodeState.PENDING:
             raise self._illegal("announcement", sequence, node.state.value)
-        self._announced[sequence] = self._failed(
-            node, now_ms, UNANSWERED, counts=True, due_ms=now_ms
-        )
+        failed = self._failed(node, now_ms, UNANSWERED, counts=True, due_ms=now_ms)
+        self._announced[sequence] = failed
 
     def withdraw(self, sequence: SequenceNumber) -> None:
         """Take an announcement back, as at an orderly end; a no-op without one."""
@@ -371,7 +370,6 @@ class InflightRecordTracker:
         reason: str | None = None,
         retry: bool = True,
         counts: bool = True,
-        due_ms: int | None = None,
     ) -> Effect:
         """Fail a record, or the whole span with this first number. It is queued for a retry, or
         exhausted if the policy allows none.
@@ -382,15 +380,13 @@ class InflightRecordTracker:
         - `counts`: False for a failure that the record did not cause, as in an outage. The record
           is queued with the attempts and the first failure that it had, so its next delivery has
           the same attempt number as this one.
-        - `due_ms`: when the retry is due, instead of the policy's backoff. Whether there is a retry
-          is still the policy's decision.
         """
         node = self._nodes.get(sequence)
         if node is None or not 1 <= attempt <= node.deliveries:
             return Effect.UNKNOWN
         if not _is_pending_in(node, attempt):
             return Effect.IGNORED
-        record = self._failed(node, now_ms, reason, counts=counts, due_ms=due_ms)
+        record = self._failed(node, now_ms, reason, counts=counts)
         again = retry and not (
             counts and self._policy.exhausted(record.attempts, record.first_failure_ms, now_ms)
         )
@@ -529,7 +525,13 @@ class InflightRecordTracker:
         return not bound < number or (is_stored and number.shares_record(bound))
 
     def _failed(
-        self, node: Node, now_ms: int, reason: str | None, *, counts: bool, due_ms: int | None
+        self,
+        node: Node,
+        now_ms: int,
+        reason: str | None,
+        *,
+        counts: bool,
+        due_ms: int | None = None,
     ) -> UnresolvedRecord:
         record = stored_record(node)
         attempts = record.attempts + counts
