@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from state.retry_policy import RetryPolicy
     from state.shard_state import ShardState, UnresolvedRecord
+
 UNANSWERED = "its process ended without an answer"
 """The stored reason of an announced emission (`InflightRecordTracker.announce`)."""
 

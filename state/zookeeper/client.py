@@ -23,6 +23,7 @@ from state.znodes.tree import Znode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
 MAX_PATHS = 200
 NO_NODE = -101  # org.apache.zookeeper.KeeperException.Code.NONODE
 _GET_DATA = 4
