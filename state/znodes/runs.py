@@ -85,7 +85,7 @@ class RunZnodes(Nodes, RunStore):
         return True
 
     def _path(self, task: TaskShare | None) -> str:
-        return self._paths.run_log(_WHOLE if task is None else str(task))
+        return self._paths.run_log(_WHOLE) if task is None else self._paths.task_runs(task)
 
 
 def _log(data: bytes, path: str) -> RunLog:
