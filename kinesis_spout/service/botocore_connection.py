@@ -43,7 +43,6 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.service import subscription
 from kinesis_spout.service.faults import (
     EXPIRED_LISTING,
     REFUSED_CREDENTIALS,
@@ -57,7 +56,7 @@ from kinesis_spout.service.surroundings import (
     region_in,
     region_of_instance,
 )
-from kinesis_spout.service.wire import GetRecordsWire, direct_puts
+from kinesis_spout.service.wire import GetRecordsWire, direct_puts, direct_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -384,7 +383,7 @@ class KinesisConnection:
                 client.meta.events.register(
                     "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
                 )
-                subscription.hook(client, self.clock)
+                direct_subscriptions(client, self.clock)
                 built = self._built = (os.getpid(), client)
             return built[1]
 

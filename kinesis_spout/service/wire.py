@@ -1,6 +1,6 @@
-"""How GetRecords and PutRecords travel, in place of botocore's serializer, validator and parser.
-These walk the service's description for every member of every record, which takes more CPU than all
-the rest of a call.
+"""How GetRecords, PutRecords and SubscribeToShard travel, in place of botocore's serializer,
+validator and parser. These walk the service's description for every member of every record, which
+takes more CPU than all the rest of a call.
 
 A request of GetRecords is in JSON or in CBOR, and so is the body of its answer, which
 `get_records_decoder` decodes. CBOR is Kinesis's JSON protocol with other bodies: the same targets
@@ -10,8 +10,9 @@ parses them. An endpoint that does not speak it answers in something else, as mo
 of HTML: then the request is sent again in JSON, and if that works, so are all others. Where the
 user left the choice to us, an answer in CBOR that cannot be read has the same end.
 
-Of PutRecords, the records of a request are written, and the outcomes of its answer are read. The
-request and the answer are the same as botocore's.
+Of PutRecords, the records of a request are written, and the outcomes of its answer are read. Of
+SubscribeToShard, the answer's body is handed over unread: botocore would wait for an initial
+response, which some emulators never send. The requests and the answers are the same as botocore's.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ log = logging.getLogger("kinesis_spout")
 RAW_BODY = "KinesisSpoutRawBody"
 IS_CBOR = "KinesisSpoutIsCbor"
 ANSWERED_S = "KinesisSpoutAnsweredS"
+EVENTS = "KinesisSpoutEvents"
 _CBOR = "application/x-amz-cbor-1.1"
 
 
@@ -256,3 +258,24 @@ def _outcomes(
     if len(outcomes) != count:
         raise ValueError("the answer has more or fewer outcomes than the request has records")
     return outcomes
+
+
+def direct_subscriptions(client: Any, clock: Clock) -> None:
+    """Make a client of botocore subscribe so: its answers have their bodies as `EVENTS`, and the
+    time at which they began as `ANSWERED_S`.
+    """
+    client.subscribe_to_shard = partial(_subscribe, DirectCalls(client, "SubscribeToShard"), clock)
+
+
+def _subscribe(calls: DirectCalls, clock: Clock, **arguments: Any) -> dict[str, Any]:
+    # A time is in whole seconds, as botocore has it.
+    body = json.dumps(arguments, default=lambda moment: int(moment.timestamp()))
+    response = calls.send(arguments, body.encode())
+    answered_s = clock.monotonic_s()
+    if response.status_code >= 300:
+        raise calls.error(response, calls.read(response))
+    return {
+        EVENTS: response.raw,
+        ANSWERED_S: answered_s,
+        "ResponseMetadata": {"HTTPHeaders": response.headers},
+    }
