@@ -533,7 +533,7 @@ def local_error(exc: Exception, aws: AwsConfig, where: str) -> KinesisError:
             f"the TLS certificate for {where} is not trusted",
             "set AWS_CA_BUNDLE, or check the endpoint",
         )
-    kind, (message, remedy) = meaning_of_local(type(exc))
+    kind, message, remedy = meaning_of_local(type(exc))
     text = " ".join(str(exc).split())[:300]
     return kind(
         message.format(

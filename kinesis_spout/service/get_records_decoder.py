@@ -128,8 +128,10 @@ class RecordColumns:
         """The lists themselves: callers must not change them."""
         if self._batch is None:
             return RecordLists(*self._lists, _milliseconds(self.arrivals))
-        columns = (self._batch.column(name).to_pylist() for name in PAGE_SCHEMA.names[:3])
-        return RecordLists(*columns, _milliseconds(self.arrivals))
+        numbers, keys, data = (
+            self._batch.column(name).to_pylist() for name in PAGE_SCHEMA.names[:3]
+        )
+        return RecordLists(numbers, keys, data, _milliseconds(self.arrivals))
 
     def part(self, first: int, end: int | None = None) -> RecordColumns:
         """The records from `first` up to `end`, in the same form: Arrow is sliced, not copied."""
