@@ -13,7 +13,7 @@ from state.errors import (
     StoredDataError,
     StoreUnavailableError,
 )
-from state.moves.history import max_entries, merged, resume_position, time_of_next, to_drop
+from state.moves import max_entries, merged, resume_position, time_of_next, to_drop
 from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
 
 if TYPE_CHECKING:

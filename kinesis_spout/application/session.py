@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from kinesis_spout.shards.catalog import ShardCatalog
     from kinesis_spout.shards.start_position import RequestedStart
     from state.plan import Plan
-    from state.store.identity import StartPin
+    from state.store.identity import Pause, PauseStore, StartPin
     from state.store.ownership import OwnerInfo, TaskShare
-    from state.store.pause import Pause, PauseStore
     from state.store.plans import PlanStore
     from state.store.runs import Run
     from state.znodes.topics import StoreTopics

@@ -14,7 +14,7 @@ from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.reading.user_records import OwnedOfRange, unpacked_retries, within
 from kinesis_spout.service.shard_info import HashRange
 from scheme.record import SUB_SEQUENCE_NUMBER
-from state.moves.moved_state import is_before
+from state.moves import is_before
 from state.plan import PlannedRetry
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber

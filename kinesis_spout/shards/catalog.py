@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import StreamSummary
     from state.sequence_number import SequenceNumber
     from state.store.identity import IdentityStore, StartPin
-    from state.store.shard_list import ShardListStore
-    from state.store.shard_states import ShardStateStore
+    from state.store.shard_states import ShardListStore, ShardStateStore
 
 # At most so long between two listings while one lacks a shard that must exist, or one that has
 # retries.

@@ -127,7 +127,7 @@ def _new_reader(
     now.
 
     A plan of an earlier version says `whole` of none. It has a retry without a sub-sequence number
-    read whole, as the state has it (`state.codec.unresolved`).
+    read whole, as the state has it (`state.codec.shard_states`).
     """
     return RetryReader(
         shard.shard_id,

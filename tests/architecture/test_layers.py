@@ -231,7 +231,7 @@ def test_the_heart_imports_no_tool_and_the_rooms_of_a_job_not_each_other(tmp_pat
 # Rooms as a whole, and the modules that decide among others that act.
 PURE = (
     "state/*.py",
-    *(f"state/{room}/*" for room in ("tracker", "codec", "moves", "store")),
+    *(f"state/{room}/*" for room in ("tracker", "codec", "store")),
     *(
         "kinesis_spout/inspection/*",
         "kinesis_spout/drills/history/*",

@@ -15,7 +15,7 @@ from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from state.process import describe
-from state.store.pause import Pause
+from state.store.identity import Pause
 from state.store.view import StoredApplication
 from state.zookeeper.store import ZookeeperStateStore
 

@@ -30,7 +30,7 @@ from state.zookeeper.embedded import (
     server_command,
     stop,
 )
-from state.zookeeper.server_words import ask_local
+from state.zookeeper.servers import ask_local
 from state.zookeeper.store import DEFAULT_ROOT
 from state.zookeeper.tree import ZookeeperTree
 

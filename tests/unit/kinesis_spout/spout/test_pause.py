@@ -18,8 +18,8 @@ from state.errors import StaleOwnerError
 from state.position import PositionKind
 from state.process import this_process
 from state.retry_policy import RetryPolicy
+from state.store.identity import Pause
 from state.store.ownership import TaskShare
-from state.store.pause import Pause
 from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain, pass_time
 from tests.support.state.zookeeper import wait_until
 
