@@ -203,7 +203,12 @@ class ShardSubscription:
         connection, `MalformedResponseError`. The subscription is over then.
         """
         while not self._is_closed:
-            message = self._next_message()
+            try:
+                message = next(self._messages, None)
+            except (ParserError, struct.error) as exc:
+                raise MalformedResponseError(
+                    f"an event of {self._where} cannot be read ({exc}). The reader subscribes again"
+                ) from exc
             if message is not None:
                 event = self._event_of(message)
                 self._share.on_event()
@@ -228,14 +233,6 @@ class ShardSubscription:
         self.close()
         with suppress(*_READING_FAULTS):
             self._raw.close()
-
-    def _next_message(self) -> EventStreamMessage | None:
-        try:
-            return next(self._messages, None)
-        except (ParserError, struct.error) as exc:
-            raise MalformedResponseError(
-                f"an event of {self._where} cannot be read ({exc}). The reader subscribes again"
-            ) from exc
 
     def _receive(self) -> bool:
         """Receive more bytes, once there is room. False when there are no more."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import logging
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -167,13 +167,13 @@ _PUT_BODY = "KinesisSpoutPutBody"
 _ANY = [{"Data": b"", "PartitionKey": "-"}]
 
 
-class PutResult(NamedTuple):
+class PutResult(msgspec.Struct, gc=False, rename="pascal"):
     """The outcome of one record of a request: the shard that took it and its sequence number, or
     the error code with which it was refused.
     """
 
-    shard_id: str | None
-    error_code: str | None
+    shard_id: str | None = None
+    error_code: str | None = None
     sequence_number: str | None = None
 
 
@@ -186,15 +186,12 @@ class Entry(msgspec.Struct, gc=False, rename="pascal", omit_defaults=True):
 
 
 class _Code(msgspec.Struct, gc=False, rename="pascal"):
+    """A `PutResult` of which nothing but this is read."""
+
     error_code: str | None = None
 
 
-class _Outcome(_Code, gc=False, rename="pascal"):
-    shard_id: str | None = None
-    sequence_number: str | None = None
-
-
-_O = TypeVar("_O", bound=_Code)
+_O = TypeVar("_O")
 
 
 class _Answer(msgspec.Struct, Generic[_O], rename="pascal"):
@@ -202,7 +199,7 @@ class _Answer(msgspec.Struct, Generic[_O], rename="pascal"):
 
 
 _decode_codes = msgspec.json.Decoder(_Answer[_Code]).decode
-_decode = msgspec.json.Decoder(_Answer[_Outcome]).decode
+_decode = msgspec.json.Decoder(_Answer[PutResult]).decode
 
 
 def direct_puts(client: Any) -> None:
@@ -232,10 +229,7 @@ def results(answer: dict[str, Any], count: int) -> list[PutResult]:
     """The outcomes of the `count` records of a request, in their order. Raises `ValueError` for an
     answer that does not have them.
     """
-    return [
-        PutResult(one.shard_id, one.error_code, one.sequence_number)
-        for one in _outcomes(_decode, answer, count)
-    ]
+    return _outcomes(_decode, answer, count)
 
 
 def refusals(answer: dict[str, Any], count: int) -> dict[int, str]:
