@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
-    from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-    from kinesis_spout.reading.subscription_feed import NewFeed, SubscriptionFeed
+    from kinesis_spout.reading.subscriptions import NewFeed, SubscriptionCounts, SubscriptionFeed
     from kinesis_spout.service.subscription import EventShare, ShardSubscription, SubscriptionEvent
     from state.sequence_number import SequenceNumber
 

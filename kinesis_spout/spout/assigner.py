@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.aggregation.hash_range import HashRange
-from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.application.open_plan import close_open_plan
 from kinesis_spout.application.session import ApplicationSession
 from kinesis_spout.config import nearest_name
@@ -23,7 +21,6 @@ from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.spout.config import UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
-from kinesis_spout.spout.unclean_starts import UncleanStarts
 from state.errors import NotListerError, StoreUnavailableError
 from state.position import Position
 from state.process import this_process
@@ -37,9 +34,79 @@ if TYPE_CHECKING:
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
-    from kinesis_spout.spout.prefetcher import SpoutPrefetcher
+    from kinesis_spout.spout.fetching import SpoutPrefetcher
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
+
+log = logging.getLogger("kinesis_spout")
+MAX_UNCLEAN = 2  # from so many openings in a row on, the next spout isolates its deliveries
+ISOLATED_RECORDS = 1_000  # for each of these openings, but not for more than ten
+_MAX_OPENINGS = 10
+
+
+class UncleanStarts:
+    """One per open spout. Blocks on the store. For one thread."""
+
+    def __init__(self, context: SpoutContext) -> None:
+        self._ownership = context.services.store.ownership
+        self._now_ms = context.now_ms
+        self._scheduler = context.scheduler
+        self._changed = context.changed
+        self._count = 0
+        self._emitted_before: int | None = 0  # isolation; None during it
+        self._marks: dict[str, SequenceNumber] | None = None
+
+    def begin(self) -> None:
+        """Count this opening, before its first record goes out."""
+        before = self._ownership.read_unclean_starts()
+        self._count = before + 1
+        self._ownership.save_unclean_starts(self._count)
+        if before < MAX_UNCLEAN:
+            return
+        self._emitted_before = None
+        with self._changed:
+            self._scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
+        log.warning(
+            "the last %d spouts of this task ended without being closed. A record may have ended "
+            "their processes. So records are delivered one at a time for a while, and each "
+            "attempt is counted before its delivery",
+            before,
+        )
+
+    def on_commit(self) -> None:
+        """After a commit: note whether this spout has outlived what may have ended those before
+        it.
+        """
+        if self._count <= 1:
+            return
+        with self._changed:
+            has_outlived = self._has_outlived()
+        if has_outlived:
+            self._ownership.save_unclean_starts(1)
+            self._count = 1
+
+    def end(self) -> None:
+        """The spout is closed in order, and all outcomes are stored."""
+        self._ownership.save_unclean_starts(0)
+
+    def _has_outlived(self) -> bool:
+        """Whether all that was in flight when an earlier spout ended has an outcome: the records
+        that it left, and as many new ones as can have been in flight, or all that there are.
+        """
+        rotation = self._scheduler.rotation
+        if rotation.isolation.is_on or rotation.has_restored(self._now_ms()):
+            return False
+        if rotation.is_idle:
+            return True
+        emitted = self._scheduler.counts().emitted
+        if self._emitted_before is None:
+            self._emitted_before = emitted
+        if self._marks is None:
+            if emitted - self._emitted_before >= ISOLATED_RECORDS:
+                self._marks = rotation.marks()
+            return False
+        return rotation.has_passed(self._marks)
+
 
 log = logging.getLogger("kinesis_spout")
 LOAD_INTERVAL_S = 2.0
@@ -79,7 +146,7 @@ class SpoutTipWatch:
 class SpoutAssigner:
     """One per open spout. Blocks on the store and on Kinesis. One thread calls `open`, and then
     `step`. The committer's thread calls what releases shards, which blocks on the spout's lock
-    only, and so does `new_unpacker`, for any thread.
+    only.
 
     `session`: of the application. `catalog`: of the stream. `starts`: counts openings. `has_ended`:
     whether there is nothing left to read or to wait for.
@@ -180,11 +247,6 @@ class SpoutAssigner:
                 changed.notify_all()
         return self._context.config.commit_interval_s
 
-    def list_soon(self) -> None:
-        """List the shards at the next step, which comes at once. Any thread may call it."""
-        self.catalog.stream.expire()
-        self._wake()
-
     def _assign_unless_paused(self) -> None:
         if self.session.is_paused():
             self._context.scheduler.pause()
@@ -271,9 +333,9 @@ class SpoutAssigner:
             if not state.end_was_read:
                 pages = self._fetching.add(
                     state,
+                    self.catalog.stream,
                     ending_sequence=ending_sequence,
                     until_ms=self._until_ms,
-                    unpacker=self.new_unpacker(shard_id, is_first=True),
                 )
             shard = TrackedShard(
                 replace(state, unresolved=by_the_time(state.unresolved, context.now_ms())),
@@ -285,18 +347,6 @@ class SpoutAssigner:
             )
             scheduler.add(shard)
         context.hooks.shard_started(shard_id)
-
-    def new_unpacker(self, shard_id: str, *, is_first: bool = False) -> Unpacker:
-        """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the
-        last listing that has it. `is_first`: for first deliveries, and so logs what is left out.
-        """
-
-        def hash_range() -> HashRange | None:
-            found = self.catalog.stream.hash_key_ranges().get(shard_id)
-            return None if found is None else HashRange(*found)
-
-        stream = self._context.config.stream_ref.name
-        return Unpacker(hash_range, f"shard {shard_id} of stream {stream}" if is_first else "")
 
     # reading on -----------------------------------------------------------------------------------
     def _resume(self) -> None:

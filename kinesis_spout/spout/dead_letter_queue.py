@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kinesis_spout.spout.emission import AssignedShard
-    from kinesis_spout.spout.retry_buffer import DueLetter
     from kinesis_spout.spout.services import SpoutContext
+    from kinesis_spout.spout.tracked_shard import DueLetter
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")

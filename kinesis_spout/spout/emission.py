@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Protocol, Self
 
     from kinesis_spout.spout.tracked_shard import TrackedShard
-    from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
+    from kinesis_spout.tuple_tree import TupleTree
     from scheme.record_scheme import RecordScheme
 
     class Outcomes(Protocol):

@@ -20,8 +20,7 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.reading.expiry import ExpiryDetector
-    from kinesis_spout.reading.page import Page
+    from kinesis_spout.reading.page import ExpiryDetector, Page
 
 PENDING = 0
 ACKED = 1

@@ -37,8 +37,7 @@ from kinesis_spout.spout.emission import COUNTED_FAILURES, AssignedShard, SpoutE
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
 from kinesis_spout.spout.rotation import Rotation
-from kinesis_spout.tuple_tree.acker import Acker
-from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
+from kinesis_spout.tuple_tree import Acker, TupleTree, fail_timed_out
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.record_run import RecordRun
-    from kinesis_spout.spout.retry_buffer import DueLetter
-    from kinesis_spout.spout.tracked_shard import TrackedShard
+    from kinesis_spout.spout.tracked_shard import DueLetter, TrackedShard
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
@@ -59,7 +57,7 @@ class NothingAckedError(KinesisError):
 
 class SpoutTrees:
     """The tuple trees of a spout's emissions, whose outcomes it passes on
-    (`kinesis_spout.tuple_tree.tracked_tuple.Outcomes`). Any thread.
+    (`kinesis_spout.tuple_tree.Outcomes`). Any thread.
     """
 
     def __init__(self, scheduler: SpoutScheduler, random: Random | None) -> None:

@@ -13,7 +13,7 @@ from kinesis_spout.clock import Clock, InterruptibleClock, SystemClock
 from kinesis_spout.config import ReadRate
 from kinesis_spout.programs.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
-from kinesis_spout.reading.subscription_feed import NewFeed, ThreadFeed
+from kinesis_spout.reading.subscriptions import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.consumers import OwnConsumer
 from state.memory_store import MemoryStateStore

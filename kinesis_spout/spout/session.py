@@ -14,11 +14,10 @@ from kinesis_spout.errors import InterruptedSleepError, described, malformed_rea
 from kinesis_spout.spout.assigner import SpoutAssigner
 from kinesis_spout.spout.committer import SpoutCommitter
 from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
+from kinesis_spout.spout.fetching import SpoutPrefetcher, SpoutRetryFetcher
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import SpoutMetrics
 from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, SpoutPart, said
-from kinesis_spout.spout.prefetcher import SpoutPrefetcher
-from kinesis_spout.spout.retry_fetcher import SpoutRetryFetcher
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from scheme.errors import MalformedRecordError, SchemeUnavailableError
@@ -84,7 +83,7 @@ class SpoutSession:
         self._assigner = SpoutAssigner(context, self._fetching)
         self._committer = SpoutCommitter(context, self._assigner)
         self._dead_letters = SpoutDeadLetterQueue(context)
-        self._retry_fetcher = SpoutRetryFetcher(context, self._assigner)
+        self._retry_fetcher = SpoutRetryFetcher(context, self._assigner.catalog)
         self._answers = AnswerWatch(
             self.scheduler.stream_name, config.message_timeout_ms or 0, services.clock
         )

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.expiry import ExpiryDetector
+from kinesis_spout.reading.page import ExpiryDetector
+from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import (
     FallbackRules,
     SubscribedGetter,
     Subscriptions,
 )
-from kinesis_spout.reading.subscription_counts import SubscriptionCounts
+from kinesis_spout.reading.subscriptions import SubscriptionCounts
 from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.record_columns import fitting_records
 from kinesis_spout.service.subscription import EventByteBudget

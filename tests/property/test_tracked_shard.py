@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kinesis_spout.spout.emission import SpoutEmission
-from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS
 from kinesis_spout.spout.scheduler import SpoutScheduler
-from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
+from kinesis_spout.spout.tracked_shard import LOOK_AGAIN_MS, RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.isolation import IsolatedDelivery
+    from kinesis_spout.spout.rotation import IsolatedDelivery
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
     from tests.simulation.world import World

@@ -9,9 +9,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS, RetryBuffer
 from kinesis_spout.spout.scheduler import SpoutScheduler
-from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
+from kinesis_spout.spout.tracked_shard import (
+    LOOK_AGAIN_MS,
+    RETRIES_IN_A_ROW,
+    RetryBuffer,
+    TrackedShard,
+)
 from state.position import TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord

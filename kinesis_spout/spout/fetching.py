@@ -1,10 +1,16 @@
-"""Reading ahead of all shards of a spout, in the background."""
+"""What a spout reads of its shards, in the background: new records ahead of their turn; and again
+those whose retry or dead letter is due and whose payload is not in memory, as after a restart, or
+for lack of room.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+from kinesis_spout.aggregation.hash_range import HashRange
+from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import (
     KinesisError,
@@ -12,30 +18,42 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
 from kinesis_spout.reading.page import Page
-from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
+from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import (
     FallbackRules,
     SubscribedGetter,
     Subscriptions,
 )
-from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-from kinesis_spout.reading.user_records import begins_within, refuse_aggregates, unpacked_page
+from kinesis_spout.reading.subscriptions import SubscriptionCounts
+from kinesis_spout.reading.user_records import (
+    begins_within,
+    lists_of,
+    refuse_aggregates,
+    unpacked_page,
+)
 from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.shards.listed_stream import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
+from kinesis_spout.spout.record_run import RecordRun
 from scheme.record import KPL_MAGIC
+from state.plan import PlannedRetry
 
 if TYPE_CHECKING:
-    from kinesis_spout.aggregation.unpacking import Unpacker
-    from kinesis_spout.reading.fallback import SubscriptionTotals
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kinesis_spout.reading.subscriptions import SubscriptionTotals
+    from kinesis_spout.shards.catalog import ShardCatalog
+    from kinesis_spout.shards.listed_stream import ListedStream
     from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.scheduler import SpoutScheduler
     from kinesis_spout.spout.services import SpoutContext, SpoutServices
     from state.position import Position
     from state.sequence_number import SequenceNumber
-    from state.shard_state import ShardState
+    from state.shard_state import ShardState, UnresolvedRecord
 
 _STEP_S = 0.05
 _ONE_RECORD = (
@@ -261,19 +279,19 @@ class SpoutPrefetcher:
     def add(
         self,
         state: ShardState,
+        stream: ListedStream,
         *,
         ending_sequence: SequenceNumber | None,
         until_ms: int | None,
-        unpacker: Unpacker,
     ) -> Prefetched:
-        """Start to read a shard at its read position. `until_ms`, `unpacker`: see
-        `SpoutShardGetter`.
-        """
+        """Start to read a shard at its read position. `until_ms`: see `SpoutShardGetter`."""
         polling = TipGetter(
             self._config, self._context.services, state, ending_sequence=ending_sequence
         )
         pushed = self._subscriptions
         source = polling if pushed is None else SubscribedGetter(polling, pushed)
+        where = f"shard {state.shard_id} of stream {self._config.stream_ref.name}"
+        unpacker = _unpacker(stream, state.shard_id, where)
         getter = SpoutShardGetter(source, self._context, until_ms=until_ms, unpacker=unpacker)
         buffer = BufferedGetter(
             getter, max_records=self._config.prefetch_records, budget=self._budget
@@ -350,6 +368,126 @@ def _subscriptions(context: SpoutContext) -> Subscriptions | None:
     )
 
 
+def _unpacker(stream: ListedStream, shard_id: str, where: str = "") -> Unpacker:
+    """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the last
+    listing that has it. `where`: of first deliveries, for the log of what is left out.
+    """
+
+    def hash_range() -> HashRange | None:
+        found = stream.hash_key_ranges().get(shard_id)
+        return None if found is None else HashRange(*found)
+
+    return Unpacker(hash_range, where)
+
+
 def _drop_all(buffer: BufferedGetter) -> None:
     while buffer.take() is not None:
         pass
+
+
+_STEP_INTERVAL_S = 0.2
+_LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
+
+
+class SpoutRetryFetcher:
+    """One per open spout. One thread calls `step`, which blocks on Kinesis."""
+
+    def __init__(self, context: SpoutContext, catalog: ShardCatalog) -> None:
+        self._catalog = catalog
+        self._unknown_until_s: dict[str, float] = {}  # by shard that was not known
+        self._outages = context.outages
+        self._services = context.services
+        self._scheduler = context.scheduler
+
+    def step(self) -> float:
+        """Read what the shards want, as far as there is room. The rest is wanted again later, and
+        so is all of it during a pause. Returns the seconds until the next step.
+        """
+        if self._scheduler.is_paused:
+            return _STEP_INTERVAL_S
+        self._read_all(self._scheduler.wanted_retries(), self._scheduler.room_bytes)
+        self._read_all(self._scheduler.wanted_letters(), self._scheduler.letter_room_bytes)
+        return _STEP_INTERVAL_S
+
+    def _read_all(
+        self,
+        wanted: Sequence[tuple[AssignedShard, Sequence[UnresolvedRecord]]],
+        room_bytes: Callable[[], int],
+    ) -> None:
+        for assigned, records in wanted:
+            if not records:
+                continue
+            if assigned.shard.shard_id in self._catalog.loss.gone:
+                self._scheduler.restock(assigned, [(record, None) for record in records])
+                continue
+            if self._must_wait(assigned.shard.shard_id):
+                continue
+            if (room := room_bytes()) > 0:
+                self._read(assigned, records, room)
+
+    def _must_wait(self, shard_id: str) -> bool:
+        """Whether a read of the shard would fail again, or would wait for so long that it delays
+        the other shards.
+        """
+        now_s = self._services.clock.monotonic_s()
+        return now_s < max(
+            self._unknown_until_s.get(shard_id, now_s),
+            self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
+            self._services.retry_pacer(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
+        )
+
+    def _read(
+        self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int
+    ) -> None:
+        """Look for records of a shard. Those that come before an error count. Raises an error that
+        waiting cannot mend.
+        """
+        shard_id = assigned.shard.shard_id
+        retries = [
+            PlannedRetry(
+                first=record.first,
+                last=record.last if record.count > 1 else None,
+                count=record.count,
+                attempts=record.attempts,
+                whole=record.whole,
+            )
+            for record in records
+        ]
+        # One letter stands for a range that is exhausted, so no range is read in part.
+        reader = RetryReader(
+            shard_id,
+            retries,
+            self._services,
+            budget=RetryByteBudget(room_bytes),
+            whole_ranges=True,
+            one_attempt=True,
+            unpacker=_unpacker(self._catalog.stream, shard_id),
+        )
+        rows = RecordRun([], [], [], [])
+        error: KinesisError | None = None
+        try:
+            for delivery in reader.read():
+                rows.extend(RecordRun(*lists_of([delivery.records]).lists()))
+        except KinesisError as exc:
+            error = exc
+        if reader.result.shard_gone:
+            self._unknown_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
+            # That proves nothing by itself. The next listings do, at once.
+            self._catalog.stream.expire()
+            self._scheduler.wake("coordinate")
+        self._scheduler.restock(assigned, list(_found(records[: reader.result.done], rows)))
+        if error is None or reader.result.done:
+            self._outages.succeeded(SpoutPart.RETRIES, shard_id)
+        if error is not None:
+            self._outages.failed(SpoutPart.RETRIES, error, shard_id)
+
+
+def _found(
+    records: Sequence[UnresolvedRecord], rows: RecordRun
+) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
+    """Each record that was looked for, with the run of what was found of it, or None."""
+    numbers = rows.sequences
+    for record in records:  # found in their order
+        first = bisect_left(numbers, record.first)
+        last = bisect_right(numbers, record.last)
+        yield record, rows.part(first, last) if first < last else None

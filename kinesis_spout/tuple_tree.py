@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
+from kinesis_spout.acker import Acker, Ending, Outcome
 from kinesis_spout.errors import IllegalAckerEventError, described
-from kinesis_spout.tuple_tree.acker import Ending, Outcome
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,10 +36,18 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from kinesis_spout.tuple_tree.acker import Acker
-
     AnyFuture = Future[Any] | asyncio.Future[Any]
     F = TypeVar("F", bound=AnyFuture)
+
+__all__ = [
+    "Acker",
+    "Ending",
+    "Outcome",
+    "TrackedTuple",
+    "TupleTree",
+    "anchored_to",
+    "fail_timed_out",
+]
 
 _TIMED_OUT = "its tuple tree was not complete by the deadline"
 
