@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, KinesisError, MissingExtraError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
-    from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics
+    from kinesis_spout.spout.metrics import ShardMetrics
 
     class Collector(Protocol):
         """What Prometheus's registry takes."""
@@ -67,185 +68,135 @@ class Definition:
         return (self.name,)
 
 
-def _metric(name: str, kind: Kind, meaning: str, *by: str, label: str | None = None) -> Definition:
+By = str | tuple[str, ...]
+
+
+def _metric(kind: Kind, name: str, by: By, meaning: str, label: str | None = None) -> Definition:
     labels = APPLICATION if label is None else (*APPLICATION, label)
-    return Definition(PREFIX + name, kind, meaning, labels, by)
+    return Definition(PREFIX + name, kind, meaning, labels, (by,) if isinstance(by, str) else by)
 
 
-def _of_shards(
-    name: str, kind: Kind, meaning: str, *by: str, shards_by: tuple[str, ...] | None = None
+def _shard_metric(
+    kind: Kind, name: str, by: By, meaning: str, shards_by: By | None = None
 ) -> tuple[Definition, Definition]:
     """A metric of each shard, and over all shards. `shards_by`: who has it of each shard, unless
     both are had by the same.
     """
-    return (
-        _metric(name, kind, meaning, *(by if shards_by is None else shards_by), label="shard"),
-        _metric(f"stream_{name}", kind, meaning, *by),
-    )
+    of_each = _metric(kind, name, shards_by or by, meaning, label="shard")
+    return of_each, _metric(kind, f"stream_{name}", by, meaning)
 
+
+_counter, _gauge = partial(_metric, Kind.COUNTER), partial(_metric, Kind.GAUGE)
+_shard_counter = partial(_shard_metric, Kind.COUNTER)
+_shard_gauge = partial(_shard_metric, Kind.GAUGE)
 
 DEFINITIONS: tuple[Definition, ...] = (
-    *_of_shards("records_emitted", Kind.COUNTER, "Deliveries, retries included", *BOTH),
-    *_of_shards(
-        "records_acked", Kind.COUNTER, "Records that were acked", *BOTH, shards_by=(SPOUT,)
+    *_shard_counter("records_emitted", BOTH, "Deliveries, retries included"),
+    *_shard_counter("records_acked", BOTH, "Records that were acked", shards_by=SPOUT),
+    *_shard_counter(
+        "records_failed", BOTH, "Deliveries that failed, time-outs included", shards_by=SPOUT
     ),
-    *_of_shards(
-        "records_failed",
-        Kind.COUNTER,
-        "Deliveries that failed, time-outs included",
-        *BOTH,
-        shards_by=(SPOUT,),
+    *_shard_counter("records_retried", BOTH, "Deliveries after the first of a record"),
+    *_shard_counter("records_timed_out", SPOUT, "Deliveries without an outcome by their deadline"),
+    *_shard_counter(
+        "records_dead_lettered", BOTH, "Records that were dead-lettered", shards_by=SPOUT
     ),
-    *_of_shards("records_retried", Kind.COUNTER, "Deliveries after the first of a record", *BOTH),
-    *_of_shards(
-        "records_timed_out",
-        Kind.COUNTER,
-        "Deliveries without an outcome by their deadline",
-        SPOUT,
-    ),
-    *_of_shards(
-        "records_dead_lettered",
-        Kind.COUNTER,
-        "Records that were dead-lettered",
-        *BOTH,
-        shards_by=(SPOUT,),
-    ),
-    _metric(
+    _counter(
         "stream_records_dropped",
-        Kind.COUNTER,
+        SPARK,
         "Records that were given up without a dead letter, as on_exhausted says",
-        SPARK,
     ),
-    _metric(
-        "stream_records_pushed",
-        Kind.COUNTER,
-        "Records that were read by subscription (enhanced fan-out)",
-        SPARK,
+    _counter(
+        "stream_records_pushed", SPARK, "Records that were read by subscription (enhanced fan-out)"
     ),
-    _metric(
+    _counter(
         "stream_records_polled",
-        Kind.COUNTER,
-        "Records that were polled although the query uses enhanced fan-out",
         SPARK,
+        "Records that were polled although the query uses enhanced fan-out",
     ),
-    *_of_shards("records_malformed", Kind.COUNTER, "Records that could not be decoded", SPOUT),
-    *_of_shards(
-        "records_left_out",
-        Kind.COUNTER,
-        "User records of aggregates that belong to other shards",
-        SPOUT,
+    *_shard_counter("records_malformed", SPOUT, "Records that could not be decoded"),
+    *_shard_counter(
+        "records_left_out", SPOUT, "User records of aggregates that belong to other shards"
     ),
-    *_of_shards(
-        "pending_records",
-        Kind.GAUGE,
-        "Records that were delivered and have no outcome",
-        SPOUT,
-    ),
-    *_of_shards(
-        "queued_records", Kind.GAUGE, "Records that wait for a retry or a dead letter", *BOTH
-    ),
-    *_of_shards(
+    *_shard_gauge("pending_records", SPOUT, "Records that were delivered and have no outcome"),
+    *_shard_gauge("queued_records", BOTH, "Records that wait for a retry or a dead letter"),
+    *_shard_gauge(
         "refused_letters",
-        Kind.GAUGE,
+        SPOUT,
         "Dead letters that their destination has refused several times in a row, and that are "
         "sent again",
-        SPOUT,
     ),
-    _metric(
+    _gauge(
         "stream_oldest_unresolved_seconds",
-        Kind.GAUGE,
-        "Seconds since the oldest unresolved record failed for the first time; 0 if no record is "
-        "unresolved",
         SPARK,
+        "Seconds since the oldest unresolved record failed for the first time; 0 if no record "
+        "is unresolved",
     ),
-    *_of_shards(
+    *_shard_gauge(
         "lag_seconds",
-        Kind.GAUGE,
+        BOTH,
         "How far the reader is behind the tip, in seconds of arrival time; 0 at the tip. Over "
         "all shards: the largest of them. Of a Spark job: an upper bound",
-        *BOTH,
     ),
-    *_of_shards(
+    *_shard_gauge(
         "retention_left_seconds",
-        Kind.GAUGE,
+        SPARK,
         "Seconds until the oldest unread record expires, at the earliest. Over all shards: the "
         "smallest of them",
-        SPARK,
     ),
-    *_of_shards("latency_seconds", Kind.HISTOGRAM, "From a record's arrival to its ack", SPOUT),
-    _metric("wait_seconds", Kind.COUNTER, "Seconds that emissions() waited", SPOUT, label="reason"),
-    _metric(
+    *_shard_metric(Kind.HISTOGRAM, "latency_seconds", SPOUT, "From a record's arrival to its ack"),
+    _counter("wait_seconds", SPOUT, "Seconds that emissions() waited", label="reason"),
+    _gauge(
         "failing_seconds",
-        Kind.GAUGE,
+        SPOUT,
         "Seconds for which a part of the spout's work has been failing; 0 while it succeeds",
-        SPOUT,
         label="part",
     ),
-    _metric(
+    _counter(
         "outages",
-        Kind.COUNTER,
-        "Outages of a part of the spout's work: fetch, retries, listing, commit, letters, scheme",
         SPOUT,
+        "Outages of a part of the spout's work: fetch, retries, listing, commit, letters, scheme",
         label="part",
     ),
-    _metric(
-        "subscriptions",
-        Kind.COUNTER,
-        "Subscriptions to shards that delivered an event (enhanced fan-out)",
-        SPOUT,
+    _counter(
+        "subscriptions", SPOUT, "Subscriptions to shards that delivered an event (enhanced fan-out)"
     ),
-    _metric(
+    _counter(
         "subscription_failures",
-        Kind.COUNTER,
-        "Subscriptions that were refused or broke (enhanced fan-out)",
         SPOUT,
+        "Subscriptions that were refused or broke (enhanced fan-out)",
     ),
-    _metric(
+    _counter(
         "subscription_fallbacks",
-        Kind.COUNTER,
+        SPARK,
         "Reads of a shard that fell back to polling because its subscription had failed "
         "(enhanced fan-out). Reasons: refused, in_use, missing, broken, silent, ended",
-        SPARK,
         label="reason",
     ),
-    _metric(
+    _gauge(
         "polled_shards",
-        Kind.GAUGE,
-        "Shards that are polled because they have no subscription (enhanced fan-out)",
         SPOUT,
+        "Shards that are polled because they have no subscription (enhanced fan-out)",
     ),
-    _metric(
-        "reading_held",
-        Kind.GAUGE,
-        "1 while no new record is read because most records fail, else 0",
-        SPARK,
+    _gauge(
+        "reading_held", SPARK, "1 while no new record is read because most records fail, else 0"
     ),
-    _metric("readable_shards", Kind.GAUGE, "Shards that are read now", SPARK),
-    _metric("batches", Kind.COUNTER, "Batches that had a plan", SPARK),
-    _metric(
-        "last_batch_age_seconds",
-        Kind.GAUGE,
-        "Seconds since the last batch with a plan ended",
-        SPARK,
-    ),
-    _metric(
+    _gauge("readable_shards", SPARK, "Shards that are read now"),
+    _counter("batches", SPARK, "Batches that had a plan"),
+    _gauge("last_batch_age_seconds", SPARK, "Seconds since the last batch with a plan ended"),
+    _gauge(
         "report_age_seconds",
-        Kind.GAUGE,
+        SPARK,
         "Seconds since the driver reported these figures. They do not change while a batch runs",
-        SPARK,
     ),
-    _metric(
+    _counter(
         "data_losses",
-        Kind.COUNTER,
-        "Reports that records may be lost, whether the query continued or failed; kept after the "
-        "query's end",
         SPARK,
+        "Reports that records may be lost, whether the query continued or failed; kept after "
+        "the query's end",
     ),
-    _metric(
-        "query_failures",
-        Kind.COUNTER,
-        "Queries that ended with an error; kept after the query's end",
-        SPARK,
+    _counter(
+        "query_failures", SPARK, "Queries that ended with an error; kept after the query's end"
     ),
 )
 BY_NAME = {one.name: one for one in DEFINITIONS}
@@ -374,7 +325,26 @@ class SpoutCollector:
         shards = [((*here, shard_id), shard) for shard_id, shard in metrics.shards.items()]
         yield from _families("", shards)
         yield from _families("stream_", [(here, metrics.total)])
-        yield from _of_application(here, metrics)
+        waits = {"idle": metrics.waits.idle_s, "at_limit": metrics.waits.at_limit_s}
+        for name, by_label in (
+            ("wait_seconds", waits),
+            ("failing_seconds", metrics.failing_s),
+            ("outages", metrics.outages),
+        ):
+            labelled = family(name)
+            for label, value in by_label.items():
+                labelled.add_metric((*here, label), value)
+            yield labelled
+        if (subscribed := metrics.subscriptions) is None:
+            return
+        for name, value in (
+            ("subscriptions", subscribed.opened),
+            ("subscription_failures", subscribed.failed),
+            ("polled_shards", subscribed.polled_shards),
+        ):
+            one = family(name)
+            one.add_metric(here, value)
+            yield one
 
 
 class MetricsServer(CollectorServer):
@@ -415,30 +385,6 @@ def _families(
             sum_value=one.counts.latency_sum_ms / 1000,
         )
     yield histogram
-
-
-def _of_application(here: tuple[str, ...], metrics: SpoutMetrics) -> Iterator[Metric]:
-    waits = {"idle": metrics.waits.idle_s, "at_limit": metrics.waits.at_limit_s}
-    for name, by_label in (
-        ("wait_seconds", waits),
-        ("failing_seconds", metrics.failing_s),
-        ("outages", metrics.outages),
-    ):
-        labelled = family(name)
-        for label, value in by_label.items():
-            labelled.add_metric((*here, label), value)
-        yield labelled
-    subscribed = metrics.subscriptions
-    if subscribed is None:
-        return
-    for name, value in (
-        ("subscriptions", subscribed.opened),
-        ("subscription_failures", subscribed.failed),
-        ("polled_shards", subscribed.polled_shards),
-    ):
-        one = family(name)
-        one.add_metric(here, value)
-        yield one
 
 
 def cumulative(latency: list[int]) -> list[tuple[str, int]]:
