@@ -4,7 +4,7 @@ records have expired before their page came. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from state.shard_state import verified_by_first_read
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kinesis_spout.service.record_columns import RecordColumns
     from state.plan import ChildShard, ShardReadResult
     from state.position import Position
 
@@ -71,23 +72,17 @@ class Page(DecodedPage):
         is_pushed: bool = False,
     ) -> Self:
         """The page of an answer or an event, with what the reader makes of it."""
-        return cls(
+        page = cls(
             shard_id=shard_id,
-            columns=decoded.columns,
-            count=decoded.count,
-            first=decoded.first,
-            last=decoded.last,
-            last_arrival_ms=decoded.last_arrival_ms,
             payload_bytes=decoded.columns.payload_bytes,
-            millis_behind_latest=decoded.millis_behind_latest or 0,
-            child_shards=decoded.child_shards,
-            next_iterator=next_iterator,
             ended=ended,
             at_tip=at_tip,
-            service_time_ms=decoded.service_time_ms,
             latest_ms=latest_ms,
             is_pushed=is_pushed,
         )
+        answered = {each.name: getattr(decoded, each.name) for each in fields(DecodedPage)}
+        answered["millis_behind_latest"] = decoded.millis_behind_latest or 0
+        return replace(page, **answered | {"next_iterator": next_iterator})
 
     def without_records(self) -> Self:
         """What the page says, without its records: `count`, `first` and `last` stay. It may be kept
@@ -104,15 +99,8 @@ class Page(DecodedPage):
         """
         if count >= self.count:
             return self
-        columns = self.columns.up_to(count)
         return replace(
-            self,
-            columns=columns,
-            count=count,
-            first=self.first if count else None,
-            last=SequenceNumber.parse(columns.last_number()) if count else None,
-            last_arrival_ms=columns.last_arrival_ms() if count else None,
-            payload_bytes=columns.payload_bytes,
+            self._of(self.columns.up_to(count), count),
             millis_behind_latest=0,
             child_shards=(),
             next_iterator=None,
@@ -122,17 +110,17 @@ class Page(DecodedPage):
 
     def after(self, count: int) -> Self:
         """The page without its first `count` records."""
-        if not count:
-            return self
-        columns = self.columns.after(count)
-        left = self.count - count
+        return self._of(self.columns.after(count), self.count - count) if count else self
+
+    def _of(self, columns: RecordColumns, count: int) -> Self:
+        """The page with these `count` of its records."""
         return replace(
             self,
             columns=columns,
-            count=left,
-            first=SequenceNumber.parse(columns.first_number()) if left else None,
-            last=self.last if left else None,
-            last_arrival_ms=self.last_arrival_ms if left else None,
+            count=count,
+            first=SequenceNumber.parse(columns.first_number()) if count else None,
+            last=SequenceNumber.parse(columns.last_number()) if count else None,
+            last_arrival_ms=columns.last_arrival_ms() if count else None,
             payload_bytes=columns.payload_bytes,
         )
 

@@ -129,6 +129,9 @@ class BufferedGetter:
     - `page_bytes`: what the first fetch reserves. Later ones reserve twice the size of the largest
       page so far, and at least as much. None: all reserve the largest size that there is.
     - `limits`: bounds the records of a page by the size of records; None for no bound.
+    - `last_page`: the newest page that was fetched, even if it was taken since, without its
+      records.
+    - `is_demanded`: somebody waits for its next page (`demand`).
     """
 
     def __init__(
@@ -151,14 +154,13 @@ class BufferedGetter:
         self._max_records = max_records
         self._lock = threading.Lock()
         self._pages: deque[Page] = deque()
-        self._records = 0
-        self._bytes = 0
-        self._last_page: Page | None = None
+        self.buffered_records = 0
+        self.buffered_bytes = 0
+        self.last_page: Page | None = None
         self._left = total_records
         self._page_bytes = RESERVED_PAGE_BYTES if page_bytes is None else page_bytes
         self._limits = limits
-        self._closed = False
-        self._is_demanded = False
+        self.is_demanded = False
         self._reserved_bytes = 0
 
     @property
@@ -166,49 +168,27 @@ class BufferedGetter:
         return self.getter.shard_id
 
     @property
-    def buffered_records(self) -> int:
-        return self._records
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._bytes
-
-    @property
-    def last_page(self) -> Page | None:
-        """The newest page that was fetched, even if it was taken since, without its records."""
-        return self._last_page
-
-    @property
-    def ended(self) -> bool:
-        """Whether the shard's end was fetched. The buffer may still hold pages."""
-        return self._last_page is not None and self._last_page.ended
-
-    @property
     def gone(self) -> bool:
         """Whether the newest page says that the service does not know the shard any more."""
-        return self._last_page is not None and self._last_page.gone
+        return self.last_page is not None and self.last_page.gone
 
     @property
     def at_tip(self) -> bool:
         """Whether the newest page reached the tip."""
-        return self._last_page is not None and self._last_page.at_tip
+        return self.last_page is not None and self.last_page.at_tip
 
     @property
     def wants_fetch(self) -> bool:
         """Whether the shard has more to read and the buffer has room, or somebody waits for it."""
-        return self._is_demanded or (not self.is_over and self._records < self._max_records)
+        return self.is_demanded or (not self.is_over and self.buffered_records < self._max_records)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to be read: it is closed, ended or gone, or was read as far as it
         may be.
         """
-        return self._closed or self.ended or self.gone or self._left == 0
-
-    @property
-    def is_demanded(self) -> bool:
-        """Whether somebody waits for its next page (`demand`)."""
-        return self._is_demanded
+        last = self.last_page
+        return self._left == 0 or (last is not None and (last.ended or last.gone))
 
     def start_over(self, getter: ShardGetter) -> None:
         """Fetch from this getter of the same shard from now on. The buffer must be empty. The page
@@ -216,7 +196,7 @@ class BufferedGetter:
         """
         with self._lock:
             self.getter = getter
-            self._last_page = None
+            self.last_page = None
 
     def ready_at_s(self) -> float:
         return self.getter.ready_at_s()
@@ -224,7 +204,7 @@ class BufferedGetter:
     def try_reserve(self) -> bool:
         """Reserve the budget of one `fetch`, which uses it up. False when there is none now."""
         if not self._reserved_bytes and self.budget.try_reserve(
-            self._page_bytes, force=self._is_demanded
+            self._page_bytes, force=self.is_demanded
         ):
             self._reserved_bytes = self._page_bytes
         return self._reserved_bytes > 0
@@ -240,7 +220,7 @@ class BufferedGetter:
         somebody waits for its page. Nobody waits while there are pages: one may just have come.
         """
         with self._lock:
-            self._is_demanded = not self._pages
+            self.is_demanded = not self._pages
 
     def fetch(self) -> Page:
         """Fetch one page into the buffer and return it. Blocks on the network. Needs a granted
@@ -254,7 +234,7 @@ class BufferedGetter:
                 "first"
             )
         page_bytes, getter = 0, self.getter
-        limit = self._max_records - self._records
+        limit = self._max_records - self.buffered_records
         if self._left:  # else it is a demand
             limit = min(limit, self._left)
         if self._limits is not None:
@@ -271,16 +251,16 @@ class BufferedGetter:
             if getter is not self.getter:  # the reading has started over meanwhile
                 self.budget.release(page_bytes)
                 return page
-            self._is_demanded = False
+            self.is_demanded = False
             if self._left is not None:
                 self._left = max(0, self._left - page.count)
             self._page_bytes = max(self._page_bytes, min(2 * page_bytes, RESERVED_PAGE_BYTES))
-            self._last_page = page.without_records()
+            self.last_page = page.without_records()
             if self._pages and not self._pages[-1].count:
                 self._pages.pop()  # it held no bytes
             self._pages.append(page)
-            self._records += page.count
-            self._bytes += page_bytes
+            self.buffered_records += page.count
+            self.buffered_bytes += page_bytes
         return page
 
     def take(self) -> Page | None:
@@ -312,14 +292,14 @@ class BufferedGetter:
                 return False
             self._pages.popleft()
             page_bytes = _held_bytes(page)
-            self._records -= page.count
-            self._bytes -= page_bytes
+            self.buffered_records -= page.count
+            self.buffered_bytes -= page_bytes
         self.budget.release(page_bytes)
         return True
 
     def close(self) -> None:
         """Want no further fetch. The pages in the buffer can still be taken."""
-        self._closed = True
+        self._left = 0
 
 
 def _held_bytes(page: Page) -> int:
@@ -455,15 +435,13 @@ class RoundRobinReader:
         """The getters' indices: the awaited one's, then from the next one on. Lazily, because most
         steps need only a few of many.
         """
-        begin = self._next
-        before = None
+        count, begin, before = len(self._getters), self._next, None
         if awaited is not None and awaited.is_demanded:
             before = self._getters.index(awaited)
             yield before
-        for offset in range(len(self._getters)):
-            index = (begin + offset) % len(self._getters)
-            if index != before:
-                yield index
+        yield from (
+            index for offset in range(count) if (index := (begin + offset) % count) != before
+        )
 
     def _completed(self, timeout_s: float) -> list[BufferedGetter]:
         """Wait for a completion. Returns the getters whose fetches completed, in the order of their
@@ -479,19 +457,16 @@ class RoundRobinReader:
             if future in done
         ]
         for future, _getter in finished:
-            self._raise_if_failed(future)
+            error = future.exception()
+            is_postponed = isinstance(error, FetchPostponedError) or (
+                isinstance(error, ThrottledError) and error.retryable
+            )
+            if error is not None and not is_postponed:
+                for other in self._in_flight:
+                    other.cancel()
+                self._settle_all()
+                raise error
         return [getter for future, getter in finished if future.exception() is None]
-
-    def _raise_if_failed(self, future: Future[Page]) -> None:
-        error = future.exception()
-        if error is None or isinstance(error, FetchPostponedError):
-            return
-        if isinstance(error, ThrottledError) and error.retryable:
-            return
-        for other in self._in_flight:
-            other.cancel()
-        self._settle_all()
-        raise error
 
     def _settle_all(self) -> None:
         """Wait until no fetch is in flight. A fetch that was cancelled before it began gives its

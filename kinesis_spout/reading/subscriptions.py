@@ -71,7 +71,7 @@ class ThreadFeed:
         self._subscription: ShardSubscription | None = None
         self._is_closed = False
         self._has_ended = False
-        self._error: Exception | None = None
+        self.error: Exception | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"kinesis-subscription-{shard_id}", daemon=True
         )
@@ -90,10 +90,6 @@ class ThreadFeed:
     @property
     def is_over(self) -> bool:
         return self._has_ended and not self._events
-
-    @property
-    def error(self) -> Exception | None:
-        return self._error
 
     def take(self) -> SubscriptionEvent | None:
         with self._changed:
@@ -119,7 +115,7 @@ class ThreadFeed:
         try:
             self._receive()
         except Exception as exc:  # noqa: BLE001  # the getter gets it, and knows which it mends
-            self._error = exc
+            self.error = exc
         self._has_ended = True
         self._on_news()
 
@@ -131,22 +127,20 @@ class ThreadFeed:
                 if self._is_closed:
                     return
             while (event := subscription.next_event()) is not None:
-                if not self._keep(event):
-                    return
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda: self._is_closed or len(self._events) < _BUFFERED_EVENTS
+                    )
+                    if self._is_closed:
+                        return
+                    self._events.append(event)
                 self._on_news()
         finally:
             subscription.release()
 
-    def _keep(self, event: SubscriptionEvent) -> bool:
-        """Wait for room and keep the event. False when it was closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or len(self._events) < _BUFFERED_EVENTS)
-            if not self._is_closed:
-                self._events.append(event)
-            return not self._is_closed
-
 
 log = logging.getLogger("kinesis_spout")
+
 _NO_ANSWER = ServiceUnavailableError("no answer came")
 # A restart, or a shard that moves to another task of the application, takes it once or twice.
 _TIMES = 3

@@ -71,7 +71,7 @@ class SpoutCommitter:
         self._session = assigner.session
         self._catalog = assigner.catalog
         self._assigner = assigner
-        self._stored = 0  # of the records that were resolved, those that a commit has stored
+        self.stored = 0  # of the records that were resolved, those that a commit has stored
 
     def step(self) -> float:
         """Commit. Returns the seconds until the next commit."""
@@ -79,7 +79,7 @@ class SpoutCommitter:
         run.not_subscribed(outages.not_subscribed)
         run.write(
             hold=self.stall.reason(),
-            throttled=outages.throttled(),
+            throttled=outages.throttled,
             refused_letters=outages.refused_letters,
             failing_reads=outages.failing_reads(),
             no_answers=outages.no_answers,
@@ -104,10 +104,10 @@ class SpoutCommitter:
             self._context.outages.failed(SpoutPart.COMMIT, exc)
             return False
         for shard_id, change in changes.items():
-            hooks.checkpointed(shard_id, change.after.checkpoint_text)
+            hooks.notify("checkpointed", shard_id, change.after.checkpoint_text)
         released += self._assigner.release_finished(dirty)
         for shard_id in released:
-            hooks.shard_finished(shard_id)
+            hooks.notify("shard_finished", shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
             # There may be children to assign, or nothing left to read.
             self._context.scheduler.wake("coordinate")
@@ -125,16 +125,11 @@ class SpoutCommitter:
         if in_order:
             try:
                 with self._catalog.lock:
-                    self._assigner.starts.end()
+                    self._context.services.store.ownership.save_unclean_starts(0)
             except (StoreUnavailableError, ConflictError) as exc:
                 self._context.hooks.error(exc)
             self._session.record_history(at_once=True)
         return True
-
-    @property
-    def not_stored(self) -> int:
-        """How many records were acked or dead-lettered since the last commit."""
-        return self._context.scheduler.counts().resolved - self._stored
 
     def _save_changes(self) -> tuple[list[str], list[AssignedShard], dict[str, StateChange]]:
         """Store what has changed. Returns the shards that were given up, those that were dirty, and
@@ -174,7 +169,7 @@ class SpoutCommitter:
             with changed:
                 isolated.on_commit(with_outcome=with_outcome)
                 changed.notify_all()
-        self._stored = resolved
+        self.stored = resolved
         return given_up, dirty, changes
 
     def _change(self, assigned: AssignedShard) -> StateChange | None:

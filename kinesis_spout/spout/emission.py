@@ -288,30 +288,21 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         if block.depth:
             block.depth -= 1
             assigned.blocks[key] = block
-        if error is None:
-            self._returned(block)
-        elif not isinstance(error, NO_OUTCOME):
-            self._raised(block, error)
-        return isinstance(error, FailRecordError)
-
-    def _returned(self, block: EmissionBlock) -> None:
-        if block.tree is not None:
-            if block.acked is not False:
-                block.tree.__exit__(None, None, None)
-        elif block.acked is None:
-            block.acked = True
-            self.assigned.scheduler.resolve(self)
-
-    def _raised(self, block: EmissionBlock, error: BaseException) -> None:
-        record_failure = self.assigned.scheduler.record_failure
+        if isinstance(error, NO_OUTCOME):
+            return False
         if isinstance(error, FailRecordError):
             block.answer(self.message_id, acked=False)
-            record_failure(self, text_of(error) or None, retry=_is_retried(error))
-        elif block.acked is None:
+            reason, retry = text_of(error) or None, _is_retried(error)
+            assigned.scheduler.record_failure(self, reason, retry=retry)
+        elif error is not None and block.acked is None:
             block.acked = False
-            record_failure(self, described(error), retry=True)
-        if block.tree is not None:
-            block.tree.__exit__(type(error), error, None)
+            assigned.scheduler.record_failure(self, described(error), retry=True)
+        elif error is None and block.acked is None and block.tree is None:
+            block.acked = True
+            assigned.scheduler.resolve(self)
+        if block.tree is not None and (error is not None or block.acked is not False):
+            block.tree.__exit__(kind, error, None)
+        return isinstance(error, FailRecordError)
 
     def __repr__(self) -> str:
         return f"SpoutEmission({self.message_id})"

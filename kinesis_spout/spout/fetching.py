@@ -23,7 +23,6 @@ from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRo
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import (
-    FallbackRules,
     SubscribedGetter,
     Subscriptions,
 )
@@ -34,6 +33,7 @@ from kinesis_spout.reading.user_records import (
     refuse_aggregates,
     unpacked_page,
 )
+from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.shards.listed_stream import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
     from kinesis_spout.shards.listed_stream import ListedStream
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
-    from kinesis_spout.spout.scheduler import SpoutScheduler
     from kinesis_spout.spout.services import SpoutContext, SpoutServices
-    from state.position import Position
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
@@ -95,7 +93,7 @@ class TipGetter(KinesisShardGetter):
         self._idle = Backoff(
             config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_IDLE_GROWTH
         )
-        self._idle_until_s = float("-inf")
+        self._idle_until_s = -math.inf
         self._empty_in_a_row = 0
 
     def ready_at_s(self) -> float:
@@ -104,17 +102,14 @@ class TipGetter(KinesisShardGetter):
     def fetch_unless_throttled(self, limit: int) -> Page:
         page = super().fetch_unless_throttled(limit)
         if page.at_tip:
+            # Longer from the ninth empty page on. A shard whose records come a second apart stays
+            # below that, and is polled at the same rate.
+            self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
+            idle_s = self._idle.wait_s(1 + self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
             # With records too: a call at once would use up the second's calls for single records,
             # and then wait for the next second.
-            self._idle_until_s = self._clock.monotonic_s() + self._idle_s(page)
+            self._idle_until_s = self._clock.monotonic_s() + idle_s
         return page
-
-    def _idle_s(self, page: Page) -> float:
-        """Longer from the ninth empty page on. A shard whose records come a second apart stays
-        below that, and is polled at the same rate.
-        """
-        self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
-        return self._idle.wait_s(1 + self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
 
 
 class SpoutShardGetter:
@@ -138,24 +133,13 @@ class SpoutShardGetter:
     ) -> None:
         self._source = source
         self._outages = context.outages
-        self._scheduler = context.scheduler
+        self.scheduler = context.scheduler
         self._start = source.position
         self._aggregates = context.config.aggregated_records
+        self.shard_id = source.shard_id
         self.unpacker = unpacker
         self._until_ms = until_ms
         self.final_page: Page | None = None
-
-    @property
-    def shard_id(self) -> str:
-        return self._source.shard_id
-
-    @property
-    def position(self) -> Position:
-        return self._source.position
-
-    @property
-    def iterator(self) -> str | None:
-        return self._source.iterator
 
     def ready_at_s(self) -> float:
         retry_at_s = self._outages.retry_at_s(SpoutPart.FETCH, self.shard_id)
@@ -177,8 +161,9 @@ class SpoutShardGetter:
             if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
                 refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
         except KinesisError as exc:
-            waits = isinstance(exc, UnreadableRecordError) and self._has_unresolved()
-            error = MalformedResponseError(str(exc)) if waits else exc
+            error = exc
+            if isinstance(exc, UnreadableRecordError) and self._has_unresolved():
+                error = MalformedResponseError(str(exc))
             self._outages.failed(SpoutPart.FETCH, error, self.shard_id)
             if isinstance(exc, ThrottledError):
                 raise
@@ -188,14 +173,20 @@ class SpoutShardGetter:
         if in_time < page.count:
             page = page.head(in_time)
             self.final_page = page.without_records()
-        return self._unpacked(page)
+        # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
+        is_begun = begins_within(page, self._start)
+        is_raw = self._aggregates != "unpack"
+        may_unpack = is_begun or (not is_raw and page.columns.any_begins_with(KPL_MAGIC))
+        if not page.count or not may_unpack:
+            return page
+        return unpacked_page(page, self.unpacker, self._start, only_first=is_raw)
 
     def _has_unresolved(self) -> bool:
         """Whether records of the shard that were read have no outcome yet. Who passes over the one
         that stops the spout must not pass over these with it.
         """
-        with self._scheduler.changed:
-            assigned = self._scheduler.assigned.get(self.shard_id)
+        with self.scheduler.changed:
+            assigned = self.scheduler.assigned.get(self.shard_id)
             return assigned is not None and assigned.shard.has_unresolved
 
     def close(self) -> None:
@@ -203,47 +194,30 @@ class SpoutShardGetter:
         if isinstance(self._source, SubscribedGetter):
             self._source.close()
 
-    def _unpacked(self, page: Page) -> Page:
-        # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
-        is_begun = begins_within(page, self._start)
-        is_raw = self._aggregates != "unpack"
-        if not page.count or (is_raw and not is_begun):
-            return page
-        if not is_begun and not page.columns.any_begins_with(KPL_MAGIC):
-            return page
-        return unpacked_page(page, self.unpacker, self._start, only_first=is_raw)
 
-
-class Prefetched:
-    """The getter of one shard and the `buffer` before it, as a
-    `kinesis_spout.spout.record_run.PageSource`. Dropping a page with records wakes the fetching
-    thread.
+class Prefetched(BufferedGetter):
+    """The buffer of one shard, as a `kinesis_spout.spout.record_run.PageSource`. Dropping a page
+    with records wakes the fetching thread.
     """
 
-    def __init__(
-        self, getter: SpoutShardGetter, buffer: BufferedGetter, scheduler: SpoutScheduler
-    ) -> None:
-        self.getter = getter
-        self.buffer = buffer
-        self._scheduler = scheduler
-
-    def first(self) -> Page | None:
-        return self.buffer.first()
+    def __init__(self, source: SpoutShardGetter, context: SpoutContext, budget: ByteBudget) -> None:
+        super().__init__(source, max_records=context.config.prefetch_records, budget=budget)
+        self.source = source
 
     def close(self) -> None:
-        """Fetch nothing more. The pages in the buffer can still be taken."""
-        self.buffer.close()
-        self.getter.close()
+        super().close()
+        self.source.close()
 
-    def drop(self, page: Page) -> None:
-        self.buffer.drop(page)
+    def drop(self, page: Page) -> bool:
+        is_dropped = super().drop(page)
         if page.count:
-            self._scheduler.wake("fetch")
+            self.source.scheduler.wake("fetch")
+        return is_dropped
 
 
 class SpoutPrefetcher:
     """One per open spout. One thread calls `step`. Any thread may call the rest, with the
-    scheduler's lock held, which guards the buffers that there are.
+    scheduler's lock held, which guards the `buffers` that there are, by shard.
     """
 
     def __init__(self, context: SpoutContext) -> None:
@@ -252,7 +226,7 @@ class SpoutPrefetcher:
         services = context.services
         self._scheduler = context.scheduler
         self._budget = ByteBudget(config.prefetch_bytes)
-        self._buffers: dict[str, Prefetched] = {}
+        self.buffers: dict[str, Prefetched] = {}
         self._is_stale = False  # the reader's list of buffers is out of date
         self._subscriptions = _subscriptions(context)
         self._reader = RoundRobinReader(
@@ -272,7 +246,7 @@ class SpoutPrefetcher:
 
     def close(self) -> None:
         """Waits for the fetches that are running."""
-        for pages in list(self._buffers.values()):
+        for pages in list(self.buffers.values()):
             pages.close()
         self._reader.__exit__(None, None, None)
 
@@ -289,28 +263,26 @@ class SpoutPrefetcher:
             self._config, self._context.services, state, ending_sequence=ending_sequence
         )
         pushed = self._subscriptions
-        source = polling if pushed is None else SubscribedGetter(polling, pushed)
         where = f"shard {state.shard_id} of stream {self._config.stream_ref.name}"
-        unpacker = _unpacker(stream, state.shard_id, where)
-        getter = SpoutShardGetter(source, self._context, until_ms=until_ms, unpacker=unpacker)
-        buffer = BufferedGetter(
-            getter, max_records=self._config.prefetch_records, budget=self._budget
+        source = SpoutShardGetter(
+            polling if pushed is None else SubscribedGetter(polling, pushed),
+            self._context,
+            until_ms=until_ms,
+            unpacker=_unpacker(stream, state.shard_id, where),
         )
-        pages = self._buffers[state.shard_id] = Prefetched(getter, buffer, self._scheduler)
+        pages = Prefetched(source, self._context, self._budget)
+        self.buffers[state.shard_id] = pages
         self._is_stale = True
         self._scheduler.wake("fetch")
         return pages
 
     def remove(self, shard_id: str) -> None:
         """Stop reading a shard, and drop its buffered pages."""
-        pages = self._buffers.pop(shard_id, None)
+        pages = self.buffers.pop(shard_id, None)
         if pages is not None:
             pages.close()
-            _drop_all(pages.buffer)
+            _drop_all(pages)
             self._is_stale = True
-
-    def get(self, shard_id: str) -> Prefetched | None:
-        return self._buffers.get(shard_id)
 
     def subscriptions(self) -> SubscriptionTotals | None:
         """What subscribing has come to; None for a spout that polls."""
@@ -321,11 +293,11 @@ class SpoutPrefetcher:
         until there is more to fetch, unless a page is dropped before.
         """
         with self._scheduler.changed:
-            if self._scheduler.is_paused:
+            if self._scheduler.rotation.is_paused:
                 self._reader.replace([])  # what is in flight still comes
                 self._is_stale = True
             elif self._is_stale:
-                self._reader.replace([pages.buffer for pages in self._buffers.values()])
+                self._reader.replace(list(self.buffers.values()))
                 self._is_stale = False
         fetched = self._reader.step(_STEP_S)
         if self._subscriptions is not None:
@@ -334,32 +306,30 @@ class SpoutPrefetcher:
         if fetched:
             with self._scheduler.changed:
                 for buffer in fetched:
-                    self._on_page(buffer)
-                self._scheduler.changed.notify_all()
+                    assigned = self._scheduler.assigned.get(buffer.shard_id)
+                    pages = self.buffers.get(buffer.shard_id)
+                    if assigned is None or pages is not buffer:
+                        _drop_all(buffer)  # the shard was released while the fetch was running
+                        continue
+                    if pages.gone or pages.source.final_page is not None:
+                        pages.close()
+                    assigned.is_dirty = True
+                    assigned.counts.left_out = pages.source.unpacker.left_out
+                    self._scheduler.reschedule(assigned)
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
-
-    def _on_page(self, buffer: BufferedGetter) -> None:
-        assigned = self._scheduler.assigned.get(buffer.shard_id)
-        pages = self._buffers.get(buffer.shard_id)
-        if assigned is None or pages is None or pages.buffer is not buffer:
-            _drop_all(buffer)  # the shard was released while the fetch was running
-            return
-        if buffer.gone or pages.getter.final_page is not None:
-            pages.close()
-        assigned.is_dirty = True
-        assigned.counts.left_out = pages.getter.unpacker.left_out
-        self._scheduler.reschedule(assigned)
 
 
 def _subscriptions(context: SpoutContext) -> Subscriptions | None:
     """Of an open spout; None for one that polls."""
     config, services = context.config, context.services
-    consumer = services.consumer(config)
-    if consumer is None:
+    if config.read_mode != "efo":
         return None
+    consumer = OwnConsumer(
+        services.client, name=config.consumer_name, arn=config.consumer_arn, clock=services.clock
+    )
     return Subscriptions(
         subscribe=consumer.subscribe,
-        rules=FallbackRules(poll_after_s=config.efo_fallback_after_s),
+        poll_after_s=config.efo_fallback_after_s,
         counts=SubscriptionCounts(config.consumer_name or config.consumer_arn or ""),
         new_feed=services.new_feed,
         wait_for=services.wait_for,
@@ -403,7 +373,7 @@ class SpoutRetryFetcher:
         """Read what the shards want, as far as there is room. The rest is wanted again later, and
         so is all of it during a pause. Returns the seconds until the next step.
         """
-        if self._scheduler.is_paused:
+        if self._scheduler.rotation.is_paused:
             return _STEP_INTERVAL_S
         self._read_all(self._scheduler.wanted_retries(), self._scheduler.room_bytes)
         self._read_all(self._scheduler.wanted_letters(), self._scheduler.letter_room_bytes)

@@ -90,10 +90,6 @@ class RecordRun:
         return _number(self.texts[index])
 
     @property
-    def has_acked(self) -> bool:
-        return self.unacked < self.size
-
-    @property
     def payload_bytes(self) -> int:
         return sum(map(len, self.data))
 
@@ -207,7 +203,7 @@ class PageSource(Protocol):
 
     def first(self) -> Page | None: ...
 
-    def drop(self, page: Page) -> None: ...
+    def drop(self, page: Page) -> object: ...
 
 
 class PageRuns:

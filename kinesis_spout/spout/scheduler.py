@@ -12,12 +12,12 @@ Which thread calls what:
 | retries | `wanted_retries`, `wanted_letters`, `restock` |
 | letters | `letters`, `dead_lettered`, `letter_refused` |
 | commit | snapshots of the shards; `remove` |
-| coordinate | `add`, `remove`, `pause`, `resume` |
+| coordinate | `add`, `remove`; `pause` and `resume` of the rotation |
 
 A thread that reads or changes several things as of one moment holds `changed` around that: the
-coordinator, who takes the states of all shards for a commit; the prefetcher, whose buffers come and
-go with the shards; the sender of letters. The lock is reentrant, so they call the methods as
-everybody does.
+coordinator, who pauses the rotation and takes shards on; the committer, who takes the states of all
+shards; the prefetcher, whose buffers come and go with the shards; the sender of letters. The lock
+is reentrant, so they call the methods as everybody does.
 
 `changed` guards all that hangs on `assigned`: the shards with their trackers, runs and payloads,
 the rotation, the isolation, and the counts. It is held for no I/O, and no listener is called under
@@ -141,10 +141,6 @@ class SpoutScheduler:
     def assigned(self) -> dict[str, AssignedShard]:
         return self.rotation.assigned
 
-    @property
-    def is_paused(self) -> bool:
-        return self.rotation.is_paused
-
     # emitting -------------------------------------------------------------------------------------
     def emit(self) -> SpoutEmission | None:
         """The next record; None when no shard has one that may go out now. Raises what has stopped
@@ -192,11 +188,6 @@ class SpoutScheduler:
             finally:
                 self._waiting -= 1
         return (self.now_ms() - began_ms) / 1000
-
-    def notify(self) -> None:
-        """Let those who wait look again."""
-        with self.changed:
-            self.changed.notify_all()
 
     def stop(self, error: Exception) -> None:
         """Give out no further record: the next call for one raises the first error. Outcomes still
@@ -403,17 +394,6 @@ class SpoutScheduler:
         """A page or a payload was added: let the shard have its turns."""
         with self.changed:
             self.rotation.reschedule(assigned)
-            self.changed.notify_all()
-
-    def pause(self) -> None:
-        """See `Rotation.pause`."""
-        with self.changed:
-            self.rotation.pause()
-
-    def resume(self) -> None:
-        """See `Rotation.resume`."""
-        with self.changed:
-            self.rotation.resume()
             self.changed.notify_all()
 
     # payloads and letters -------------------------------------------------------------------------

@@ -214,19 +214,16 @@ class RetryBuffer:
             emission = self._tracker.retry(queued.first)
             records = [replace(queued, first=one, last=one, count=1) for one in numbers]
             if numbers[0] != queued.first:
-                records.insert(0, _letter_of_gone(queued, len(numbers)))
+                # To be dead-lettered for all those of the range that are gone.
+                missing = missing_records(queued.count, len(numbers), has_first=False)
+                what = f"{missing} of {queued.count} records up to {queued.last} were {GONE}"
+                gone = replace(queued, last=queued.first, count=1, rejected=True, reason=what)
+                records.insert(0, gone)
                 self._gone.add(queued.first)
             self._tracker.ack_except(queued.first, emission.attempt, records)
         for at, sequence in enumerate(numbers):
             self.hold(sequence, found.single(at))
             self._tracker.postpone(sequence, now_ms)
-
-
-def _letter_of_gone(queued: UnresolvedRecord, found: int) -> UnresolvedRecord:
-    """The first record of a range, to be dead-lettered for all those of the range that are gone."""
-    missing = missing_records(queued.count, found, has_first=False)
-    what = f"{missing} of {queued.count} records up to {queued.last} were {GONE}"
-    return replace(queued, last=queued.first, count=1, rejected=True, reason=what)
 
 
 RETRIES_IN_A_ROW = 4  # then a new record goes out, so that retries do not starve new records
@@ -383,10 +380,8 @@ class TrackedShard:
             self._retries_in_a_row += 1
             return delivery
         self._retries_in_a_row = 0
-        return None if run is None else self._emit_new(run, deadline_ms)
-
-    def _emit_new(self, run: RecordRun, deadline_ms: int | None) -> Delivery:
-        """Emit the next record of the open run."""
+        if run is None:
+            return None
         index = run.emitted
         run.emitted = index + 1
         if deadline_ms is not None:
@@ -541,7 +536,6 @@ class TrackedShard:
         self.held.restock(record, found, now_ms)
         self._recount()
 
-    # dead letters ---------------------------------------------------------------------------------
     def mark_dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""
         effect = self.tracker.dead_lettered(sequence)
@@ -572,7 +566,7 @@ class TrackedShard:
         """The state to store."""
         # Acks in runs are stored only if the tracker knows them. Runs behind the last ack are left
         # alone: after a restart they are read again from the read position.
-        acked = [run for run in self._runs if run.has_acked]
+        acked = [run for run in self._runs if run.unacked < run.size]
         if acked:
             self._register_through(acked[-1])
         at_tip = not self.pending and self.tip_ms() is not None
@@ -590,19 +584,15 @@ class TrackedShard:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         if self._whole:
-            state = replace(state, unresolved=self._with_whole(state.unresolved))
+            # Those that are delivered here are whole. What was restored lies before them, and stays
+            # as it was delivered.
+            at, unresolved = 0, state.unresolved
+            if self.restored.last is not None:
+                at = bisect_right(unresolved, self.restored.last, key=lambda record: record.last)
+            state = replace(state, unresolved=(*unresolved[:at], *as_whole(unresolved[at:])))
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
     # private --------------------------------------------------------------------------------------
-    def _with_whole(self, unresolved: Sequence[UnresolvedRecord]) -> tuple[UnresolvedRecord, ...]:
-        """The records (ascending), where those that are delivered here are whole. What was restored
-        lies before them, and stays as it was delivered.
-        """
-        at = 0
-        if self.restored.last is not None:
-            at = bisect_right(unresolved, self.restored.last, key=lambda record: record.last)
-        return (*unresolved[:at], *as_whole(unresolved[at:]))
-
     def _verify(self, until_ms: int | None) -> None:
         """Raise the time up to which no record can be missed: all that arrived by then was read and
         is covered by the state.
