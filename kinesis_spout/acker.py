@@ -44,6 +44,7 @@ these.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from enum import Enum
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
@@ -78,20 +79,18 @@ class Outcome(NamedTuple, Generic[M]):
     reason: str | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Root(Generic[M]):
     """The state of a root between its issue and its end."""
 
-    __slots__ = ("asked", "deadline_ms", "failed", "init", "reason", "value")
-
-    def __init__(self, deadline_ms: int | None) -> None:
-        self.value = 0
-        # The message; in a tuple, because it may be any value, None included.
-        self.init: tuple[M] | None = None
-        self.deadline_ms = deadline_ms
-        # The latest deadline that `extend` was given before the init.
-        self.asked: tuple[int | None] | None = None
-        self.failed = False
-        self.reason: str | None = None
+    deadline_ms: int | None
+    value: int = 0
+    # The message; in a tuple, because it may be any value, None included.
+    init: tuple[M] | None = None
+    # The latest deadline that `extend` was given before the init.
+    asked: tuple[int | None] | None = None
+    failed: bool = False
+    reason: str | None = None
 
 
 class Acker(Generic[M]):

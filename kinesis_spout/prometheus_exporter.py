@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricsServer", "SpoutCollector", "serve"]
 
+LOOPBACK = "127.0.0.1"
 PREFIX = "kinesis_spout_"
 APPLICATION = ("application", "stream")
 SPOUT, SPARK = "spout", "Spark"
@@ -200,9 +201,6 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
 )
 BY_NAME = {one.name: one for one in DEFINITIONS}
-
-
-LOOPBACK = "127.0.0.1"
 
 
 class CollectorServer:

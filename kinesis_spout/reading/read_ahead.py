@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
 PAGE_BYTES = 4 * 1024 * 1024
+_LOOK_AGAIN_S = 0.05
 FIRST_LIMIT = 2_500  # records of a shard of which nothing was read yet
 
 
@@ -78,31 +79,25 @@ class ByteBudget:
             raise ValueError(f"a budget of {max_bytes} bytes holds nothing; use one or more")
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._held_bytes = 0
+        self.held_bytes = 0  # of pages that were fetched and not taken yet
         self._reserved_bytes = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of pages that were fetched and not taken yet."""
-        with self._lock:
-            return self._held_bytes
 
     @property
     def spent(self) -> bool:
         """Whether no reservation will be granted until pages are taken."""
         with self._lock:
-            return self._held_bytes >= self.max_bytes
+            return self.held_bytes >= self.max_bytes
 
     def try_reserve(self, page_bytes: int = RESERVED_PAGE_BYTES, *, force: bool = False) -> bool:
         """Reserve the bytes of one page. False when the budget does not allow it, unless `force`d
         to.
         """
         with self._lock:
-            wanted = self._held_bytes + self._reserved_bytes + page_bytes
+            wanted = self.held_bytes + self._reserved_bytes + page_bytes
             granted = (
                 force
                 or wanted <= self.max_bytes
-                or (self._reserved_bytes == 0 and self._held_bytes < self.max_bytes)
+                or (self._reserved_bytes == 0 and self.held_bytes < self.max_bytes)
             )
             self._reserved_bytes += granted * page_bytes
             return granted
@@ -113,12 +108,12 @@ class ByteBudget:
         """
         with self._lock:
             self._reserved_bytes -= reserved_bytes
-            self._held_bytes += page_bytes
+            self.held_bytes += page_bytes
 
     def release(self, page_bytes: int) -> None:
         """Give the bytes of a page back that is not held any more."""
         with self._lock:
-            self._held_bytes -= page_bytes
+            self.held_bytes -= page_bytes
 
 
 class BufferedGetter:
@@ -307,9 +302,6 @@ def _held_bytes(page: Page) -> int:
     without a release.
     """
     return page.columns.nbytes if page.count else 0
-
-
-_LOOK_AGAIN_S = 0.05
 
 
 class RoundRobinReader:

@@ -169,10 +169,10 @@ class RetryReader:
 
     `unpacker`: aggregates are unpacked, and retries name user records. User records of a range that
     belong to another shard were not delivered and are left out (`OwnedOfRange`); a record that a
-    retry names was delivered. With `only_subs`, an
-    aggregate is unpacked only for a retry with a sub-sequence number, which was unpacked when it
-    failed. A `whole` retry is not unpacked in any case, but for an aggregate of which one of its
-    ends names a user record. Without an unpacker no retry may have a sub-sequence number.
+    retry names was delivered. With `only_subs`, an aggregate is unpacked only for a retry with a
+    sub-sequence number, which was unpacked when it failed. A `whole` retry is not unpacked in any
+    case, but for an aggregate of which one of its ends names a user record. Without an unpacker no
+    retry may have a sub-sequence number.
     """
 
     def __init__(
@@ -322,12 +322,12 @@ class RetryReader:
             self._getter = None
 
 
+@dataclass(slots=True)
 class _RangeRead:
     """What was read so far of one range, whose bytes are reserved."""
 
-    def __init__(self) -> None:
-        self.deliveries: list[Delivery] = []
-        self.owned: OwnedOfRange | None = None  # once a page had records of it
+    deliveries: list[Delivery] = field(default_factory=list)
+    owned: OwnedOfRange | None = None  # once a page had records of it
 
     @property
     def rows(self) -> int:

@@ -18,6 +18,12 @@ from kinesis_spout.errors import ServiceUnavailableError, SubscriptionInUseError
 if TYPE_CHECKING:
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
 
+log = logging.getLogger("kinesis_spout")
+_NO_ANSWER = ServiceUnavailableError("no answer came")
+# A restart, or a shard that moves to another task of the application, takes it once or twice.
+_TIMES = 3
+_WITHIN_S = 300.0
+_REFUSED_AFTER = 3  # a connection that breaks is soon there again
 # An event has up to a megabyte or two. While these are not taken, nothing more is received: the
 # connection fills up, and the service ends the subscription at last.
 _BUFFERED_EVENTS = 2
@@ -137,15 +143,6 @@ class ThreadFeed:
                 self._on_news()
         finally:
             subscription.release()
-
-
-log = logging.getLogger("kinesis_spout")
-
-_NO_ANSWER = ServiceUnavailableError("no answer came")
-# A restart, or a shard that moves to another task of the application, takes it once or twice.
-_TIMES = 3
-_WITHIN_S = 300.0
-_REFUSED_AFTER = 3  # a connection that breaks is soon there again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,11 @@ backoff of its own.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -51,19 +53,17 @@ class LetterRefusedError(KinesisError):
     retryable = True
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Sending:
     """A letter from its first call until it was written, or its record has another outcome."""
 
-    __slots__ = ("assigned", "future", "hangs", "letter", "refusals", "since_s", "wait_until_s")
-
-    def __init__(self, assigned: AssignedShard, letter: DueLetter) -> None:
-        self.assigned = assigned
-        self.letter = letter
-        self.future: Future[None] | None = None  # of the call that is running
-        self.since_s = 0.0  # when that call began
-        self.hangs = False  # that call is beyond the time limit, and counted as refused
-        self.refusals = 0  # in a row
-        self.wait_until_s = float("-inf")
+    assigned: AssignedShard
+    letter: DueLetter
+    future: Future[None] | None = None  # of the call that is running
+    since_s: float = 0.0  # when that call began
+    hangs: bool = False  # that call is beyond the time limit, and counted as refused
+    refusals: int = 0  # in a row
+    wait_until_s: float = -math.inf
 
     @property
     def key(self) -> _Key:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kinesis_spout.errors import IllegalAckerEventError, described, text_of
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
-from kinesis_spout.spout.record_run import Delivery
+from kinesis_spout.spout.tracked_shard import Delivery
 from scheme.record import Record
 from state.tracker.transitions import Effect
 
@@ -78,37 +78,24 @@ class EmissionBlock:
         self.acked = acked
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class AssignedShard:
     """A shard that this spout reads: its records, its counts, its place in the rotations
     (`kinesis_spout.spout.rotation`), and the scheduler, which takes the outcomes of its emissions.
     """
 
-    __slots__ = (
-        "blocks",
-        "counts",
-        "due_ms",
-        "in_retry_rotation",
-        "in_rotation",
-        "is_dirty",
-        "is_released",
-        "refused_letters",
-        "scheduler",
-        "shard",
-    )
-
-    def __init__(self, shard: TrackedShard, scheduler: Outcomes) -> None:
-        self.shard = shard
-        self.scheduler = scheduler
-        # The `with emission:` blocks that run, by the delivery's number and attempt. None until
-        # something is done inside: for most records nothing is, and this costs each of them.
-        self.blocks: dict[tuple[str, int], EmissionBlock | None] = {}
-        self.counts = ShardCounts()
-        self.in_rotation = False
-        self.in_retry_rotation = False
-        self.due_ms: int | None = None  # of its valid entry in the heap of the rotation
-        self.is_released = False  # outcomes of its deliveries are ignored from then on
-        self.refused_letters = 0
-        self.is_dirty = False  # its state may have changed since it was stored
+    shard: TrackedShard
+    scheduler: Outcomes
+    # The `with emission:` blocks that run, by the delivery's number and attempt. None until
+    # something is done inside: for most records nothing is, and this costs each of them.
+    blocks: dict[tuple[str, int], EmissionBlock | None] = field(default_factory=dict)
+    counts: ShardCounts = field(default_factory=ShardCounts)
+    in_rotation: bool = False
+    in_retry_rotation: bool = False
+    due_ms: int | None = None  # of its valid entry in the heap of the rotation
+    is_released: bool = False  # outcomes of its deliveries are ignored from then on
+    refused_letters: int = 0
+    is_dirty: bool = False  # its state may have changed since it was stored
 
     def metrics(self, service_now_ms: int) -> ShardMetrics:
         """A snapshot: later events do not change it."""
@@ -166,7 +153,7 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         run = delivery.run
         if run.data:
             data = run.data[delivery.index]
-        elif (held := assigned.shard.held.get(delivery.sequence)) is not None:
+        elif (held := assigned.shard.held.runs.get(delivery.sequence)) is not None:
             data = held.data[0]
         else:
             raise LookupError(

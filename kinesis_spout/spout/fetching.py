@@ -37,7 +37,7 @@ from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from kinesis_spout.shards.listed_stream import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
-from kinesis_spout.spout.record_run import RecordRun
+from kinesis_spout.spout.tracked_shard import RecordRun
 from scheme.record import KPL_MAGIC
 from state.plan import PlannedRetry
 
@@ -61,6 +61,8 @@ _ONE_RECORD = (
 _NOTHING_TO_DO_S = 1.0
 _EMPTY_BEFORE_BACKOFF = 8  # pages of a shard at its tip
 _IDLE_GROWTH = 1.5
+_RETRY_STEP_S = 0.2
+_LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
 _REMEDY = "set aggregated_records to unpack to get its user records, or to raw to get its bytes"
 
 
@@ -196,7 +198,7 @@ class SpoutShardGetter:
 
 
 class Prefetched(BufferedGetter):
-    """The buffer of one shard, as a `kinesis_spout.spout.record_run.PageSource`. Dropping a page
+    """The buffer of one shard, as a `kinesis_spout.spout.tracked_shard.PageSource`. Dropping a page
     with records wakes the fetching thread.
     """
 
@@ -355,10 +357,6 @@ def _drop_all(buffer: BufferedGetter) -> None:
         pass
 
 
-_STEP_INTERVAL_S = 0.2
-_LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
-
-
 class SpoutRetryFetcher:
     """One per open spout. One thread calls `step`, which blocks on Kinesis."""
 
@@ -374,10 +372,10 @@ class SpoutRetryFetcher:
         so is all of it during a pause. Returns the seconds until the next step.
         """
         if self._scheduler.rotation.is_paused:
-            return _STEP_INTERVAL_S
+            return _RETRY_STEP_S
         self._read_all(self._scheduler.wanted_retries(), self._scheduler.room_bytes)
         self._read_all(self._scheduler.wanted_letters(), self._scheduler.letter_room_bytes)
-        return _STEP_INTERVAL_S
+        return _RETRY_STEP_S
 
     def _read_all(
         self,

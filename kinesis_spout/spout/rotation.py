@@ -23,6 +23,7 @@ process which then ended.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heappop, heappush
 from math import floor
@@ -49,15 +50,13 @@ class Phase(IntEnum):
     SETTLED = 3  # the store has its outcome
 
 
+@dataclass(slots=True, eq=False)
 class IsolatedDelivery:
     """A delivery from its announcement until its outcome is stored."""
 
-    __slots__ = ("_asked_with_outcome", "emission", "phase")
-
-    def __init__(self, emission: SpoutEmission) -> None:
-        self.emission = emission
-        self.phase = Phase.ANNOUNCED
-        self._asked_with_outcome: bool | None = None
+    emission: SpoutEmission
+    phase: Phase = Phase.ANNOUNCED
+    _asked_with_outcome: bool | None = None
 
     @property
     def has_outcome(self) -> bool:

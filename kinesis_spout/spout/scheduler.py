@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.record_run import RecordRun
-    from kinesis_spout.spout.tracked_shard import DueLetter, TrackedShard
+    from kinesis_spout.spout.tracked_shard import DueLetter, RecordRun, TrackedShard
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
@@ -255,12 +254,16 @@ class SpoutScheduler:
             if resolved is None:
                 return False
             # 0 for a queued record. 1 if it was read again and delivered since the caller looked.
-            self.rotation.pending -= resolved
-            assigned.is_dirty = True
             assigned.counts.acked += 1
-            self.rotation.enqueue(assigned)
-            self.changed.notify_all()
+            self._answered(assigned, resolved)
             return True
+
+    def _answered(self, assigned: AssignedShard, fewer: int) -> None:
+        """Records of the shard have an outcome, and so many fewer are pending. Hold `changed`."""
+        self.rotation.pending -= fewer
+        assigned.is_dirty = True
+        self.rotation.enqueue(assigned)
+        self.changed.notify_all()
 
     def record_failure(
         self,
@@ -279,21 +282,17 @@ class SpoutScheduler:
             assigned = emission.assigned
             assigned.counts.malformed += is_malformed
             if not (assigned.is_released or self._is_closed):
-                shard = assigned.shard
-                before = shard.pending
-                effect = shard.mark_failed(
+                before = assigned.shard.pending
+                effect = assigned.shard.mark_failed(
                     emission,
                     int(self.now_ms()),
                     reason=reason,
                     retry=retry,
                     max_held_bytes=self._held_bytes_per_shard,
                 )
-                self.rotation.pending += shard.pending - before
-            if effect in COUNTED_FAILURES:
-                assigned.is_dirty = True
-                assigned.counts.failed += 1
-                self.rotation.enqueue(assigned)
-            self.changed.notify_all()
+                if effect in COUNTED_FAILURES:
+                    assigned.counts.failed += 1
+                    self._answered(assigned, before - assigned.shard.pending)
         self._stop_if_nothing_is_acked()
         if effect in COUNTED_FAILURES or is_malformed:
             self._hooks.failed(emission, reason)
@@ -311,14 +310,10 @@ class SpoutScheduler:
                     continue
                 before = shard.pending
                 late = shard.expire(now_ms, max_held_bytes=self._held_bytes_per_shard)
-                self.rotation.pending += shard.pending - before
-                assigned.is_dirty = True
                 assigned.counts.timed_out += len(late)
                 assigned.counts.failed += len(late)
                 expired += [SpoutEmission.of(assigned, delivery) for delivery in late]
-                self.rotation.enqueue(assigned)
-            if expired:
-                self.changed.notify_all()
+                self._answered(assigned, before - shard.pending)
         self._stop_if_nothing_is_acked()
         return expired
 
@@ -450,15 +445,13 @@ class SpoutScheduler:
     def dead_lettered(self, assigned: AssignedShard, sequence: SequenceNumber, count: int) -> bool:
         """The letter was written: the record counts as acked. False when a late ack came first."""
         with self.changed:
-            self.changed.notify_all()
             if (
                 assigned.is_released
                 or assigned.shard.mark_dead_lettered(sequence) is not Effect.ACKED
             ):
                 return False
-            assigned.is_dirty = True
             assigned.counts.dead_lettered += count
-            self.rotation.enqueue(assigned)
+            self._answered(assigned, 0)
             return True
 
     def letter_refused(self, assigned: AssignedShard, sequence: SequenceNumber) -> None:

@@ -237,15 +237,7 @@ PURE = (
         "kinesis_spout/drills/history/*",
         "kinesis_spout/page/*_json.py",
     ),
-    *(
-        f"kinesis_spout/spout/{name}.py"
-        for name in (
-            "record_run",
-            "metrics",
-            "tracked_shard",
-            "rotation",
-        )
-    ),
+    *(f"kinesis_spout/spout/{name}.py" for name in ("metrics", "tracked_shard", "rotation")),
     "kinesis_spout/acker.py",
     "kinesis_spout/reading/pacing.py",
     *(f"kinesis_spout/shards/{name}.py" for name in ("assignment", "lineage", "start_position")),

@@ -495,7 +495,7 @@ class SpoutMachine(RuleBasedStateMachine):
             assert shard.pending == len(oracle.of("pending"))
             assert shard.waiting == len(oracle.of("queued", "exhausted"))
             held = shard.held
-            numbers = {self.number_of(sequence) for sequence in held._runs}
+            numbers = {self.number_of(sequence) for sequence in held.runs}
             for entry in oracle.of("queued", "exhausted"):
                 entry.held = entry.number in numbers
             assert numbers <= {entry.number for entry in oracle.entries if entry.is_unresolved}
