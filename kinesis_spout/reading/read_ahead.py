@@ -152,7 +152,7 @@ class BufferedGetter:
         self.buffered_records = 0
         self.buffered_bytes = 0
         self.last_page: Page | None = None
-        self._left = total_records
+        self._left = total_records  # records that are still to be fetched; none once it is closed
         self._page_bytes = RESERVED_PAGE_BYTES if page_bytes is None else page_bytes
         self._limits = limits
         self.is_demanded = False
@@ -294,7 +294,8 @@ class BufferedGetter:
 
     def close(self) -> None:
         """Want no further fetch. The pages in the buffer can still be taken."""
-        self._left = 0
+        with self._lock:  # a fetch that ends now counts its records
+            self._left = 0
 
 
 def _held_bytes(page: Page) -> int:

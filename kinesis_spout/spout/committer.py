@@ -16,8 +16,6 @@ from state.store.runs import DEACTIVATED, FULL, NOT_TAKEN, Hold
 from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kinesis_spout.spout.assigner import SpoutAssigner
     from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
@@ -147,10 +145,27 @@ class SpoutCommitter:
                 for assigned in dirty
                 if (change := self._change(assigned)) is not None
             }
-            ends = self._ends(changes)
-            isolated = scheduler.rotation.isolation.delivery
-            with_outcome = isolated is not None and isolated.has_outcome
+            pages = {
+                shard_id: scheduler.assigned[shard_id].shard.pages.last_page
+                for shard_id, change in changes.items()
+                if change.after.end_was_read
+            }
+            isolation = scheduler.rotation.isolation
+            isolated, with_outcome = isolation.emission, not isolation.waits_for_outcome
             resolved = scheduler.counts().resolved
+        # Of the shards whose states now say that they ended, with their children.
+        ends = [
+            ShardReadResult(
+                shard_id=shard_id,
+                at_shard_end=True,
+                tip_ms=page.service_time_ms,
+                children=page.child_shards,
+            )
+            for shard_id, page in pages.items()
+            if page is not None
+        ]
+        if ends:  # a shard ends by a split or a merge: list its children
+            self._catalog.stream.expire()
         try:
             written = children_first(
                 changes.values(),
@@ -167,7 +182,7 @@ class SpoutCommitter:
         self._context.outages.succeeded(SpoutPart.COMMIT)
         if isolated is not None:
             with changed:
-                isolated.on_commit(with_outcome=with_outcome)
+                isolation.on_commit(isolated, with_outcome=with_outcome)
                 changed.notify_all()
         self.stored = resolved
         return given_up, dirty, changes
@@ -185,22 +200,3 @@ class SpoutCommitter:
         # An earlier one is that of a shard that is read for the first time.
         is_earlier = (after.verified_until_ms or 0) < (known_ms or 0)
         return None if is_same and not is_earlier else StateChange(before=before, after=after)
-
-    def _ends(self, changes: Mapping[str, StateChange]) -> list[ShardReadResult]:
-        """The ends of the shards whose states now say that they ended, with their children."""
-        ends = []
-        for shard_id, change in changes.items():
-            page = self._context.scheduler.assigned[shard_id].shard.pages.last_page
-            if page is None or not change.after.end_was_read:
-                continue
-            # A shard ends by a split or a merge: list its children.
-            self._catalog.stream.expire()
-            ends.append(
-                ShardReadResult(
-                    shard_id=shard_id,
-                    at_shard_end=True,
-                    tip_ms=page.service_time_ms,
-                    children=page.child_shards,
-                )
-            )
-        return ends

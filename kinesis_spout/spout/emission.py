@@ -106,7 +106,7 @@ class AssignedShard:
         return ShardMetrics(
             counts=counts,
             pending=shard.pending,
-            queued=shard.unresolved - shard.pending,
+            queued=shard.waiting,
             lag_ms=shard.lag_ms(service_now_ms),
             checkpoint=None if checkpoint is None else str(checkpoint),
             refused=self.refused_letters,
@@ -124,8 +124,7 @@ class AssignedShard:
         """Note the outcome of a delivery in the `with` block that it is in, if any. Raises
         `IllegalAckerEventError` when it was given the other outcome there before.
         """
-        block = self.block(number, attempt)
-        if block is not None:
+        if (block := self.block(number, attempt)) is not None:
             block.answer(f"{self.shard.shard_id}:{number}:{attempt}", acked=acked)
 
 

@@ -383,26 +383,21 @@ class SpoutRetryFetcher:
         room_bytes: Callable[[], int],
     ) -> None:
         for assigned, records in wanted:
+            shard_id, now_s = assigned.shard.shard_id, self._services.clock.monotonic_s()
             if not records:
                 continue
-            if assigned.shard.shard_id in self._catalog.loss.gone:
+            if shard_id in self._catalog.loss.gone:
                 self._scheduler.restock(assigned, [(record, None) for record in records])
                 continue
-            if self._must_wait(assigned.shard.shard_id):
-                continue
-            if (room := room_bytes()) > 0:
+            # Before that, a read of the shard would fail again, or would wait for so long that it
+            # delays the other shards.
+            may_read_s = max(
+                self._unknown_until_s.get(shard_id, now_s),
+                self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
+                self._services.retry_pacer(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
+            )
+            if now_s >= may_read_s and (room := room_bytes()) > 0:
                 self._read(assigned, records, room)
-
-    def _must_wait(self, shard_id: str) -> bool:
-        """Whether a read of the shard would fail again, or would wait for so long that it delays
-        the other shards.
-        """
-        now_s = self._services.clock.monotonic_s()
-        return now_s < max(
-            self._unknown_until_s.get(shard_id, now_s),
-            self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
-            self._services.retry_pacer(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
-        )
 
     def _read(
         self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int

@@ -23,7 +23,6 @@ process which then ended.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heappop, heappush
 from math import floor
@@ -50,57 +49,18 @@ class Phase(IntEnum):
     SETTLED = 3  # the store has its outcome
 
 
-@dataclass(slots=True, eq=False)
-class IsolatedDelivery:
-    """A delivery from its announcement until its outcome is stored."""
-
-    emission: SpoutEmission
-    phase: Phase = Phase.ANNOUNCED
-    _asked_with_outcome: bool | None = None
-
-    @property
-    def has_outcome(self) -> bool:
-        """Whether it was acked or failed, or its shard was released."""
-        assigned = self.emission.assigned
-        return assigned.is_released or not assigned.shard.is_pending(self.emission)
-
-    @property
-    def may_go_out(self) -> bool:
-        return self.phase is Phase.STORED
-
-    @property
-    def is_out(self) -> bool:
-        return self.phase >= Phase.OUT
-
-    @property
-    def is_settled(self) -> bool:
-        return self.phase is Phase.SETTLED
-
-    def asks_for_commit(self) -> bool:
-        """Whether a commit is needed now. True once for the announcement, and once for the
-        outcome.
-        """
-        has_outcome = self.has_outcome
-        is_stored = self.phase >= (Phase.SETTLED if has_outcome else Phase.STORED)
-        if is_stored or self._asked_with_outcome is has_outcome:
-            return False
-        self._asked_with_outcome = has_outcome
-        return True
-
-    def on_commit(self, *, with_outcome: bool) -> None:
-        """The state of its shard is stored, as it was with or without the outcome."""
-        self.phase = max(self.phase, Phase.SETTLED if with_outcome else Phase.STORED)
-
-
 class Isolation:
-    """Whether records go out one at a time, and the last one that was announced, `delivery`: None
-    when isolation is off, and until the first one. One per spout; the caller holds its lock.
+    """Whether records go out one at a time. `emission` is the last one that was announced: None
+    when isolation is off, and until the first one. `phase`: how far it has come; settled without
+    one. `ends_when_settled`: no other one is announced. One per spout; the caller holds its lock.
     """
 
     def __init__(self) -> None:
-        self.delivery: IsolatedDelivery | None = None
+        self.emission: SpoutEmission | None = None
+        self.phase = Phase.SETTLED
+        self.ends_when_settled = False
+        self._asked_with_outcome: bool | None = None
         self._deliveries_left: int | None = None  # None: off
-        self._ends_when_settled = False
 
     @property
     def is_on(self) -> bool:
@@ -113,18 +73,18 @@ class Isolation:
 
     @property
     def waits_for_outcome(self) -> bool:
-        """Whether a delivery was announced that has no outcome: no other record goes out."""
-        return self.delivery is not None and not self.delivery.has_outcome
-
-    @property
-    def last(self) -> IsolatedDelivery | None:
-        """The last delivery, where isolation ends once its outcome is stored; else None."""
-        return self.delivery if self._ends_when_settled else None
+        """Whether the delivery that was announced was neither acked nor failed, and its shard was
+        not released: no other record goes out.
+        """
+        emission = self.emission
+        if emission is None or emission.assigned.is_released:
+            return False
+        return emission.assigned.shard.is_pending(emission)
 
     def begin(self, deliveries: int) -> None:
         """Isolate so many deliveries, at least until there is nothing left to deliver."""
         self._deliveries_left = max(deliveries, self._deliveries_left or 0)
-        self._ends_when_settled = False
+        self.ends_when_settled = False
 
     def announce(self, emission: SpoutEmission, now_ms: int) -> None:
         """Let the state of its shard have a delivery, which was just taken from the shard, as a
@@ -132,34 +92,52 @@ class Isolation:
         """
         emission.assigned.shard.announce(emission, now_ms)
         emission.assigned.is_dirty = True
-        self.delivery = IsolatedDelivery(emission)
-        self._ends_when_settled = False
+        self.emission, self.phase = emission, Phase.ANNOUNCED
+        self._asked_with_outcome = None
+        self.ends_when_settled = False
+
+    def asks_for_commit(self) -> bool:
+        """Whether a commit is needed now. True once for the announcement, and once for the
+        outcome.
+        """
+        has_outcome = not self.waits_for_outcome
+        is_stored = self.phase >= (Phase.SETTLED if has_outcome else Phase.STORED)
+        if is_stored or self._asked_with_outcome is has_outcome:
+            return False
+        self._asked_with_outcome = has_outcome
+        return True
+
+    def on_commit(self, emission: SpoutEmission, *, with_outcome: bool) -> None:
+        """The state of its shard is stored, as it was with or without the outcome. A no-op if
+        another one was announced meanwhile.
+        """
+        if emission is self.emission:
+            self.phase = max(self.phase, Phase.SETTLED if with_outcome else Phase.STORED)
 
     def take(self, deadline_ms: int | None) -> SpoutEmission | None:
         """The delivery that was announced, for the program: once, and only when it is stored."""
-        delivery = self.delivery
-        if delivery is None or not delivery.may_go_out:
+        emission = self.emission
+        if emission is None or self.phase is not Phase.STORED:
             return None
-        delivery.phase = Phase.OUT
+        self.phase = Phase.OUT
         self._deliveries_left = max(0, (self._deliveries_left or 0) - 1)
-        delivery.emission.assigned.shard.extend(delivery.emission, deadline_ms)
-        return delivery.emission
+        emission.assigned.shard.extend(emission, deadline_ms)
+        return emission
 
     def withdraw(self) -> None:
         """Take the announced attempt back, as at an orderly end: no outcome was due to a crash."""
-        if self.delivery is not None and self.waits_for_outcome:
-            assigned = self.delivery.emission.assigned
-            assigned.shard.withdraw()
-            assigned.is_dirty = True
+        if self.emission is not None and self.waits_for_outcome:
+            self.emission.assigned.shard.withdraw()
+            self.emission.assigned.is_dirty = True
 
     def end(self) -> bool:
         """Deliver at full speed again, once the last outcome is stored: else a crash would cost the
         record of that outcome an attempt. Returns whether it has ended.
         """
-        self._ends_when_settled = self.delivery is not None and not self.delivery.is_settled
-        if self._ends_when_settled:
+        self.ends_when_settled = self.phase is not Phase.SETTLED
+        if self.ends_when_settled:
             return False
-        self.delivery = self._deliveries_left = None
+        self.emission = self._deliveries_left = None
         return True
 
 
@@ -211,12 +189,12 @@ class Rotation:
     def may_emit(self, now_ms: int) -> bool:
         """Whether `emit` may have a record. False means that it has none."""
         isolation = self.isolation
-        if isolation.delivery is not None and isolation.waits_for_outcome:
-            return isolation.delivery.may_go_out
+        if isolation.waits_for_outcome:
+            return isolation.phase is Phase.STORED
         if self.is_paused:
             return False
-        if isolation.last is not None:
-            return isolation.last.is_settled
+        if isolation.ends_when_settled:
+            return isolation.phase is Phase.SETTLED
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
         return retry_is_due or bool(self._retry_rotation if self.at_limit else self._rotation)
 

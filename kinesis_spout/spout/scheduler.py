@@ -158,10 +158,8 @@ class SpoutScheduler:
         try:
             changed.acquire()
             emission = self.rotation.emit(now_ms)
-            if emission is None:
-                isolated = self.rotation.isolation.delivery
-                if isolated is not None and isolated.asks_for_commit():
-                    self.wake("commit")
+            if emission is None and self.rotation.isolation.asks_for_commit():
+                self.wake("commit")
         finally:
             try:  # noqa: SIM105  # `suppress` takes longer than all the rest
                 changed.release()

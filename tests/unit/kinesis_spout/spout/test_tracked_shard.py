@@ -251,6 +251,6 @@ def test_an_isolated_delivery_of_a_released_shard_does_not_hold_up_the_others() 
     spout.remove(A)
     assert spout.rotation.pending == 0
     assert out(spout) == []
-    isolated = spout.rotation.isolation.delivery
+    isolated = spout.rotation.isolation.emission
     assert isolated is not None
-    assert isolated.emission.shard_id == B
+    assert isolated.shard_id == B
