@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, KinesisError, MissingExtraError
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

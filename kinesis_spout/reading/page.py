@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.service.get_records_decoder import DecodedPage
-from kinesis_spout.service.record_columns import NO_RECORDS
+from kinesis_spout.service.get_records_decoder import NO_RECORDS, DecodedPage
 from state.sequence_number import SequenceNumber
 from state.shard_state import verified_by_first_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesis_spout.service.record_columns import RecordColumns
+    from kinesis_spout.service.get_records_decoder import RecordColumns
     from state.plan import ChildShard, ShardReadResult
     from state.position import Position
 
@@ -100,7 +99,7 @@ class Page(DecodedPage):
         if count >= self.count:
             return self
         return replace(
-            self._of(self.columns.up_to(count), count),
+            self._of(self.columns.part(0, count), count),
             millis_behind_latest=0,
             child_shards=(),
             next_iterator=None,
@@ -110,7 +109,7 @@ class Page(DecodedPage):
 
     def after(self, count: int) -> Self:
         """The page without its first `count` records."""
-        return self._of(self.columns.after(count), self.count - count) if count else self
+        return self._of(self.columns.part(count), self.count - count) if count else self
 
     def _of(self, columns: RecordColumns, count: int) -> Self:
         """The page with these `count` of its records."""
@@ -118,8 +117,8 @@ class Page(DecodedPage):
             self,
             columns=columns,
             count=count,
-            first=SequenceNumber.parse(columns.first_number()) if count else None,
-            last=SequenceNumber.parse(columns.last_number()) if count else None,
+            first=SequenceNumber.parse(columns.number_at(0)) if count else None,
+            last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
             last_arrival_ms=columns.last_arrival_ms() if count else None,
             payload_bytes=columns.payload_bytes,
         )

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.aggregation.hash_range import IS_OWNED
 from kinesis_spout.aggregation.unpacking import has_candidates
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
+from kinesis_spout.service.get_records_decoder import NO_RECORDS, RecordColumns
+from kinesis_spout.service.shard_info import IS_OWNED
 from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER, is_kpl_aggregate
 from state.position import PositionKind
 from state.sequence_number import SequenceNumber
@@ -126,7 +126,7 @@ def unpacked_page(
         # Of the first records, those that lie before the position within the aggregate.
         find = bisect_left if start.kind is PositionKind.AT else bisect_right
         numbers = map(SequenceNumber.parse, columns.lists().numbers)
-        columns = columns.after(find(list(numbers), start.sequence))  # type: ignore[type-var]  # it is within an aggregate: not None
+        columns = columns.part(find(list(numbers), start.sequence))  # type: ignore[type-var]  # it is within an aggregate: not None
     return replace(
         page,
         columns=columns,

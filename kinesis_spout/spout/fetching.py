@@ -9,7 +9,6 @@ import math
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import (
@@ -35,7 +34,8 @@ from kinesis_spout.reading.user_records import (
 )
 from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.service.get_records_decoder import decode_get_records
-from kinesis_spout.shards.listed_stream import RELIST_S
+from kinesis_spout.service.shard_info import HashRange
+from kinesis_spout.shards.catalog import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import RecordRun
 from scheme.record import KPL_MAGIC
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kinesis_spout.reading.subscriptions import SubscriptionTotals
-    from kinesis_spout.shards.catalog import ShardCatalog
-    from kinesis_spout.shards.listed_stream import ListedStream
+    from kinesis_spout.shards.catalog import ListedStream, ShardCatalog
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.services import SpoutContext, SpoutServices

@@ -41,14 +41,14 @@ from scheme.errors import MalformedRecordError, SchemeUnavailableError
 from state.errors import StateError, StoreUnavailableError
 from state.shard_state import TIMED_OUT
 from state.store.runs import DONE, STOPPED
-from state.tracker.emission import parse_message_id
+from state.tracker.inflight_record_tracker import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.programs.threads import Loop
+    from kinesis_spout.threads import Loop
     from state.sequence_number import SequenceNumber
 
 __all__ = ["FailRecordError", "KinesisSpout", "SpoutClosedError", "SpoutConfig", "SpoutEmission"]

@@ -29,7 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kinesis_spout.reading.page import ExpiryDetector
-from kinesis_spout.service.record_columns import NO_LISTS
+from kinesis_spout.service.get_records_decoder import NO_LISTS
 from state.plan import missing_records
 from state.sequence_number import SequenceNumber
 from state.shard_state import as_whole, verified_by_first_read
