@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.expiry import ExpiryDetector
 from kinesis_spout.reading.pacing import Pacer
-from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.reading.page import ExpiryDetector
+from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.client import KinesisClient

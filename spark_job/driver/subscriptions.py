@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.reading.subscription_counts import SharedConsumer
+from kinesis_spout.reading.subscriptions import SharedConsumer
 from kinesis_spout.service.consumers import OwnConsumer
 from spark_job.settings import EFO
 

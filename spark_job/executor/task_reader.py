@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.errors import UnreadableRecordError
-from kinesis_spout.reading.buffered_getter import ByteBudget
-from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.reading.read_ahead import ByteBudget, RoundRobinReader
 from spark_job.executor.log_writer import TaskLogWriter
 from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
 from spark_job.executor.shard_feed import ShardFeed, subscriptions_of
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.reading.buffered_getter import BufferedGetter
+    from kinesis_spout.reading.read_ahead import BufferedGetter
     from kinesis_spout.reading.retry_reader import Delivery
     from kinesis_spout.reading.subscribed_getter import Subscriptions
     from spark_job.executor.retries import FoundRetries

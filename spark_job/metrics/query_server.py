@@ -19,9 +19,11 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS, PREFIX, SPARK
-from kinesis_spout.prometheus_exporter.server import (
+from kinesis_spout.prometheus_exporter import (
+    DEFINITIONS,
     LOOPBACK,
+    PREFIX,
+    SPARK,
     CollectorServer,
     family,
     prometheus,

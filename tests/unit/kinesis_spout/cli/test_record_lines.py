@@ -20,7 +20,7 @@ from kinesis_spout.dead_letter.letter_file import LetterFile
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.spout.emission import SpoutEmission
-from kinesis_spout.spout.record_run import RecordRun
+from kinesis_spout.spout.tracked_shard import RecordRun
 
 if TYPE_CHECKING:
     from pathlib import Path

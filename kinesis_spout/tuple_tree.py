@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
+from kinesis_spout.acker import Acker, Ending, Outcome
 from kinesis_spout.errors import IllegalAckerEventError, described
-from kinesis_spout.tuple_tree.acker import Ending, Outcome
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,10 +36,18 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from kinesis_spout.tuple_tree.acker import Acker
-
     AnyFuture = Future[Any] | asyncio.Future[Any]
     F = TypeVar("F", bound=AnyFuture)
+
+__all__ = [
+    "Acker",
+    "Ending",
+    "Outcome",
+    "TrackedTuple",
+    "TupleTree",
+    "anchored_to",
+    "fail_timed_out",
+]
 
 _TIMED_OUT = "its tuple tree was not complete by the deadline"
 
@@ -108,20 +116,11 @@ class TrackedTuple:
 
     def ack(self) -> None:
         """The part itself is done. Its children may still be under way."""
-        with self._acker.lock:
-            if self._ending is not None:
-                self._refuse("was acked")
-            outcomes = self._ack()
-        if outcomes:
-            tell(outcomes)
+        self._answer(Ending.ACKED)
 
     def fail(self, reason: str | None = None) -> None:
         """The part cannot be done: every tree that it belongs to fails as a whole."""
-        with self._acker.lock:
-            if self._ending is not None:
-                self._refuse("was failed")
-            outcomes = self._fail(reason)
-        tell(outcomes)
+        self._answer(Ending.FAILED, reason)
 
     def extend(self, timeout_s: float | None) -> bool:
         """Give the emissions of all its trees `timeout_s` seconds from now (None: for ever). False
@@ -157,11 +156,9 @@ class TrackedTuple:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._fail_with(error)
+            self._answer(Ending.FAILED, described(error), is_once=False)
         else:
-            with self._acker.lock:
-                outcomes = self._ack() if self._ending is None else []
-            tell(outcomes)
+            self._answer(Ending.ACKED, is_once=False)
 
     def __repr__(self) -> str:
         outcome = "not answered" if self._ending is None else self._ending.value
@@ -171,32 +168,29 @@ class TrackedTuple:
         if future.cancelled():
             self.fail("cancelled")
         elif (error := future.exception()) is not None:
-            self._fail_with(error)
+            self._answer(Ending.FAILED, described(error), is_once=False)
         else:
             self.ack()
 
-    def _fail_with(self, error: BaseException) -> None:
-        """Fail the trees, also after this part's own ack: an exception later in the block belongs
-        to the tree too.
+    def _answer(self, ending: Ending, reason: str | None = None, *, is_once: bool = True) -> None:
+        """Ack or fail this part in all its trees. After an earlier outcome it is refused; but at
+        the end of a block, where not `is_once`, an ack is left out then, and a failure fails the
+        trees all the same: an exception later in the block belongs to them too.
         """
-        with self._acker.lock:
-            outcomes = self._fail(described(error))
-        tell(outcomes)
-
-    def _ack(self) -> list[Outcome[TupleTree]]:
-        self._ending = Ending.ACKED
-        ack, made = self._acker.ack, self._made
-        return [
-            outcome for root, edge in self._edges if (outcome := ack(root, edge ^ made)) is not None
-        ]
-
-    def _fail(self, reason: str | None) -> list[Outcome[TupleTree]]:
-        self._ending = Ending.FAILED
-        return [
-            outcome
-            for root, _ in self._edges
-            if (outcome := self._acker.fail(root, reason)) is not None
-        ]
+        acker, is_ack = self._acker, ending is Ending.ACKED
+        with acker.lock:
+            if self._ending is not None:
+                if is_once:
+                    self._refuse(f"was {ending.value}")
+                if is_ack:
+                    return
+            self._ending = ending
+            found = [
+                acker.ack(root, edge ^ self._made) if is_ack else acker.fail(root, reason)
+                for root, edge in self._edges
+            ]
+        if outcomes := [outcome for outcome in found if outcome is not None]:
+            tell(outcomes)
 
     def _refuse(self, event: str) -> NoReturn:
         outcome = "answered" if self._ending is None else self._ending.value

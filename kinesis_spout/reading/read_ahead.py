@@ -1,25 +1,38 @@
-"""Reading ahead of one shard, bounded by records per shard and by bytes of all shards that share a
-budget.
+"""Reading ahead of many shards: each into a buffer, bounded by records per shard and by the bytes
+of all shards that share a budget; several at the same time, in strict rotation.
 
 The size of a page is known only after the fetch. So a fetch reserves what the page may have, and
 settles it to the real size: the size of the largest page that the service returns, or, where the
 budget is small, twice the size of the shard's largest page so far.
+
+A shard that must wait for its limits, or whose buffer is full, is skipped and delays no other. A
+shard that got no budget is the first in line when there is budget again, so that none starves.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import TYPE_CHECKING
 
+from kinesis_spout.errors import ThrottledError
+from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL, MAX_RECORDS_PER_CALL
+from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from kinesis_spout.clock import Clock
     from kinesis_spout.reading.page import Page
     from kinesis_spout.reading.shard_getter import ShardGetter
 
 RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
 PAGE_BYTES = 4 * 1024 * 1024
+_LOOK_AGAIN_S = 0.05
 FIRST_LIMIT = 2_500  # records of a shard of which nothing was read yet
 
 
@@ -66,31 +79,25 @@ class ByteBudget:
             raise ValueError(f"a budget of {max_bytes} bytes holds nothing; use one or more")
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._held_bytes = 0
+        self.held_bytes = 0  # of pages that were fetched and not taken yet
         self._reserved_bytes = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of pages that were fetched and not taken yet."""
-        with self._lock:
-            return self._held_bytes
 
     @property
     def spent(self) -> bool:
         """Whether no reservation will be granted until pages are taken."""
         with self._lock:
-            return self._held_bytes >= self.max_bytes
+            return self.held_bytes >= self.max_bytes
 
     def try_reserve(self, page_bytes: int = RESERVED_PAGE_BYTES, *, force: bool = False) -> bool:
         """Reserve the bytes of one page. False when the budget does not allow it, unless `force`d
         to.
         """
         with self._lock:
-            wanted = self._held_bytes + self._reserved_bytes + page_bytes
+            wanted = self.held_bytes + self._reserved_bytes + page_bytes
             granted = (
                 force
                 or wanted <= self.max_bytes
-                or (self._reserved_bytes == 0 and self._held_bytes < self.max_bytes)
+                or (self._reserved_bytes == 0 and self.held_bytes < self.max_bytes)
             )
             self._reserved_bytes += granted * page_bytes
             return granted
@@ -101,12 +108,12 @@ class ByteBudget:
         """
         with self._lock:
             self._reserved_bytes -= reserved_bytes
-            self._held_bytes += page_bytes
+            self.held_bytes += page_bytes
 
     def release(self, page_bytes: int) -> None:
         """Give the bytes of a page back that is not held any more."""
         with self._lock:
-            self._held_bytes -= page_bytes
+            self.held_bytes -= page_bytes
 
 
 class BufferedGetter:
@@ -117,6 +124,9 @@ class BufferedGetter:
     - `page_bytes`: what the first fetch reserves. Later ones reserve twice the size of the largest
       page so far, and at least as much. None: all reserve the largest size that there is.
     - `limits`: bounds the records of a page by the size of records; None for no bound.
+    - `last_page`: the newest page that was fetched, even if it was taken since, without its
+      records.
+    - `is_demanded`: somebody waits for its next page (`demand`).
     """
 
     def __init__(
@@ -139,14 +149,13 @@ class BufferedGetter:
         self._max_records = max_records
         self._lock = threading.Lock()
         self._pages: deque[Page] = deque()
-        self._records = 0
-        self._bytes = 0
-        self._last_page: Page | None = None
-        self._left = total_records
+        self.buffered_records = 0
+        self.buffered_bytes = 0
+        self.last_page: Page | None = None
+        self._left = total_records  # records that are still to be fetched; none once it is closed
         self._page_bytes = RESERVED_PAGE_BYTES if page_bytes is None else page_bytes
         self._limits = limits
-        self._closed = False
-        self._is_demanded = False
+        self.is_demanded = False
         self._reserved_bytes = 0
 
     @property
@@ -154,49 +163,27 @@ class BufferedGetter:
         return self.getter.shard_id
 
     @property
-    def buffered_records(self) -> int:
-        return self._records
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._bytes
-
-    @property
-    def last_page(self) -> Page | None:
-        """The newest page that was fetched, even if it was taken since, without its records."""
-        return self._last_page
-
-    @property
-    def ended(self) -> bool:
-        """Whether the shard's end was fetched. The buffer may still hold pages."""
-        return self._last_page is not None and self._last_page.ended
-
-    @property
     def gone(self) -> bool:
         """Whether the newest page says that the service does not know the shard any more."""
-        return self._last_page is not None and self._last_page.gone
+        return self.last_page is not None and self.last_page.gone
 
     @property
     def at_tip(self) -> bool:
         """Whether the newest page reached the tip."""
-        return self._last_page is not None and self._last_page.at_tip
+        return self.last_page is not None and self.last_page.at_tip
 
     @property
     def wants_fetch(self) -> bool:
         """Whether the shard has more to read and the buffer has room, or somebody waits for it."""
-        return self._is_demanded or (not self.is_over and self._records < self._max_records)
+        return self.is_demanded or (not self.is_over and self.buffered_records < self._max_records)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more is to be read: it is closed, ended or gone, or was read as far as it
         may be.
         """
-        return self._closed or self.ended or self.gone or self._left == 0
-
-    @property
-    def is_demanded(self) -> bool:
-        """Whether somebody waits for its next page (`demand`)."""
-        return self._is_demanded
+        last = self.last_page
+        return self._left == 0 or (last is not None and (last.ended or last.gone))
 
     def start_over(self, getter: ShardGetter) -> None:
         """Fetch from this getter of the same shard from now on. The buffer must be empty. The page
@@ -204,7 +191,7 @@ class BufferedGetter:
         """
         with self._lock:
             self.getter = getter
-            self._last_page = None
+            self.last_page = None
 
     def ready_at_s(self) -> float:
         return self.getter.ready_at_s()
@@ -212,7 +199,7 @@ class BufferedGetter:
     def try_reserve(self) -> bool:
         """Reserve the budget of one `fetch`, which uses it up. False when there is none now."""
         if not self._reserved_bytes and self.budget.try_reserve(
-            self._page_bytes, force=self._is_demanded
+            self._page_bytes, force=self.is_demanded
         ):
             self._reserved_bytes = self._page_bytes
         return self._reserved_bytes > 0
@@ -228,7 +215,7 @@ class BufferedGetter:
         somebody waits for its page. Nobody waits while there are pages: one may just have come.
         """
         with self._lock:
-            self._is_demanded = not self._pages
+            self.is_demanded = not self._pages
 
     def fetch(self) -> Page:
         """Fetch one page into the buffer and return it. Blocks on the network. Needs a granted
@@ -242,7 +229,7 @@ class BufferedGetter:
                 "first"
             )
         page_bytes, getter = 0, self.getter
-        limit = self._max_records - self._records
+        limit = self._max_records - self.buffered_records
         if self._left:  # else it is a demand
             limit = min(limit, self._left)
         if self._limits is not None:
@@ -259,16 +246,16 @@ class BufferedGetter:
             if getter is not self.getter:  # the reading has started over meanwhile
                 self.budget.release(page_bytes)
                 return page
-            self._is_demanded = False
+            self.is_demanded = False
             if self._left is not None:
                 self._left = max(0, self._left - page.count)
             self._page_bytes = max(self._page_bytes, min(2 * page_bytes, RESERVED_PAGE_BYTES))
-            self._last_page = page.without_records()
+            self.last_page = page.without_records()
             if self._pages and not self._pages[-1].count:
                 self._pages.pop()  # it held no bytes
             self._pages.append(page)
-            self._records += page.count
-            self._bytes += page_bytes
+            self.buffered_records += page.count
+            self.buffered_bytes += page_bytes
         return page
 
     def take(self) -> Page | None:
@@ -300,14 +287,15 @@ class BufferedGetter:
                 return False
             self._pages.popleft()
             page_bytes = _held_bytes(page)
-            self._records -= page.count
-            self._bytes -= page_bytes
+            self.buffered_records -= page.count
+            self.buffered_bytes -= page_bytes
         self.budget.release(page_bytes)
         return True
 
     def close(self) -> None:
         """Want no further fetch. The pages in the buffer can still be taken."""
-        self._closed = True
+        with self._lock:  # a fetch that ends now counts its records
+            self._left = 0
 
 
 def _held_bytes(page: Page) -> int:
@@ -315,3 +303,172 @@ def _held_bytes(page: Page) -> int:
     without a release.
     """
     return page.columns.nbytes if page.count else 0
+
+
+class RoundRobinReader:
+    """Keeps up to `max_concurrent` fetches in flight. A context manager, for one thread.
+
+    `pause`: waits so many seconds at most, less where something may be ready earlier than its
+    `ready_at_s` said; by default, the clock's sleep.
+
+    Leaving the context waits for the fetches in flight; their pages are in the buffers then.
+    Leaving it by an exception does not wait.
+    """
+
+    def __init__(
+        self,
+        getters: Sequence[BufferedGetter],
+        *,
+        max_concurrent: int,
+        clock: Clock,
+        new_pool: NewPool = thread_pool,
+        pause: Callable[[float], None] | None = None,
+    ) -> None:
+        if max_concurrent < 1:
+            raise ValueError(f"{max_concurrent} concurrent fetches read nothing; use one or more")
+        self._getters = list(getters)
+        self._max_concurrent = max_concurrent
+        self._clock = clock
+        self._new_pool = new_pool
+        self._pause = clock.sleep if pause is None else pause
+        self._next = 0
+        self._pool: Executor | None = None
+        self._in_flight: dict[Future[Page], BufferedGetter] = {}
+
+    def __enter__(self) -> Self:
+        self._pool = self._new_pool(self._max_concurrent, "kinesis-fetch")
+        return self
+
+    def replace(self, getters: Sequence[BufferedGetter]) -> None:
+        """Read these from now on. A fetch in flight for another one completes, and `step` returns
+        that one.
+        """
+        self._getters = list(getters)
+        self._next = self._next % len(self._getters) if self._getters else 0
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A generator that is closed early, or fails, must not wait for a fetch that nobody needs.
+        is_normal = kind is None
+        if self._pool is not None:
+            self._pool.shutdown(wait=is_normal, cancel_futures=True)
+            self._pool = None
+        if is_normal:
+            self._settle_all()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no fetch is in flight and none will start until pages are taken: no shard wants a
+        fetch that the budget allows.
+        """
+        return not self._in_flight and not any(
+            getter.wants_fetch and not getter.budget.spent for getter in self._getters
+        )
+
+    def step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> list[BufferedGetter]:
+        """Start the fetches that are due, wait up to `timeout_s` for one to complete, and return
+        the getters whose fetches completed.
+
+        `awaited`: the getter that somebody waits for (`BufferedGetter.demand`). It comes first,
+        because the budget may hold what waits for its page.
+
+        Returns at once when there is nothing to wait for. A shard that is throttled, or whose fetch
+        is postponed, is not returned; it is tried again when it is ready. Raises the first error of
+        a fetch, after the other fetches have completed or been cancelled.
+        """
+        left_s = timeout_s
+        while True:
+            due_in_s = self._submit_due(awaited)
+            if not self._in_flight and due_in_s is None:
+                return []
+            # The time waited is counted here instead of read from the clock: a simulated clock that
+            # stands still would make this loop endless.
+            pause_s = left_s if due_in_s is None else min(left_s, due_in_s)
+            completed = self._completed(pause_s)
+            left_s -= pause_s
+            if completed or left_s <= 0:
+                return completed
+
+    def _submit_due(self, awaited: BufferedGetter | None) -> float | None:
+        """Submit the fetches that may start now, in rotation. Returns the seconds until the next
+        one may start; None where that depends on a completion.
+        """
+        pool = self._pool
+        if pool is None:
+            raise RuntimeError("the reader is not open; use it in a with statement")
+        soonest_s: float | None = None
+        busy = set(map(id, self._in_flight.values()))
+        for index in self._rotation(awaited):
+            getter = self._getters[index]
+            if id(getter) in busy or not getter.wants_fetch:
+                continue
+            if len(self._in_flight) >= self._max_concurrent:
+                return None  # all slots are taken: a completion comes first
+            ready_at_s = getter.ready_at_s()
+            # The clock is read after ready_at_s(): a getter that is ready returns its own "now".
+            if ready_at_s > self._clock.monotonic_s():
+                soonest_s = ready_at_s if soonest_s is None else min(soonest_s, ready_at_s)
+                continue
+            self._next = index
+            if not getter.try_reserve():
+                if not getter.budget.spent and not self._in_flight:
+                    # A fetch of another reader holds the budget, and nothing here will signal its
+                    # completion.
+                    soonest_s = self._clock.monotonic_s() + _LOOK_AGAIN_S
+                break
+            self._next = (index + 1) % len(self._getters)
+            self._in_flight[pool.submit(getter.fetch)] = getter
+        return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
+
+    def _rotation(self, awaited: BufferedGetter | None) -> Iterator[int]:
+        """The getters' indices: the awaited one's, then from the next one on. Lazily, because most
+        steps need only a few of many.
+        """
+        count, begin, before = len(self._getters), self._next, None
+        if awaited is not None and awaited.is_demanded:
+            before = self._getters.index(awaited)
+            yield before
+        yield from (
+            index for offset in range(count) if (index := (begin + offset) % count) != before
+        )
+
+    def _completed(self, timeout_s: float) -> list[BufferedGetter]:
+        """Wait for a completion. Returns the getters whose fetches completed, in the order of their
+        starts.
+        """
+        if not self._in_flight:
+            self._pause(timeout_s)
+            return []
+        done, _ = wait(self._in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
+        finished = [
+            (future, self._in_flight.pop(future))
+            for future in list(self._in_flight)
+            if future in done
+        ]
+        for future, _getter in finished:
+            error = future.exception()
+            is_postponed = isinstance(error, FetchPostponedError) or (
+                isinstance(error, ThrottledError) and error.retryable
+            )
+            if error is not None and not is_postponed:
+                for other in self._in_flight:
+                    other.cancel()
+                self._settle_all()
+                raise error
+        return [getter for future, getter in finished if future.exception() is None]
+
+    def _settle_all(self) -> None:
+        """Wait until no fetch is in flight. A fetch that was cancelled before it began gives its
+        reservation back.
+        """
+        # Not for the cancelled ones: a pool that was shut down never notifies of these, and the
+        # wait would not end.
+        wait([future for future in self._in_flight if not future.cancelled()])
+        for future, getter in self._in_flight.items():
+            if future.cancelled():
+                getter.unreserve()
+        self._in_flight.clear()
