@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.config import ReadRate, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import check_consumer, connection_of, security_of
-from spark_job.options import OPTIONS, RETIRED, warn_retired
-from spark_job.options.foreign import translated
+from spark_job.options import OPTIONS, RETIRED, translated, warn_retired
 from state.errors import InvalidStoreSettingError
 
 if TYPE_CHECKING:

@@ -46,10 +46,9 @@ from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.programs.threads import thread_pool
-from spark_job.driver.backlog import Found
+from spark_job.driver.backlog import POLL_S, Found
 from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.offsets import read_offset, refuse_missing, with_plans
-from spark_job.driver.prober import POLL_S
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import named_error
 
@@ -270,7 +269,7 @@ class QueryDriver:
         tasks_of = partial(_tasks_of, ends=ends, wanted=wanted, is_of_one=self._query.is_of_one)
         found = self._each(self._streams, tasks_of, strict=True)
         # Those of open plans first. A tracked batch has reports for these, and counts its
-        # partitions without those of the others (`tracking.stream_part`).
+        # partitions without those of the others (`tracking.foreach_batch`).
         return [
             task
             for is_open in (True, False)

@@ -14,7 +14,7 @@ from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.data_loss import expired_unread
 from kinesis_spout.testing import alter, error, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
-from spark_job.driver.prober import ShardTips
+from spark_job.driver.backlog import ShardTips
 from state.plan import ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.process import this_process

@@ -16,13 +16,14 @@ from kinesis_spout.reading.fallback import Fallback
 from spark_job.driver.planner import (
     PlanLimits,
     Retries,
+    RetryQueue,
     ShardHints,
     assign,
+    due_times,
     longest_round,
     make_plan,
     share_records,
 )
-from spark_job.driver.retry_queue import RetryQueue, due_times
 from state.codec.values import MAX_VALUE_BYTES, encode
 from state.plan import (
     ChildShard,
