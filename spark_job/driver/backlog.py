@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult
     from state.position import Position
-    from state.report import OutcomePolicy
     from state.shard_state import ShardState
     from state.store.shard_states import StoredState
 
@@ -181,77 +180,63 @@ class Backlog:
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
         """Look once, in a wait that began at `begun_s`. Blocks on Kinesis."""
-        wanted = self._wanted_shards()
-        shards, has_retries = self._due_shards(wanted), self._has_retries()
+        run, queue = self._run, self._outcomes.queue
+        wanted = [
+            shard
+            for shard in self._catalog.readable()
+            if not (run is not None and run.is_done(shard))
+            and not self._outcomes.blocks_reading(shard)
+        ]
+        shards = self._due_shards(wanted)
+        # An AvailableNow run whose retry wait is over makes no more plans for retries alone.
+        has_retries = queue.is_due(self.now_ms()) and (
+            run is None or self._retry_wait_left_s(run) >= 0
+        )
         if shards or has_retries:
             return Found(shards, has_retries)
         left_s = self._wait_left_s(begun_s)
         # While an answer is missing, nobody knows whether there is something to read.
         if left_s <= 0 and not self._prober.is_waiting:
             return Found()
-        pause_s = self._prober.pause_s(self._probed(wanted))
+        pause_s = self._prober.pause_s(wanted if self._are_probed(wanted) else ())
         return Found(pause_s=min(pause_s, left_s) if left_s > 0 else pause_s)
 
-    def _has_retries(self) -> bool:
-        """Whether a plan may be made for retries alone.
-
-        An AvailableNow run whose retry wait is over makes no more of them.
-        """
-        return self._outcomes.queue.is_due(self.now_ms()) and (
-            self._run is None or self._retry_wait_left_s(self._run) >= 0
-        )
-
-    def _wanted_shards(self) -> list[str]:
-        """The shards of which new records may be read now."""
-        run = self._run
-        shards = [
-            shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
-        ]
-        return [shard for shard in shards if not self._outcomes.blocks_reading(shard)]
-
-    def _probed(self, shards: Sequence[str]) -> Sequence[str]:
-        """The shards, unless they are too many to be probed: then none."""
-        return shards if len(shards) <= self._probe_max_shards else ()
+    def _are_probed(self, shards: Sequence[str]) -> bool:
+        return len(shards) <= self._probe_max_shards
 
     def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
         """Those to plan now; empty while none is known to have something to read."""
-        if shards and not self._probed(shards):
-            due = shards if self._idle_interval_is_over(shards) else []
+        tips, now_s = self._tips, self._clock.monotonic_s()
+        if not self._are_probed(shards):
+            # All of them: at once when one is not known to be at its tip, else at intervals.
+            is_over = now_s - self._newest_plan_s >= self._idle_interval_s
+            due = shards if is_over or not all(map(tips.is_at_tip, shards)) else []
             self._catalog.check_retention(due)
             return due
         answers = self._prober.ask(
-            [shard for shard in shards if self._tips.is_at_tip(shard) is not False],
+            [shard for shard in shards if tips.is_at_tip(shard) is not False],
             self._catalog.states,
         )
         # Before the answers are noted: a tip that a probe has seen says nothing of what expired
         # before, also while it was asked.
         self._catalog.check_retention(shards)
-        self._note(answers)
-        behind = {shard for shard in shards if self._tips.is_at_tip(shard) is False}
+        for answer in answers:
+            tips.on_answer(answer, self._clock.monotonic_s())
+            if not answer.has_work and not answer.gone:
+                self._on_tip(answer.shard_id)
+        behind = {shard for shard in shards if tips.is_at_tip(shard) is False}
         if not behind:
             return []
         return [shard for shard in shards if shard in behind or self._prober.is_due(shard)]
 
-    def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
-        """Whether to plan all of the shards, which are too many to probe: at once when one of them
-        is not known to be at its tip, else at intervals.
-        """
-        waited_s = self._clock.monotonic_s() - self._newest_plan_s
-        return waited_s >= self._idle_interval_s or any(
-            not self._tips.is_at_tip(shard) for shard in shards
-        )
-
-    def _note(self, answers: Iterable[ProbeResult]) -> None:
-        for answer in answers:
-            self._tips.on_answer(answer, self._clock.monotonic_s())
-            if not answer.has_work and not answer.gone:
-                self._on_tip(answer.shard_id)
-
     # waiting --------------------------------------------------------------------------------------
     def _retry_wait_left_s(self, run: AvailableNowRun) -> float:
-        return run.wait_left_s(
-            self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy
-        )
+        """Seconds that the run may still wait for retries; negative when its wait is over."""
+        longest_ms = self._settings.available_now_retry_wait_ms
+        if longest_ms is None:
+            policy = self._outcomes.queue.policy
+            longest_ms = retry_wait_ms(RetryPolicy() if policy is None else policy.retry)
+        return longest_ms / 1000 - run.waited_s
 
     def _wait_left_s(self, begun_s: float) -> float:
         """Seconds that a wait since `begun_s` may still last; 0 or less when it is over."""
@@ -259,14 +244,9 @@ class Backlog:
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
-        searched = [
-            shard for shard in self._unread(run) if not self._outcomes.blocks_reading(shard)
-        ]
-        search_s = (
-            max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
-            if searched
-            else 0.0
-        )
+        search_s = 0.0
+        if not all(map(self._outcomes.blocks_reading, self._unread(run))):
+            search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
         next_ms = self._outcomes.queue.next_ms()
         if next_ms is None:
             return search_s
@@ -370,15 +350,6 @@ class AvailableNowRun:
             unread -= later
         return sorted(unread)
 
-    def wait_left_s(self, option_ms: int | None, policy: OutcomePolicy | None) -> float:
-        """Seconds that the run may still wait for retries; negative when its wait is over."""
-        longest_ms = (
-            retry_wait_ms(RetryPolicy() if policy is None else policy.retry)
-            if option_ms is None
-            else option_ms
-        )
-        return longest_ms / 1000 - self.waited_s
-
 
 @lru_cache(maxsize=4)  # it is asked for at each poll
 def retry_wait_ms(policy: RetryPolicy) -> int:
@@ -419,12 +390,15 @@ class ProbeResult:
 
 @dataclass(slots=True)
 class _Tip:
-    checked_s: float = float("-inf")
+    checked_s: float = NEVER_S
     at_tip: bool = False
     iterator: str | None = None
-    iterator_s: float = float("-inf")
+    iterator_s: float = NEVER_S
     verified_ms: int | None = None
     next_read_ms: int | None = None
+
+
+_UNSEEN = _Tip()
 
 
 @dataclass(slots=True)
@@ -469,22 +443,21 @@ class ShardTips:
 
     def is_at_tip(self, shard_id: str) -> bool | None:
         """Whether the shard was at its tip when it was last checked; None for an unknown shard."""
-        return self._tips[shard_id].at_tip if shard_id in self._tips else None
+        tip = self._tips.get(shard_id)
+        return None if tip is None else tip.at_tip
 
     def checked_s(self, shard_id: str) -> float:
         """When the shard was last checked; minus infinity if never."""
-        return self._tips[shard_id].checked_s if shard_id in self._tips else float("-inf")
+        return self._tips.get(shard_id, _UNSEEN).checked_s
 
     def verified_ms(self, shard_id: str) -> int | None:
         """The service's time at the last tip that a probe saw; None without one."""
-        return self._tips[shard_id].verified_ms if shard_id in self._tips else None
+        return self._tips.get(shard_id, _UNSEEN).verified_ms
 
     def iterator(self, shard_id: str, now_s: float) -> str | None:
         """An iterator for the shard's next read, unless it is about to expire."""
-        tip = self._tips.get(shard_id)
-        return (
-            tip.iterator if tip is not None and now_s - tip.iterator_s < ITERATOR_LIFE_S else None
-        )
+        tip = self._tips.get(shard_id, _UNSEEN)
+        return tip.iterator if now_s - tip.iterator_s < ITERATOR_LIFE_S else None
 
     def iterators(self, shard_ids: Sequence[str], now_s: float) -> dict[str, str]:
         return {
@@ -496,11 +469,9 @@ class ShardTips:
     def next_reads(self, shard_ids: Iterable[str], now_ms: int) -> dict[str, int]:
         """Of the shards that the service does not let anybody read yet, when it will."""
         return {
-            shard: tip.next_read_ms
+            shard: next_ms
             for shard in shard_ids
-            if (tip := self._tips.get(shard)) is not None
-            and tip.next_read_ms is not None
-            and tip.next_read_ms > now_ms
+            if (next_ms := self._tips.get(shard, _UNSEEN).next_read_ms or 0) > now_ms
         }
 
     def next_subscribes(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
@@ -594,11 +565,8 @@ class Prober:
         """Seconds until the next of these probes is due, and at most `POLL_S`: late answers, and
         other things, are polled.
         """
-        next_s = min(
-            (self._due_in_s(shard) for shard in shards if shard not in self._asked),
-            default=POLL_S,
-        )
-        return min(POLL_S, max(next_s, SHORTEST_PAUSE_S))
+        due_in_s = (self._due_in_s(shard) for shard in shards if shard not in self._asked)
+        return min(POLL_S, max(min(due_in_s, default=POLL_S), SHORTEST_PAUSE_S))
 
     def checked_by_plan_s(self, planned_s: float) -> float:
         """When a shard counts as checked that a plan of this time has read. Its probe and the

@@ -55,7 +55,7 @@ from spark_job.driver.backlog import (
     ShardTips,
 )
 from spark_job.driver.planner import PlanLimits, ShardHints, make_plan
-from spark_job.driver.stream_plans import OutcomeSummary, StreamPlans, settle
+from spark_job.driver.stream_plans import OutcomeSummary, StreamPlans
 from spark_job.settings import EFO
 from state.failpoint import failpoint
 from state.plan import TaskPlan, make_plan_id
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.shards.start_position import RequestedStart
-    from spark_job.driver.stream_plans import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult
@@ -121,7 +120,11 @@ class Coordinator:
             settings.application, store, services.client, services.clock, self._catalog
         )
         self.plans = StreamPlans(
-            store.plans, store.shard_states, self._catalog, settings.aggregated_records
+            store.plans,
+            store.shard_states,
+            store.reports,
+            self._catalog,
+            settings.aggregated_records,
         )
         self._outcomes = OutcomeSummary(settings, store.plans, store.reports)
         self._backlog = Backlog(
@@ -159,33 +162,28 @@ class Coordinator:
         `failOnDataLoss` is false, starts at the oldest record, whatever start was requested.
         """
         if not self.session.is_loaded:
-            self.session.claim(self._run(), timeout_s=self.settings.owner_wait_ms / 1000)
+            settings = self.settings
+            reads, size = settings.rate.own_limits()
+            run = Run(
+                owner=this_process(self.clock.now_ms()),
+                kind=SPARK,
+                session_timeout_ms=settings.zookeeper_session_timeout_ms,
+                read_mode=settings.read_mode,
+                max_records=settings.max_records_per_trigger,
+                max_unresolved_per_shard=settings.max_unresolved_per_shard,
+                reads_per_second=reads,
+                bytes_per_second=size,
+            )
+            self.session.claim(run, timeout_s=settings.owner_wait_ms / 1000)
             self.session.load()
             self._outcomes.open(self._catalog.states, self._backlog.set_time())
-            self._note_subscriptions_of_earlier_run()
+            # The newest plan says when its tasks have subscribed, so that this run waits for that.
+            pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
+            if pointer is not None:
+                for task in self._store.plans.read_ends(pointer.id).values():
+                    for end in task.shards:
+                        self._tips.on_subscribed(end)
         return self.session.pin_start(partial(self._requested_start, known_plan))
-
-    def _run(self) -> Run:
-        settings = self.settings
-        reads, size = settings.rate.own_limits()
-        return Run(
-            owner=this_process(self.clock.now_ms()),
-            kind=SPARK,
-            session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            read_mode=settings.read_mode,
-            max_records=settings.max_records_per_trigger,
-            max_unresolved_per_shard=settings.max_unresolved_per_shard,
-            reads_per_second=reads,
-            bytes_per_second=size,
-        )
-
-    def _note_subscriptions_of_earlier_run(self) -> None:
-        """The newest plan says when its tasks have subscribed, so that this run waits for that."""
-        pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
-        if pointer is not None:
-            for task in self._store.plans.read_ends(pointer.id).values():
-                for end in task.shards:
-                    self._tips.on_subscribed(end)
 
     def _requested_start(self, known_plan: str) -> RequestedStart:
         """The start to pin, since none is pinned. Reports that the application is lost."""
@@ -226,10 +224,19 @@ class Coordinator:
         # created before that time must have a state by then, so the shards are listed first.
         self._refresh(pin)
         tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before a part is written
-        settled = self.session.on_stored(lambda: self._settled(start, tracked_since_ms))
+        # A conflict loads the states again.
+        settled = self.session.on_stored(
+            lambda: self.plans.settle(start, tracked_since_ms=tracked_since_ms)
+        )
         self._catalog.states = settled.states
         self._subscriptions.note(settled.ends)
-        self._note_throttled(settled.ends)
+        now_ms = self.clock.now_ms()
+        for end in settled.ends:
+            if end.throttled:
+                self._throttled = throttled_again(
+                    self._throttled, end.shard_id, now_ms, count=end.throttled
+                )
+        self.session.run.write(throttled=self._throttled)
         is_of_this_run = self.plans.made(start) is not None
         for end in settled.ends:
             if end.at_shard_end:
@@ -256,28 +263,6 @@ class Coordinator:
         """List the shards if it is time."""
         if self._catalog.refresh(pin):
             self._backlog.on_listed()
-
-    def _settled(self, plan_id: str, tracked_since_ms: int) -> Settled:
-        """One try to settle, from the states as they are now: a conflict loads them again."""
-        return settle(
-            self._store.plans,
-            self._store.shard_states,
-            self._store.reports,
-            plan_id,
-            tracked_since_ms=tracked_since_ms,
-            on_lapsed=self._catalog.report_lapsed,
-            plan=self.plans.made(plan_id),
-            known=self._catalog.states,
-        )
-
-    def _note_throttled(self, ends: Iterable[ShardReadResult]) -> None:
-        now_ms = self.clock.now_ms()
-        for end in ends:
-            if end.throttled:
-                self._throttled = throttled_again(
-                    self._throttled, end.shard_id, now_ms, count=end.throttled
-                )
-        self.session.run.write(throttled=self._throttled)
 
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
@@ -466,7 +451,13 @@ class QuerySubscriptions:
             return None
         until_s = now_s + (_START_WAIT_S if self._ask_at_s is None else 0.0)
         try:
-            self._arn = self._active(self._own, until_s)
+            while self._arn is None:
+                try:
+                    self._arn = self._own.active_arn()
+                except KinesisError as exc:
+                    if not exc.retryable or self._clock.monotonic_s() >= until_s:
+                        raise
+                    self._clock.sleep(_LOOK_AGAIN_S)
         except KinesisError as exc:
             self._ask_at_s = self._clock.monotonic_s() + _ASK_AGAIN_S
             if self._no_consumer is None:
@@ -483,15 +474,6 @@ class QuerySubscriptions:
             log.warning("stream %s is read by subscription again", self._label)
         self._no_consumer = None
         return self._arn
-
-    def _active(self, own: OwnConsumer, until_s: float) -> str:
-        while True:
-            try:
-                return own.active_arn()
-            except KinesisError as exc:
-                if not exc.retryable or self._clock.monotonic_s() >= until_s:
-                    raise
-            self._clock.sleep(_LOOK_AGAIN_S)
 
     def note(self, ends: Iterable[ShardReadResult]) -> None:
         """Note how the tasks of a settled plan have read."""

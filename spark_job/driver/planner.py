@@ -124,7 +124,11 @@ def make_plan(
         # Retries get at most half of the limit while shards have new records to read.
         retries = _within(retries, max(1, total // 2 if shards else total))
         total = max(0, total - sum(retry.max_rows for _, retry in retries))
-    new = _new_records(shards, states, limits, total, turn)
+    chosen, per_shard = share_records(shards, total, limits.max_records_per_shard, turn)
+    new = dict.fromkeys(chosen, per_shard)
+    if (allowance := limits.max_unresolved_per_shard) is not None:
+        room = {shard: allowance - states[shard].unresolved_count for shard in new}
+        new = {shard: min(most, room[shard]) for shard, most in new.items() if room[shard] > 0}
     due = {shard for shard, _ in retries}
     if in_order and turn % 2:
         new = {shard: records for shard, records in new.items() if shard not in due}
@@ -155,14 +159,16 @@ def _slice(
     state: ShardState, max_records: int | None, retries: Sequence[PlannedRetry], hints: ShardHints
 ) -> ShardSlice:
     """The shard's part of its task. `max_records` None: nothing but these retries."""
-    shard = state.shard_id
+    shard, keys = state.shard_id, hints.hash_keys.get(state.shard_id)
     planned = ShardSlice(
         shard_id=shard,
         position=state.read_position,
         max_records=max_records or 0,
         next_read_ms=hints.next_reads.get(shard),
         retries=tuple(sorted(retries, key=lambda retry: retry.first)),
-        hash_keys=_texts(hints.hash_keys.get(shard)),
+        hash_keys=None
+        if keys is None or HashRange(*keys).is_whole
+        else (str(keys[0]), str(keys[1])),
     )
     if max_records is None:
         return replace(planned, gone=shard in hints.gone)
@@ -173,12 +179,6 @@ def _slice(
         ending_sequence=hints.endings.get(shard),
         verified_until_ms=state.verified_until_ms,
     )
-
-
-def _texts(hash_keys: tuple[int, int] | None) -> tuple[str, str] | None:
-    if hash_keys is None or HashRange(*hash_keys).is_whole:
-        return None
-    return str(hash_keys[0]), str(hash_keys[1])
 
 
 def _that_fit(task: TaskPlan) -> Iterator[TaskPlan]:
@@ -270,24 +270,6 @@ def _within_tasks(
             room[task] -= entries
             chosen.setdefault(shard, []).append(retry)
     return chosen
-
-
-def _new_records(
-    shards: Sequence[str],
-    states: Mapping[str, ShardState],
-    limits: PlanLimits,
-    total: int | None,
-    turn: int,
-) -> dict[str, int]:
-    """The maximum number of new records to read, by shard, within the rest of each shard's
-    allowance of unresolved records; at most `total` together.
-    """
-    chosen, per_shard = share_records(shards, total, limits.max_records_per_shard, turn)
-    allowance = limits.max_unresolved_per_shard
-    if allowance is None:
-        return dict.fromkeys(chosen, per_shard)
-    room = {shard: min(per_shard, allowance - states[shard].unresolved_count) for shard in chosen}
-    return {shard: records for shard, records in room.items() if records > 0}
 
 
 def share_records(
@@ -395,8 +377,7 @@ class RetryQueue:
 
     def next_ms(self) -> int | None:
         """When the next retry is due; None when nothing is queued."""
-        times = (self._next_ms(shard) for shard in self._shards)
-        return min((time_ms for time_ms in times if time_ms is not None), default=None)
+        return _earliest(map(self._next_ms, self._shards))
 
     def due(self, now_ms: int) -> list[tuple[str, PlannedRetry]]:
         """The retries that are due, with their shards: what a plan takes first stands first.
@@ -463,8 +444,7 @@ class RetryQueue:
 
     def records_of(self, shard_id: str) -> int:
         """The number of queued records of a shard."""
-        shard = self._shards.get(shard_id)
-        return 0 if shard is None else shard.records
+        return self._shards[shard_id].records if shard_id in self._shards else 0
 
     def waiting(self) -> int:
         """The number of queued records that failed themselves; the others are blocked by one that
@@ -479,12 +459,15 @@ class RetryQueue:
 
     def oldest_failure_ms(self) -> int | None:
         """The earliest first failure of a queued record; None when no record has one."""
-        times = (
+        return _earliest(
             record.first_failure_ms
             for shard in self._shards.values()
             for record in shard.unresolved
         )
-        return min((time_ms for time_ms in times if time_ms is not None), default=None)
+
+
+def _earliest(times: Iterable[int | None]) -> int | None:
+    return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
 
 def _queue_of(

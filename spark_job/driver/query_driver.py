@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -90,8 +90,8 @@ class _Trouble:
 
     error: BaseException
     since_s: float
-    last_s: float
-    times: int = 1
+    last_s: float = 0.0
+    times: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -225,13 +225,6 @@ class QueryDriver:
         """
         before = read_offset(start)
         plans = self.named(before)
-        after = self._next_plans(plans, max_records)
-        if after == plans:
-            return dict(start)
-        return with_plans(before, after, is_of_one=self._query.is_of_one)
-
-    def _next_plans(self, plans: dict[str, str], max_records: int | None) -> dict[str, str]:
-        """The next plan of each stream; that of `plans` where there is nothing to read."""
         self._trigger.called(self._clock.now_ms())
         for stream in self._streams:
             stream.is_settled, stream.searched_s = False, 0.0
@@ -244,7 +237,7 @@ class QueryDriver:
             pause_s = POLL_S if is_any else self._pause_s(looked_at, begun_s)
             is_over = is_any or pause_s is None
             if is_over and (new := self._planned(plans, looked_at, max_records)):
-                return plans | new
+                return with_plans(before, plans | new, is_of_one=self._query.is_of_one)
             if pause_s is None:
                 break
             self._clock.sleep(pause_s)
@@ -254,7 +247,7 @@ class QueryDriver:
         if self._is_available_now:
             for stream in self._streams:
                 stream.coordinator.end_run(is_paused=stream.found.is_paused)
-        return plans
+        return dict(start)
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueryTask]:
         """The tasks of the batch between two offsets.
@@ -380,19 +373,23 @@ class QueryDriver:
     ) -> dict[str, str]:
         """New plans by stream. Their tasks share the limit of tasks by the shards of each."""
         self._turn += 1
-        shares = _shares(
+        limits = _shares(
             [stream for stream in looked_at if stream.found.is_any], max_records, self._turn
         )
-        limits = {stream.index: limit for stream, limit in shares}
-        shards = sum(len(stream.found.shards) for stream, _ in shares)
+        shards = sum(len(self._streams[index].found.shards) for index in limits)
         max_tasks = max(stream.settings.max_tasks for stream in self._streams)
+
+        def share_of_tasks(stream: _Stream) -> int:
+            own = max_tasks * len(stream.found.shards) // shards if shards else max_tasks
+            return min(stream.settings.max_tasks, max(1, own))
+
         made = self._each(
             [stream for stream in looked_at if not stream.found.is_paused],
             lambda stream: stream.coordinator.plan(
                 plans.get(stream.name, ""),
                 stream.found if stream.index in limits else Found(),
                 max_records=limits.get(stream.index),
-                max_tasks=_share_of_tasks(stream, shards, max_tasks),
+                max_tasks=share_of_tasks(stream),
                 max_search_ms=None if self._query.is_of_one else stream.search_ms,
             ),
         )
@@ -469,11 +466,8 @@ class QueryDriver:
 
     def _on_trouble(self, stream: _Stream, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
-        if stream.trouble is None:
-            stream.trouble = _Trouble(error, now_s, now_s)
-        else:
-            stream.trouble.error, stream.trouble.last_s = error, now_s
-            stream.trouble.times += 1
+        before = stream.trouble or _Trouble(error, since_s=now_s)
+        stream.trouble = replace(before, error=error, last_s=now_s, times=before.times + 1)
         wait_s = LEFT_OUT.wait_s(stream.trouble.times)
         stream.left_out_until_s = now_s + wait_s
         log.warning(
@@ -500,25 +494,20 @@ def _tasks_of(
 
 def _shares(
     working: Sequence[_Stream], max_records: int | None, turn: int
-) -> list[tuple[_Stream, int | None]]:
-    """The streams of a batch, and how many records each may give.
+) -> dict[int, int | None]:
+    """The streams of a batch by index, and how many records each may give.
 
     How much a stream has is not known before it is read, so the streams get equal parts of the
     batch's limit. With a lower limit than there are streams, they take turns.
     """
     if max_records is None or not working:
-        return [(stream, stream.settings.max_records_per_trigger) for stream in working]
+        return {stream.index: stream.settings.max_records_per_trigger for stream in working}
     first = turn * max(1, max_records) % len(working)
     rotated = [*working[first:], *working[:first]][:max_records]
     each, rest = divmod(max_records, len(rotated))
-    return [
-        (stream, min(each + (place < rest), stream.settings.max_records_per_trigger or max_records))
+    return {
+        stream.index: min(
+            each + (place < rest), stream.settings.max_records_per_trigger or max_records
+        )
         for place, stream in enumerate(rotated)
-    ]
-
-
-def _share_of_tasks(stream: _Stream, shards: int, max_tasks: int) -> int:
-    own = stream.settings.max_tasks
-    if not shards:
-        return own
-    return min(own, max(1, max_tasks * len(stream.found.shards) // shards))
+    }

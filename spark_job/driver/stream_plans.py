@@ -29,7 +29,7 @@ from state.settle import children_first, settle_shard
 from state.store.shard_states import StateChange, StoredState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kinesis_spout.shards.catalog import ShardCatalog
     from spark_job.settings import SourceSettings
@@ -53,12 +53,14 @@ class StreamPlans:
         self,
         plans: PlanStore,
         shard_states: ShardStateStore,
+        reports: ReportStore,
         catalog: ShardCatalog,
         aggregated_records: str,
     ) -> None:
         self.newest: Plan | None = None
         self._plans = plans
         self._shard_states = shard_states
+        self._reports = reports
         self._catalog = catalog
         self._aggregated_records = aggregated_records
 
@@ -102,6 +104,63 @@ class StreamPlans:
             and pointer.status is not PlanStatus.SETTLED
         )
 
+    def settle(self, plan_id: str, *, tracked_since_ms: int) -> Settled:
+        """Close the plan, read its ends and its report, write the shard states and mark the plan
+        settled, in this order.
+
+        A shard or a retry without a published end was not read and stays as it was. All records of
+        an untracked batch are acked; of a tracked batch, all that its report has seen and does not
+        name. New children get their first states with `tracked_since_ms`
+        (`state.settle.child_states`). Where a task has found that records may have expired unread,
+        the catalog reports the loss, which may raise; then nothing is written. A state that has
+        changed since it was loaded raises `ConflictError`.
+
+        Idempotent: stopped anywhere and called again, it gives the same states.
+        """
+        plans, reports = self._plans, self._reports
+        plans.close(plan_id)
+        failpoint("plan-closed")
+        results = plans.read_ends(plan_id)
+        plan = self.made(plan_id) or plans.read(plan_id)
+        policy, report = reports.read_policy(), reports.read(plan_id)
+        states = dict(self._catalog.states)
+        ends = tuple(end for _, task in sorted(results.items()) for end in task.shards)
+        has_records = any(
+            end.first is not None or end.retry_rows or end.retries_gone for end in ends
+        )
+        unreported = policy is not None and report is None and has_records
+        seen = [] if unreported else _seen(results, report, plan_id)
+        planned = {} if plan is None else plan.slices  # a part of the plan may be gone
+        if lapsed := [end.shard_id for end in seen if end.lapsed_ms is not None]:
+            self._catalog.report_lapsed(lapsed)
+        if report is None:  # a tracked batch has dead-lettered them
+            _warn_of_gone(seen, planned)
+        changes, settled = _changes(states, planned, seen, report, plan_id)
+        self._shard_states.save(
+            children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
+            cache=states,
+        )
+        plans.mark_settled(plan_id)
+        failpoint("plan-settled")
+        return Settled(
+            states=states,
+            ends=tuple(
+                end
+                for end in ends
+                if end.shard_id not in planned or planned[end.shard_id].max_records
+            ),
+            redelivered=frozenset(end.shard_id for end in ends)
+            - frozenset(end.shard_id for end in settled),
+            report=report,
+            policy=policy,
+            unreported=unreported,
+            plan=plan,
+            unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
+            emitted={end.shard_id: _rows(end) for end in ends},
+            retried={end.shard_id: end.retry_rows for end in ends},
+            acked=_acked(settled, planned, report),
+        )
+
     def remove_before(self, plan_id: str) -> None:
         for old in self._plans.known():
             if plan_number(old) < plan_number(plan_id):
@@ -133,12 +192,13 @@ class StreamPlans:
         loaded states.
         """
         pointer = self._plans.pointer()
-        if pointer is not None and pointer.id == plan_id:
-            return True
-        if plan_id in self._plans.known():
-            return True
-        stored = self._shard_states.load().values()
-        return any(shard.state.settled_plan == plan_id for shard in stored)
+        return (
+            (pointer is not None and pointer.id == plan_id)
+            or plan_id in self._plans.known()
+            or any(
+                shard.state.settled_plan == plan_id for shard in self._shard_states.load().values()
+            )
+        )
 
     def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
         """The tasks of a plan to run now, by number.
@@ -172,8 +232,11 @@ class StreamPlans:
             is_open = False
         ends = self._plans.read_ends(plan_id)
         if is_open:
-            self._check_replayed(
-                tasks[task] for task in tasks if task not in ends or not ends[task].sealed
+            # Once the plan is settled, a loss of what it has not read could no longer be detected.
+            unread = [tasks[task] for task in tasks if task not in ends or not ends[task].sealed]
+            shards = [shard for task in unread for shard in task.shards if shard.max_records]
+            self._catalog.check_retention(
+                [shard.shard_id for shard in shards if shard.shard_id in self._catalog.states]
             )
             return tasks
         log.warning(
@@ -210,13 +273,6 @@ class StreamPlans:
             return False
         return True
 
-    def _check_replayed(self, unread: Iterable[TaskPlan]) -> None:
-        """Report data loss for shards of an old plan whose records may have expired since it was
-        made. Once the plan is settled, the loss could no longer be detected.
-        """
-        shards = [shard.shard_id for task in unread for shard in task.shards if shard.max_records]
-        self._catalog.check_retention([shard for shard in shards if shard in self._catalog.states])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
@@ -247,70 +303,6 @@ class Settled:
     emitted: Mapping[str, int] = field(default_factory=dict)
     retried: Mapping[str, int] = field(default_factory=dict)
     acked: int = 0
-
-
-def settle(
-    plans: PlanStore,
-    shard_states: ShardStateStore,
-    reports: ReportStore,
-    plan_id: str,
-    *,
-    tracked_since_ms: int | None = None,
-    on_lapsed: Callable[[Sequence[str]], None] = lambda _: None,
-    plan: Plan | None = None,
-    known: Mapping[str, StoredState] | None = None,
-) -> Settled:
-    """Close the plan, read its ends and its report, write the shard states and mark the plan
-    settled, in this order.
-
-    A shard or a retry without a published end was not read and stays as it was. All records of an
-    untracked batch are acked; of a tracked batch, all that its report has seen and does not name.
-    New children get their first states with `tracked_since_ms` (see `state.settle.child_states`).
-    `on_lapsed` gets the shards of which a task found that records may have expired unread; it may
-    raise, and then nothing is written. `plan` and `known`: the plan, and all states, as this
-    process wrote them; None: they are read from the store. A state that has changed since raises
-    `ConflictError`.
-
-    Blocks on the store and raises what it raises. Idempotent: stopped anywhere and called again, it
-    gives the same states.
-    """
-    plans.close(plan_id)
-    failpoint("plan-closed")
-    results = plans.read_ends(plan_id)
-    plan = plan or plans.read(plan_id)
-    policy, report = reports.read_policy(), reports.read(plan_id)
-    states = dict(shard_states.load() if known is None else known)
-    ends = tuple(end for _, task in sorted(results.items()) for end in task.shards)
-    has_records = any(end.first is not None or end.retry_rows or end.retries_gone for end in ends)
-    unreported = policy is not None and report is None and has_records
-    seen = [] if unreported else _seen(results, report, plan_id)
-    planned = {} if plan is None else plan.slices  # a part of the plan may be gone
-    if lapsed := [end.shard_id for end in seen if end.lapsed_ms is not None]:
-        on_lapsed(lapsed)
-    _warn_of_gone(seen, planned, report)
-    changes, settled = _changes(states, planned, seen, report, plan_id)
-    shard_states.save(
-        children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
-        cache=states,
-    )
-    plans.mark_settled(plan_id)
-    failpoint("plan-settled")
-    return Settled(
-        states=states,
-        ends=tuple(
-            end for end in ends if end.shard_id not in planned or planned[end.shard_id].max_records
-        ),
-        redelivered=frozenset(end.shard_id for end in ends)
-        - frozenset(end.shard_id for end in settled),
-        report=report,
-        policy=policy,
-        unreported=unreported,
-        plan=plan,
-        unknown_shards=frozenset(end.shard_id for end in ends if end.gone),
-        emitted={end.shard_id: _rows(end) for end in ends},
-        retried={end.shard_id: end.retry_rows for end in ends},
-        acked=_acked(settled, planned, report),
-    )
 
 
 def _rows(end: ShardReadResult) -> int:
@@ -365,12 +357,8 @@ def _seen(
     return [end for task in sorted(results.keys() - set(late)) for end in results[task].shards]
 
 
-def _warn_of_gone(
-    ends: Sequence[ShardReadResult], planned: Mapping[str, ShardSlice], report: PlanReport | None
-) -> None:
-    """Warn of retries past the stream's retention. A tracked batch has dead-lettered them."""
-    if report is not None:
-        return
+def _warn_of_gone(ends: Sequence[ShardReadResult], planned: Mapping[str, ShardSlice]) -> None:
+    """Warn of retries past the stream's retention."""
     gone = {
         end.shard_id: [
             f"{read.retry.first}"
@@ -485,11 +473,8 @@ class OutcomeSummary:
         """Take in a settled plan. `now_ms`: by the machine's clock. Raises `ConfigError` when
         several plans in a row ended without a report of their outcomes.
         """
-        self.queue.update(
-            {shard: stored.state for shard, stored in settled.states.items()},
-            settled.policy,
-            now_ms,
-        )
+        states = {shard: stored.state for shard, stored in settled.states.items()}
+        self.queue.update(states, settled.policy, now_ms)
         outages, delivery_limit = self.outages, self.delivery_limit
         is_tracked = settled.policy is not None
         self._acks_whole_batches = not is_tracked
@@ -509,11 +494,13 @@ class OutcomeSummary:
                 "the record that ends its process is found",
                 plan_id,
             )
-        if settled.report is not None:
-            self._totals["failed"] += settled.report.failed
-            self._totals["exhausted"] += settled.report.exhausted
-            self._totals["deadLettered"] += settled.report.dead_lettered
-            self._totals["dropped"] += settled.report.dropped
+        if (report := settled.report) is not None:
+            self._totals.update(
+                failed=report.failed,
+                exhausted=report.exhausted,
+                deadLettered=report.dead_lettered,
+                dropped=report.dropped,
+            )
         self._totals["acked"] += settled.acked
         self._emitted.update(settled.emitted)
         self._retried.update(settled.retried)
@@ -547,22 +534,16 @@ class OutcomeSummary:
         """
         return self.outages > 0 and self.queue.records() > 0
 
-    @property
-    def is_searching(self) -> bool:
-        """Whether the last plan was delivered in part, because a record of it may end the process
-        that gets it, and the other records still wait.
-
-        No new records are read meanwhile, so that the search ends.
-        """
-        return self.delivery_limit is not None and self.queue.records() > 0
-
     def blocks_reading(self, shard_id: str) -> bool:
         """Whether no new records of this shard may be read now."""
         if self.queue.is_empty():  # nearly always; a waiting driver asks for each shard
             return False
+        # The last plan was delivered in part: a record of it may end the process that gets it.
+        # Without new records the search for it ends.
+        is_searching = self.delivery_limit is not None and self.queue.records() > 0
         return (
             self.is_outage
-            or self.is_searching
+            or is_searching
             or self.queue.is_full(shard_id, self._settings.max_unresolved_per_shard)
         )
 
@@ -572,13 +553,12 @@ class OutcomeSummary:
         return {
             "emitted": self._emitted.total(),
             "retried": self._retried.total(),
-            "acked": self._totals["acked"],
-            "failed": self._totals["failed"],
             "unresolved": self.queue.records(),
             "retriesWaiting": self.queue.waiting(),
-            "exhausted": self._totals["exhausted"],
-            "deadLettered": self._totals["deadLettered"],
-            "dropped": self._totals["dropped"],
+            **{
+                name: self._totals[name]
+                for name in ("acked", "failed", "exhausted", "deadLettered", "dropped")
+            },
             "oldestUnresolvedMs": 0 if oldest_ms is None else max(0, now_ms - oldest_ms),
             "outage": self.is_outage,
         }

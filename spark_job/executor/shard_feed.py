@@ -207,16 +207,19 @@ class ShardFeed:
         self, parts: list[Page], last: Page | None, lapsed_ms: int | None
     ) -> ShardReadResult:
         """The result of reading `parts`; `last` is the last page, with records or without."""
+        next_s = None if self._subscribed is None else self._subscribed.next_subscribe_s
         entry = ShardReadResult(
             shard_id=self.shard.shard_id,
             position=self.shard.position,
             iterator=self.getter.getter.iterator,
-            next_subscribe_ms=self._next_subscribe_ms(),
+            next_subscribe_ms=None if next_s is None else self._wall_ms(next_s),
             throttled=self._polling.throttled,
             fallback=None if self._subscribed is None else self._subscribed.fallback,
         )
         if last is None:  # no time, or no room: the plan's iterator was not used and is still good
             return entry
+        now_s = self._services.clock.monotonic_s()
+        ready_s = self._pacer.ready_at_s(now_s)
         return msgspec.structs.replace(
             entry,
             first=parts[0].first if parts else None,
@@ -231,27 +234,16 @@ class ShardFeed:
             gone=last.gone,  # the driver reports what was lost
             millis_behind_latest=last.millis_behind_latest,
             iterator=last.next_iterator,
-            next_read_ms=self._next_read_ms(),
+            next_read_ms=self._wall_ms(ready_s) if ready_s > now_s else None,
             pushed=sum(part.count for part in parts if part.is_pushed),
             lapsed_ms=lapsed_ms,
             users=self._users(parts),
         )
 
-    def _next_read_ms(self) -> int | None:
-        """When this machine's clock says that the shard may be read again; None if now."""
-        now_s = self._services.clock.monotonic_s()
-        wait_s = self._pacer.ready_at_s(now_s) - now_s
-        return self._services.clock.now_ms() + int(wait_s * 1000) if wait_s > 0 else None
-
-    def _next_subscribe_ms(self) -> int | None:
-        """When this machine's clock says that the next subscription makes sense; None if none was
-        tried.
-        """
-        next_s = None if self._subscribed is None else self._subscribed.next_subscribe_s
-        if next_s is None:
-            return None
-        wait_s = next_s - self._services.clock.monotonic_s()
-        return self._services.clock.now_ms() + int(wait_s * 1000)
+    def _wall_ms(self, monotonic_s: float) -> int:
+        """The time of this machine's clock when its monotonic one is there."""
+        clock = self._services.clock
+        return clock.now_ms() + int((monotonic_s - clock.monotonic_s()) * 1000)
 
     def _users(self, parts: list[Page]) -> UserRecords | None:
         """The records that are handed over of these pages; None where they are those of the
@@ -282,12 +274,17 @@ class ShardFeed:
         first: SequenceNumber | None = None
         last: SequenceNumber | None = None
         while True:
-            page = self._first()
+            page = self._rest or self.getter.first()
             if page is None:
                 was_awaited = True
-                self._demand()
+                # Whatever the memory for pages and for events holds.
+                self.getter.demand()
+                if self._subscribed is not None:
+                    self._subscribed.demand()
                 await_page()
                 continue
+            if page is not self._rest:
+                self._check(page)
             if page.first is not None and page.first > entry.last:
                 break
             part = page.head(page.up_to(entry.last))
@@ -302,7 +299,12 @@ class ShardFeed:
                 answers += was_awaited  # a page that was held before may be older than the entry
                 if answers == ANSWERS:
                     break
-                self._start_over(Position.at(entry.first) if last is None else Position.after(last))
+                # The answer of one iterator proves nothing: read on with a new one.
+                self.unsubscribe()
+                self._polling = self._shard_getter(
+                    Position.at(entry.first) if last is None else Position.after(last)
+                )
+                self.getter.start_over(self._polling)
         if found != entry.count or first != entry.first:
             report_data_loss(
                 entry.shard_id,
@@ -312,12 +314,6 @@ class ShardFeed:
             )
         self._expiry.follow(entry)
 
-    def _demand(self) -> None:
-        """Want the next page, whatever the memory for pages and for events holds."""
-        self.getter.demand()
-        if self._subscribed is not None:
-            self._subscribed.demand()
-
     def discard(self) -> None:
         """Read no further, and let everything go that is held."""
         self.getter.close()
@@ -326,15 +322,6 @@ class ShardFeed:
         while self.getter.take() is not None:
             pass
         self._checked = []
-
-    def _first(self) -> Page | None:
-        """The oldest page that is held; None if none is."""
-        if self._rest is not None:
-            return self._rest
-        page = self.getter.first()
-        if page is not None:
-            self._check(page)
-        return page
 
     def _consume(self, page: Page, count: int) -> None:
         """Let the first `count` records of the oldest page go; all of it if it has no more."""
@@ -354,12 +341,6 @@ class ShardFeed:
         if not any(page is checked for checked in self._checked):
             refuse_aggregates(page.records, page.shard_id)
             self._checked.append(page)
-
-    def _start_over(self, position: Position) -> None:
-        """Read from here with a new iterator: the answer of one proves nothing."""
-        self.unsubscribe()
-        self._polling = self._shard_getter(position)
-        self.getter.start_over(self._polling)
 
 
 @dataclass(frozen=True, slots=True)

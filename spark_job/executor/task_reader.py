@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesis_spout.reading.buffered_getter import BufferedGetter
-    from kinesis_spout.reading.retry_reader import Delivery
     from kinesis_spout.reading.subscribed_getter import Subscriptions
     from spark_job.executor.shard_feed import FoundRetries
     from spark_job.process_services import ProcessServices
@@ -101,7 +100,7 @@ def read_task(
         writer = TaskLogWriter.open(
             services.store.plans, plan_id, task, max_bytes=pace.max_log_bytes
         )
-    rows = _Attempt(
+    return _Attempt(
         plan,
         writer,
         services=services,
@@ -110,12 +109,6 @@ def read_task(
         pace=pace,
         is_retry=is_retry,
     ).rows()
-    return _naming(rows, settings) if settings.named_in_ids else rows
-
-
-def _naming(rows: Iterator[pa.RecordBatch], settings: SourceSettings) -> Iterator[pa.RecordBatch]:
-    with naming(settings):
-        yield from rows
 
 
 class _Attempt:
@@ -171,7 +164,7 @@ class _Attempt:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         try:
-            with self._reader:
+            with naming(self._settings), self._reader:
                 while True:
                     for entry in self._writer.pending():
                         yield from self._hand_over(entry)
@@ -181,7 +174,6 @@ class _Attempt:
         finally:
             self._unsubscribe()
 
-    # private
     def _unsubscribe(self) -> None:
         """End the subscriptions. Never blocks."""
         for feed in self._feeds.values():
@@ -226,22 +218,19 @@ class _Attempt:
     # handing over
     def _hand_over(self, entry: ShardReadResult) -> Iterator[pa.RecordBatch]:
         rows = self._rows[entry.shard_id]
-        for delivery in self._retries_of(entry):
-            yield rows.of_unpacked(delivery.records, delivery.attempts)
+        if entry.retry_rows:
+            found = None if self._found is None else self._found.pop(entry.shard_id, None)
+            for delivery in (
+                found.deliveries
+                if found is not None and found.entry == entry
+                else read_retries_again(entry, self._plan, self._services, self._settings)
+            ):
+                yield rows.of_unpacked(delivery.records, delivery.attempts)
         if entry.count:
             feed = self._feeds[entry.shard_id]
             for page in feed.hand_over(entry, lambda: self._step(STEP_S, awaited=feed.getter)):
                 self._step(0)  # keeps fetching while the consumer has the rows
                 yield from rows.of_page(page)
-
-    def _retries_of(self, entry: ShardReadResult) -> Iterator[Delivery]:
-        if not entry.retry_rows:
-            return
-        found = None if self._found is None else self._found.pop(entry.shard_id, None)
-        if found is not None and found.entry == entry:
-            yield from found.deliveries
-            return
-        yield from read_retries_again(entry, self._plan, self._services, self._settings)
 
     # appending
     def _append_next(self) -> None:
@@ -292,7 +281,7 @@ class _Attempt:
             if self._reader.idle and all(feed.getter.is_over for feed in feeds):
                 return True
             lingered = waited_s >= linger_s and any(feed.held_records for feed in feeds)
-            if lingered or self._is_round_full or self._reader.idle:
+            if lingered or self._held_bytes >= self._pace.round_bytes or self._reader.idle:
                 return False
             left_s = linger_s - waited_s
             waited_s += self._step(
@@ -300,14 +289,24 @@ class _Attempt:
             )
 
     @property
-    def _is_round_full(self) -> bool:
-        held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
-        return held_bytes >= self._pace.round_bytes
+    def _held_bytes(self) -> int:
+        return sum(feed.held_bytes for feed in self._feeds.values())
 
     def _step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> float:
         """Go on with the fetches. Returns the seconds that it took."""
         begun_s = self._services.clock.monotonic_s()
-        for getter in self._fetched(timeout_s, awaited):
+        fetched: list[BufferedGetter] = []
+        try:
+            fetched = self._reader.step(timeout_s, awaited)
+        except UnreadableRecordError as exc:
+            # What is before a record that cannot be read goes out first; the next batch begins with
+            # that record, and raises its error.
+            feed = self._feeds.get(exc.shard_id or "")
+            was_read = exc.shard_id in self._writer.shards_read
+            if feed is None or not (feed.held_records or was_read):
+                raise
+            feed.getter.close()
+        for getter in fetched:
             if getter.at_tip:
                 getter.close()
             if getter.is_over:
@@ -315,20 +314,6 @@ class _Attempt:
         took_s = self._services.clock.monotonic_s() - begun_s
         self._waited_s += took_s
         return took_s
-
-    def _fetched(self, timeout_s: float, awaited: BufferedGetter | None) -> list[BufferedGetter]:
-        """The getters that have fetched. What is before a record that cannot be read goes out
-        first; the next batch begins with that record, and raises its error.
-        """
-        try:
-            return self._reader.step(timeout_s, awaited)
-        except UnreadableRecordError as exc:
-            feed = self._feeds.get(exc.shard_id or "")
-            was_read = exc.shard_id in self._writer.shards_read
-            if feed is None or not (feed.held_records or was_read):
-                raise
-            feed.getter.close()
-            return []
 
     def _close_feeds(self) -> None:
         """Fetch no more of the shards whose time is over, or of any once there are enough bytes.
@@ -345,8 +330,7 @@ class _Attempt:
                 self._feeds[shard_id].discard()
         waited_ms = self._waited_s * 1000
         read = self._writer.shards_read
-        held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
-        is_full = self._writer.log.payload_bytes + held_bytes >= self._plan.max_bytes
+        is_full = self._writer.log.payload_bytes + self._held_bytes >= self._plan.max_bytes
         for shard_id, feed in self._feeds.items():
             is_searching = shard_id not in read and not feed.held_records
             limit_ms = self._plan.fetch_cap_ms if is_searching else self._plan.fetch_time_ms
@@ -362,7 +346,7 @@ class _Attempt:
         room = self._plan.max_bytes - log.payload_bytes
         has_rows = log.rows > 0
         is_last = is_done
-        is_full = self._is_round_full
+        is_full = self._held_bytes >= self._pace.round_bytes
         ended = self._writer.shards_ended
         proposed: dict[str, ShardReadResult] = {}
         for shard_id, feed in self._feeds.items():
