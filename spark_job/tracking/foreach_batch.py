@@ -102,8 +102,6 @@ if TYPE_CHECKING:
     from state.plan import Plan, ShardReadResult, TaskResult
     from state.report import OpenReport
     from state.shard_state import ShardState
-    from state.store.plans import PlanReader
-    from state.store.reports import ReportStore
     from state.znodes.topics import StoreTopics
 
 log = logging.getLogger("kinesis_spout")
@@ -188,13 +186,15 @@ class Tracked:
             self._process_reported(parts, rows, batch_id)  # 4 to 7
         except RowsExpiredError as exc:
             log.warning("%s", exc)
-            _answer(parts)
+            for part in parts:
+                part.store.reports.answer(part.opened)
         except BaseException as exc:
             # An error is an answer, unless the batch failed because a process died. It is noted at
             # best: without the note, the next delivery is taken for one more after a crash.
             if not died(exc):
                 with suppress(Exception):
-                    _answer(parts)
+                    for part in parts:
+                        part.store.reports.answer(part.opened)
                 # The error ends the query, so somebody who looks at the application is told.
                 end = failure(failure_told(exc), self._clock.now_ms())
                 for stream in self._streams:
@@ -218,8 +218,8 @@ class Tracked:
     def _is_held(self, frame: DataFrame, closed: Sequence[SourceSettings], batch_id: int) -> bool:
         """Whether a done report of this batch holds for one of the streams, whose plans are closed.
 
-        What a report acks does not come again. Without its rows the function must not be called for
-        the batch: a sink that overwrites by batch would lose them.
+        What it acks does not come again. Called again, the function could fail a record that it did
+        not fail before, and a sink that overwrites by batch would lose it.
         """
         for stream in closed:
             known = self._reported_plan(stream, frame)
@@ -238,11 +238,8 @@ class Tracked:
         return False
 
     def _reported_plan(self, stream: SourceSettings, frame: DataFrame) -> str | None:
-        """The closed plan of this batch if it has a done report, else None.
-
-        What that report acks stays acked. Called again, the function could fail a record that it
-        did not fail before, and a sink that overwrites by batch would lose it. The plan is known by
-        its rows: the pointer may name a newer one. They are read only if some plan has a report.
+        """The closed plan of this batch if it has a done report, else None. It is known by its
+        rows: the pointer may name a newer one. They are read only if some plan has a report.
         """
         store = _store(stream)
         reported = [one for one in store.plans.known() if store.reports.read(one) is not None]
@@ -295,11 +292,10 @@ class Tracked:
         # The states tell the earlier failures of the plan's retries, and the records that wait
         # outside the plan. Without either they are not read.
         has_retries = any(shard.retries for shard in plan.slices.values())
-        needs_states = has_retries or self._on_failure is not OnFailure.CONTINUE
+        needs_states = has_retries or self._options.policy.on_failure is not OnFailure.CONTINUE
         return StreamPart(
             settings=stream,
-            plans=store.plans,
-            reports=store.reports,
+            store=store,
             plan=plan,
             opened=opened,
             states=_all_states(stream) if needs_states else {},
@@ -310,10 +306,11 @@ class Tracked:
     def _process_reported(
         self, parts: Sequence[StreamPart], frame: DataFrame, batch_id: int
     ) -> None:
+        on_failure = self._options.policy.on_failure
         rules = {
             part.in_batch(shard): rules
             for part in parts
-            for shard, rules in plan_rules(part.plan, part.states, self._on_failure).items()
+            for shard, rules in plan_rules(part.plan, part.states, on_failure).items()
         }
         with closing(self._batch_frame(frame, rules)) as everything:
             step = self._search_step(parts, everything)  # 4
@@ -336,17 +333,9 @@ class Tracked:
                 if len(failed) < rows:
                     self._succeeded_ms = now_ms
 
-    @property
-    def _on_failure(self) -> OnFailure:
-        return self._options.policy.on_failure
-
     def _batch_frame(self, frame: DataFrame, rules: Mapping[str, ShardRules]) -> BatchFrame:
-        return BatchFrame(
-            frame,
-            rules=rules,
-            on_failure=self._on_failure,
-            several=not self._query.is_of_one,
-        )
+        on_failure, several = self._options.policy.on_failure, not self._query.is_of_one
+        return BatchFrame(frame, rules=rules, on_failure=on_failure, several=several)
 
     # 4: the function
     def _search_step(self, parts: Sequence[StreamPart], batch: BatchFrame) -> SearchStep | None:
@@ -392,15 +381,15 @@ class Tracked:
             return None
         record = FailedRecord.of(ids[0], Outcome.EXHAUSTED)
         attempts = record.attempt - 1 + step.unanswered
+        known = (
+            row
+            for part in parts
+            for shard_id, state in part.states.items()
+            if part.in_batch(shard_id) == record.shard_id
+            for row in state.unresolved
+        )
         first_ms = next(
-            (
-                known.first_failure_ms
-                for part in parts
-                for shard_id, state in part.states.items()
-                if part.in_batch(shard_id) == record.shard_id
-                for known in state.unresolved
-                if known.first <= record.sequence <= known.last
-            ),
+            (row.first_failure_ms for row in known if row.first <= record.sequence <= row.last),
             None,
         )
         if not self._options.policy.retry.exhausted(attempts, first_ms, self._clock.now_ms()):
@@ -439,16 +428,14 @@ class Tracked:
     def _finish(self, part: StreamPart, outcomes: BatchOutcomes) -> None:
         count = sum(letter.records for letter in outcomes.letters)
         report = replace(outcomes.report, tasks=tuple(sorted(part.ends)))
-        if self._options.on_exhausted is OnExhausted.DROP:
-            report = replace(report, dropped=count)
-        else:
-            report = replace(report, dead_lettered=count)
+        drops = self._options.on_exhausted is OnExhausted.DROP
+        report = replace(report, **{"dropped" if drops else "dead_lettered": count})
         if part.subset is not None:
             report = with_deferred(report, part.subset)
         if mode_of(part.plan, part.settings) == RAW:
             report = report.of_whole_records
         with naming(part.settings):
-            part.reports.finish(part.opened, report)
+            part.store.reports.finish(part.opened, report)
 
 
 def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> BatchFrame:
@@ -527,11 +514,6 @@ def _open_plan(stream: SourceSettings) -> Plan | None:
     if pointer is None or pointer.status is not PlanStatus.OPEN:
         return None
     return plans.read(pointer.id)
-
-
-def _answer(parts: Sequence[StreamPart]) -> None:
-    for part in parts:
-        part.reports.answer(part.opened)
 
 
 def _all_states(stream: SourceSettings) -> dict[str, ShardState]:
@@ -663,8 +645,7 @@ class StreamPart:
     """
 
     settings: SourceSettings
-    plans: PlanReader
-    reports: ReportStore
+    store: StoreTopics
     plan: Plan
     opened: OpenReport
     states: Mapping[str, ShardState]
@@ -686,7 +667,7 @@ class StreamPart:
         Call it after the rows were read: a task publishes before it hands rows over, so every row
         of the batch is in an end by then. Raises `BatchContentError` for a task whose log is open.
         """
-        self.ends = self.plans.read_ends(self.plan.plan_id)
+        self.ends = self.store.plans.read_ends(self.plan.plan_id)
         if unsealed := sorted(task for task, end in self.ends.items() if not end.sealed):
             # What is appended from now on would be settled as acked, and no sink has its rows.
             with naming(self.settings):
@@ -707,15 +688,11 @@ class StreamPart:
 
     def own_failures(self, failed: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
         prefix = self.settings.id_prefix
-        return (
-            [
-                dataclasses.replace(record, shard_id=record.shard_id.removeprefix(prefix))
-                for record in failed
-                if record.shard_id.startswith(prefix)
-            ]
-            if prefix
-            else failed
-        )
+        return [
+            dataclasses.replace(record, shard_id=record.shard_id.removeprefix(prefix))
+            for record in failed
+            if record.shard_id.startswith(prefix)
+        ]
 
 
 def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart]) -> None:
