@@ -80,11 +80,6 @@ class BatchRun:
         places = self.frame.ordinals()
         return [replace(record, ordinal=places.get(record.message_id)) for record in failed]
 
-    def take(self, batch: TrackedBatch) -> None:
-        """Take over the failures and evaluations of a batch, or of a part of one."""
-        self.evaluations += batch.evaluations
-        self.failures |= batch.failures
-
     def close(self) -> None:
         for evaluation in self.evaluations:
             evaluation.close()
@@ -117,7 +112,8 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
         with running(batch):
             process(batch)
             batch.end(None)
-        run.take(batch)
+        run.evaluations += batch.evaluations
+        run.failures |= batch.failures
     except BaseException as exc:
         error = for_spark(exc, "the function given to tracked(...)")
         batch.end(error)

@@ -276,10 +276,25 @@ class _Decider:
             case Outcome.RETRY | Outcome.UNCOUNTED | Outcome.ALONE:
                 return self._uncounted(record, known)
             case Outcome.BLOCKED:
-                return self._blocked(record, known)
+                first_ms = known.first_failure_ms if known else None
+                return structs.replace(
+                    self._queued(record, record.attempt - 1, 0, first_ms),
+                    last_failure_ms=known.last_failure_ms if known else None,
+                    reason=known.reason if known else None,
+                    blocked=True,
+                )
             case Outcome.REJECT:
                 return self._letter(record, known)
-        return self._exhausted(record, known)
+        # Exhausted: it was read for its letter only, so this delivery is not an attempt.
+        letter = replace(self._letter(record, known), attempts=record.attempt - 1)
+        if record.reason is not None:  # it has ended the process that got it (`poison_search`)
+            return letter
+        return replace(
+            letter,
+            first_failure_ms=known.first_counted_failure_ms if known else None,
+            last_failure_ms=known.last_failure_ms if known else None,
+            reason=known.reason if known else None,
+        )
 
     def retry_index_of(self, record: FailedRecord) -> int | None:
         """The index of the planned retry that the record was read with; None for a new record."""
@@ -379,27 +394,6 @@ class _Decider:
             last_failure_ms=self._context.now_ms,
             reason=record.reason,
             key=record.key if self._context.policy.on_failure is OnFailure.BLOCK_KEY else None,
-        )
-
-    def _blocked(self, record: FailedRecord, known: UnresolvedRecord | None) -> UnresolvedRecord:
-        first_ms = known.first_failure_ms if known else None
-        return structs.replace(
-            self._queued(record, record.attempt - 1, 0, first_ms),
-            last_failure_ms=known.last_failure_ms if known else None,
-            reason=known.reason if known else None,
-            blocked=True,
-        )
-
-    def _exhausted(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
-        # It was read for its letter only, so this delivery is not an attempt.
-        letter = replace(self._letter(record, known), attempts=record.attempt - 1)
-        if record.reason is not None:  # it has ended the process that got it (`poison_search`)
-            return letter
-        return replace(
-            letter,
-            first_failure_ms=known.first_counted_failure_ms if known else None,
-            last_failure_ms=known.last_failure_ms if known else None,
-            reason=known.reason if known else None,
         )
 
     def _letter(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:

@@ -351,70 +351,48 @@ def bisect(count: int, succeeds: Callable[[Part], bool]) -> Bisection:
 
     `succeeds` runs the function on a part and says whether it succeeded.
     """
-    search = _Search(count, succeeds)
-    parts: list[Part] = [(0, count)] if count else []
-    for depth in range(_EIGHTHS_DEPTH):
-        parts = search.halve(parts, may_skip=depth >= 2)
-    if count >= MIN_RECORDS_FOR_EIGHTHS and len(parts) > _MOST_FAILED_EIGHTHS:
-        search.found.failed = True
-        return search.result()
-    while parts and search.has_calls_left:
-        parts = [*search.halve(parts[:1], may_skip=True), *parts[1:]]
-    search.found.unresolved += parts
-    return search.result()
+    found = Bisection()
+    any_success = False
 
+    def has_calls_left() -> bool:
+        return found.calls < max_calls(count) + len(found.poison)
 
-class _Search:
-    def __init__(self, count: int, succeeds: Callable[[Part], bool]) -> None:
-        self._count = count
-        self._succeeds = succeeds
-        self._any_success = False
-        self.found = Bisection()
-
-    @property
-    def has_calls_left(self) -> bool:
-        return self.found.calls < max_calls(self._count) + len(self.found.poison)
-
-    def halve(self, level: list[Part], *, may_skip: bool) -> list[Part]:
+    def halve(level: list[Part], *, may_skip: bool) -> list[Part]:
         """Run the halves of these parts. Returns those that failed and are not poison, in order.
 
         `may_skip`: a half is not run if it must fail because the other half succeeded.
         """
+        nonlocal any_success
         failed: list[Part] = []
         for first, last in level:
             middle = (first + last + 1) // 2
-            halves = [(first, middle), (middle, last)] if last - first > 1 else [(first, last)]
-            outcomes: list[bool | None] = []
-            for half in halves:
-                must_fail = may_skip and outcomes == [True] and half[1] - half[0] > 1
-                outcomes.append(False if must_fail else self._run(half))
-            failed += [
-                half
-                for half, outcome in zip(halves, outcomes, strict=True)
-                if outcome is False and not self._is_poison(half)
-            ]
+            other_succeeded = False
+            for half in [(first, middle), (middle, last)] if last - first > 1 else [(first, last)]:
+                is_single = half[1] - half[0] == 1
+                if may_skip and other_succeeded and not is_single:
+                    failed.append(half)
+                elif not has_calls_left():
+                    found.unresolved.append(half)
+                else:
+                    found.calls += 1
+                    if succeeds(half):
+                        any_success = other_succeeded = True
+                    elif is_single:
+                        found.poison.append(half[0])
+                    else:
+                        failed.append(half)
         return failed
 
-    def result(self) -> Bisection:
-        found = self.found
-        if not found.failed and not self._any_success:
+    parts: list[Part] = [(0, count)] if count else []
+    for depth in range(_EIGHTHS_DEPTH):
+        parts = halve(parts, may_skip=depth >= 2)
+    found.failed = count >= MIN_RECORDS_FOR_EIGHTHS and len(parts) > _MOST_FAILED_EIGHTHS
+    while not found.failed and parts and has_calls_left():
+        parts = [*halve(parts[:1], may_skip=True), *parts[1:]]
+    if not found.failed:
+        found.unresolved += parts
+        if not any_success:
             found.poison, found.alone = [], sorted(found.poison)
-        found.poison.sort()
-        found.unresolved.sort()
-        return found
-
-    def _is_poison(self, part: Part) -> bool:
-        if part[1] - part[0] == 1:
-            self.found.poison.append(part[0])
-            return True
-        return False
-
-    def _run(self, part: Part) -> bool | None:
-        """Whether the part succeeds; None if no calls are left."""
-        if not self.has_calls_left:
-            self.found.unresolved.append(part)
-            return None
-        self.found.calls += 1
-        succeeded = self._succeeds(part)
-        self._any_success |= succeeded
-        return succeeded
+    found.poison.sort()
+    found.unresolved.sort()
+    return found

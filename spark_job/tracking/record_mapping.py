@@ -31,7 +31,7 @@ from pyspark.sql import Row
 from kinesis_spout.errors import ConfigError, malformed_reason, text_of
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
-from spark_job.rows import ARROW_SCHEMA
+from spark_job.rows import ARROW_SCHEMA, COLUMNS
 from spark_job.tracking.content_check import BatchContentError, ShardContent
 from spark_job.tracking.outcomes import (
     FailedRecord,
@@ -56,21 +56,7 @@ RUN_BYTES = 8
 NOTE = "_ks_note"
 SUMMARY = 0
 """The `outcome` of a summary. That of a failure note is the record's `Outcome`."""
-ORIGINAL = pa.schema(
-    [
-        ARROW_SCHEMA.field(name)
-        for name in (
-            "messageId",
-            "streamName",
-            "shardId",
-            "sequenceNumber",
-            "subSequenceNumber",
-            "partitionKey",
-            "data",
-            "approximateArrivalTimestamp",
-        )
-    ]
-)
+ORIGINAL = pa.schema([ARROW_SCHEMA.field(name) for name in COLUMNS if name != "attempt"])
 """The record's columns in a failure note, for its dead letter."""
 _OWN = pa.schema(
     [
@@ -233,12 +219,6 @@ class _Partition:
             calls.owners.extend(range(start, stop))
             return
         for index, output in enumerate(outputs, start):
-            if output is None:
-                continue
-            if type(output) is dict:
-                calls.rows.append(output)
-                calls.owners.append(index)
-                continue
             try:
                 calls.take(self.mapper.columns.rows(output), index)
             except KeyboardInterrupt:
