@@ -15,32 +15,15 @@ delivered. Such a batch is refused, with the stream's name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
 OF_ONE = 1
 OF_SEVERAL = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Plans:
-    """Plan ids by stream. `unnamed`: of an offset that does not name its only stream; "" for none.
-
-    `find` names the stream of such a plan.
-    """
-
-    by_stream: Mapping[str, str]
-    unnamed: str = ""
-
-    def named(self, find: Callable[[str], str]) -> dict[str, str]:
-        if not self.unnamed:
-            return dict(self.by_stream)
-        return {find(self.unnamed): self.unnamed}
 
 
 def start_offset(*, is_of_one: bool) -> dict[str, Any]:
@@ -48,15 +31,17 @@ def start_offset(*, is_of_one: bool) -> dict[str, Any]:
     return {"format": OF_ONE, "plan": ""} if is_of_one else {"format": OF_SEVERAL, "plans": {}}
 
 
-def read_offset(offset: Mapping[str, Any]) -> Plans:
-    """The plans in an offset. Raises `ConfigError` for an offset of another format."""
+def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
+    """The plans in an offset, by stream. The plan of an offset that does not name its only stream
+    stands under "". Raises `ConfigError` for an offset of another format.
+    """
     match offset:
         case {"format": 1, "plan": str(plan)}:
-            return Plans({}, plan)
+            return {"": plan} if plan else {}
         case {"format": 2, "plans": dict(plans)} if all(
             isinstance(plan, str) for plan in plans.values()
         ):
-            return Plans(plans)
+            return plans
     raise ConfigError(
         f"the checkpoint location contains an offset of format {offset.get('format')!r}, not "
         f"{OF_ONE} or {OF_SEVERAL}",
@@ -65,11 +50,13 @@ def read_offset(offset: Mapping[str, Any]) -> Plans:
     )
 
 
-def with_plans(start: Plans, plans: Mapping[str, str], *, is_of_one: bool) -> dict[str, Any]:
+def with_plans(
+    start: Mapping[str, str], plans: Mapping[str, str], *, is_of_one: bool
+) -> dict[str, Any]:
     """The offset after `start` that names these plans. A query of one stream continues with format
     1, which earlier versions read, unless it has read several.
     """
-    if is_of_one and not start.by_stream:
+    if is_of_one and not any(start):
         (plan,) = plans.values()
         return {"format": OF_ONE, "plan": plan}
     return {"format": OF_SEVERAL, "plans": dict(plans)}

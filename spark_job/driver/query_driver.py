@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.programs.threads import NewPool
-    from spark_job.driver.offsets import Plans
     from spark_job.settings import QuerySettings, SourceSettings
     from state.plan import TaskPlan
 
@@ -223,8 +222,7 @@ class QueryDriver:
         run waits up to `maxSearchTime` for shards that are not read up to its start, and up to
         `availableNowRetryWait` for retries. A paused one ends.
         """
-        before = read_offset(start)
-        plans = self.named(before)
+        plans = self._named(start)
         self._trigger.called(self._clock.now_ms())
         for stream in self._streams:
             stream.is_settled, stream.searched_s = False, 0.0
@@ -237,7 +235,8 @@ class QueryDriver:
             pause_s = POLL_S if is_any else self._pause_s(looked_at, begun_s)
             is_over = is_any or pause_s is None
             if is_over and (new := self._planned(plans, looked_at, max_records)):
-                return with_plans(before, plans | new, is_of_one=self._query.is_of_one)
+                after = plans | new
+                return with_plans(read_offset(start), after, is_of_one=self._query.is_of_one)
             if pause_s is None:
                 break
             self._clock.sleep(pause_s)
@@ -256,7 +255,7 @@ class QueryDriver:
         """
         if start == end:
             return []
-        begins, ends = self.named(read_offset(start)), self.named(read_offset(end))
+        begins, ends = self._named(start), self._named(end)
         refuse_missing(begins, ends, {stream.name for stream in self._streams})
         wanted = {name: plan for name, plan in ends.items() if plan != begins.get(name, "")}
         tasks_of = partial(_tasks_of, ends=ends, wanted=wanted, is_of_one=self._query.is_of_one)
@@ -267,8 +266,8 @@ class QueryDriver:
             task
             for is_open in (True, False)
             for stream in sorted(self._streams, key=lambda stream: stream.settings.label)
-            for task in found[stream.index][1]
-            if found[stream.index][0] is is_open
+            for task in found[stream][1]
+            if found[stream][0] is is_open
         ]
 
     def report(self) -> dict[str, Any]:
@@ -303,8 +302,7 @@ class QueryDriver:
         settled = self._each(
             streams, lambda stream: stream.coordinator.settle(plans.get(stream.name, ""))
         )
-        for index, was_empty in settled.items():
-            stream = self._streams[index]
+        for stream, was_empty in settled.items():
             stream.is_settled = True
             if self._trigger.is_known and not self._is_available_now:
                 stream.coordinator.session.run.write(trigger_ms=self._trigger.known_ms)
@@ -330,13 +328,12 @@ class QueryDriver:
         found = self._each(
             streams, lambda stream: stream.coordinator.look(now_s - stream.searched_s)
         )
-        served = [self._streams[index] for index in found]
-        for stream in served:
-            stream.found = found[stream.index]
+        for stream, one in found.items():
+            stream.found = one
             if stream.trouble is not None:
                 log.warning("Kinesis answers for stream %s again", stream.settings.label)
             stream.trouble = None
-        return served
+        return list(found)
 
     def _pause_s(self, looked_at: Sequence[_Stream], begun_s: float) -> float | None:
         """The seconds until the next pass; None where all waits are over.
@@ -376,7 +373,7 @@ class QueryDriver:
         limits = _shares(
             [stream for stream in looked_at if stream.found.is_any], max_records, self._turn
         )
-        shards = sum(len(self._streams[index].found.shards) for index in limits)
+        shards = sum(len(stream.found.shards) for stream in limits)
         max_tasks = max(stream.settings.max_tasks for stream in self._streams)
 
         def share_of_tasks(stream: _Stream) -> int:
@@ -387,21 +384,17 @@ class QueryDriver:
             [stream for stream in looked_at if not stream.found.is_paused],
             lambda stream: stream.coordinator.plan(
                 plans.get(stream.name, ""),
-                stream.found if stream.index in limits else Found(),
-                max_records=limits.get(stream.index),
+                stream.found if stream in limits else Found(),
+                max_records=limits.get(stream),
                 max_tasks=share_of_tasks(stream),
                 max_search_ms=None if self._query.is_of_one else stream.search_ms,
             ),
         )
-        return {
-            self._streams[index].name: plan_id
-            for index, plan_id in made.items()
-            if plan_id is not None
-        }
+        return {stream.name: plan_id for stream, plan_id in made.items() if plan_id is not None}
 
-    def named(self, plans: Plans) -> dict[str, str]:
-        """The plans by stream. Blocks only where an offset does not name its stream."""
-        return plans.named(self._stream_of)
+    def _named(self, offset: Mapping[str, Any]) -> dict[str, str]:
+        """The plans of an offset by stream. Blocks only where it does not name its stream."""
+        return {name or self._stream_of(plan): plan for name, plan in read_offset(offset).items()}
 
     def _stream_of(self, plan_id: str) -> str:
         """The stream of a plan that a query of one stream has made."""
@@ -411,7 +404,7 @@ class QueryDriver:
             known = self._each(
                 self._streams, lambda stream: stream.coordinator.plans.knows(plan_id), strict=True
             )
-            name = next((self._streams[i].name for i, is_known in known.items() if is_known), None)
+            name = next((stream.name for stream, is_known in known.items() if is_known), None)
             if name is None:
                 raise self._unknown_plan(plan_id)
             self._found[plan_id] = name
@@ -425,7 +418,7 @@ class QueryDriver:
             self._streams, lambda stream: stream.coordinator.session.was_moved(), strict=True
         )
         labels = [stream.settings.label for stream in self._streams]
-        moved_labels = [label for index, label in enumerate(labels) if moved[index]]
+        moved_labels = [stream.settings.label for stream in self._streams if moved[stream]]
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
         reason = (
             f"an operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
@@ -443,15 +436,16 @@ class QueryDriver:
     # threads and errors
     def _each(
         self, streams: Sequence[_Stream], step: Callable[[_Stream], _T], *, strict: bool = False
-    ) -> dict[int, _T]:
+    ) -> dict[_Stream, _T]:
         """The results of a step by stream. A stream whose service is in trouble for a while has
         none; with `strict`, and before it was reached once, its error is raised.
         """
         if self._query.is_of_one:
-            return {stream.index: step(stream) for stream in streams}
-        futures = [(stream, self._pool.submit(step, stream)) for stream in streams]
-        errors = [(stream, future.exception()) for stream, future in futures]
-        for stream, error in errors:
+            return {stream: step(stream) for stream in streams}
+        futures = {stream: self._pool.submit(step, stream) for stream in streams}
+        # All of them have ended before the first error is raised.
+        errors = {stream: future.exception() for stream, future in futures.items()}
+        for stream, error in errors.items():
             if error is None:
                 continue
             is_transient = isinstance(error, KinesisError) and error.retryable
@@ -459,9 +453,7 @@ class QueryDriver:
                 raise named_error(stream.settings.label, error)
             self._on_trouble(stream, error)
         return {
-            stream.index: future.result()
-            for (stream, error), (_, future) in zip(errors, futures, strict=True)
-            if error is None
+            stream: future.result() for stream, future in futures.items() if errors[stream] is None
         }
 
     def _on_trouble(self, stream: _Stream, error: BaseException) -> None:
@@ -494,20 +486,18 @@ def _tasks_of(
 
 def _shares(
     working: Sequence[_Stream], max_records: int | None, turn: int
-) -> dict[int, int | None]:
-    """The streams of a batch by index, and how many records each may give.
+) -> dict[_Stream, int | None]:
+    """The streams of a batch, and how many records each may give.
 
     How much a stream has is not known before it is read, so the streams get equal parts of the
     batch's limit. With a lower limit than there are streams, they take turns.
     """
     if max_records is None or not working:
-        return {stream.index: stream.settings.max_records_per_trigger for stream in working}
+        return {stream: stream.settings.max_records_per_trigger for stream in working}
     first = turn * max(1, max_records) % len(working)
     rotated = [*working[first:], *working[:first]][:max_records]
     each, rest = divmod(max_records, len(rotated))
     return {
-        stream.index: min(
-            each + (place < rest), stream.settings.max_records_per_trigger or max_records
-        )
+        stream: min(each + (place < rest), stream.settings.max_records_per_trigger or max_records)
         for place, stream in enumerate(rotated)
     }

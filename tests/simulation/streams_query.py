@@ -100,7 +100,7 @@ class SimulatedStreamsReader(KinesisStreamReader):
             world.counts["polls during a pause"] += 1
             assert world.service.reads == reads, "the driver has read during a pause"
             name = world.settings.state_name
-            before, after = (read_offset(one).by_stream.get(name) for one in (start, offset))
+            before, after = (read_offset(one).get(name) for one in (start, offset))
             assert before in (None, after), "the driver has planned during a pause"
         return offset
 

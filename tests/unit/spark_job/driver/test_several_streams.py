@@ -372,17 +372,10 @@ def test_a_query_of_one_stream_keeps_the_plans_of_the_streams_it_left() -> None:
     assert with_plans(read_offset(BOTH), after, is_of_one=True) == {"format": 2, "plans": after}
 
 
-def test_the_plan_of_a_query_of_one_stream_is_given_its_stream() -> None:
-    asked: list[str] = []
-
-    def find(plan_id: str) -> str:
-        asked.append(plan_id)
-        return CLICKS
-
-    assert read_offset({"format": 1, "plan": "1-a"}).named(find) == {CLICKS: "1-a"}
-    assert read_offset(start_offset(is_of_one=True)).named(find) == {}
-    assert read_offset(start_offset(is_of_one=False)).named(find) == {}
-    assert asked == ["1-a"]
+def test_an_offset_of_one_stream_does_not_name_it() -> None:
+    assert read_offset({"format": 1, "plan": "1-a"}) == {"": "1-a"}
+    assert read_offset(start_offset(is_of_one=True)) == {}
+    assert read_offset(start_offset(is_of_one=False)) == {}
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_the_samples_mean_what_they_meant() -> None:
     assert found["batches/<planId>/<task>"] == [TASK]
     assert [log.entries for log in found["batches/<planId>/<task>/end"]] == [(RESULT,)] * 2
     assert found[EXPORT] == [EXPORTED]
-    assert read_offset(json.loads(read("0.1.0")[OFFSET][0])).unnamed == "4-0a1b"
+    assert read_offset(json.loads(read("0.1.0")[OFFSET][0])) == {"": "4-0a1b"}
 
 
 @pytest.mark.parametrize(
