@@ -208,17 +208,14 @@ class QueryEnds(StreamingQueryListener):
         self._manager = manager
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, ...], SourceSettings] = {}
+        self._known: dict[tuple[str, str, str], SourceSettings] = {}
         self._queries: dict[str, tuple[Any, int]] = {}  # by run, with when it was started
 
     def add(self, streams: Iterable[SourceSettings]) -> None:
         """Streams that a query of this process may read."""
         with self._lock:
             for stream in streams:
-                where = (
-                    *(stream.zookeeper, stream.zookeeper_root),
-                    *(stream.application, stream.stream.name),
-                )
+                where = stream.zookeeper, stream.zookeeper_root, stream.state_name
                 self._known[where] = stream
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -293,10 +290,7 @@ class QueryEnds(StreamingQueryListener):
                 if is_announced.is_set():
                     return
         except Exception:  # as above
-            log.debug(
-                ("the announcement that errors of the query are reported was not stored"),
-                exc_info=True,
-            )
+            log.debug("the announcement that errors are reported was not stored", exc_info=True)
 
     def _amend(self, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]) -> None:
         """Amend the run log of each known stream whose newest plan is one of `plans`; None: any."""

@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,11 @@ def register(spark: SparkSession, name: str = "kinesis") -> None:
     Raises `ConfigError` when Spark starts another Python for its workers, which cannot run it.
     """
     refuse_other_python(spark)
-    master, task_slots = spark_master(spark), _task_slots(spark)
+    master, task_slots = spark_master(spark), None
+    # Not where executors come and go, nor on Spark Connect, which does not tell.
+    if str(spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() != "true":
+        with suppress(Exception):  # Connect raises several kinds
+            task_slots = max(1, spark.sparkContext.defaultParallelism)
 
     # Spark makes the objects of a class in other processes, from the options alone. So what the
     # session says is in a class of its own, which Spark sends by value.
@@ -127,18 +131,6 @@ def register(spark: SparkSession, name: str = "kinesis") -> None:
 def spark_master(spark: SparkSession) -> str | None:
     """The session's master URL; None when the session does not give it."""
     return spark.conf.get("spark.master", None)
-
-
-def _task_slots(spark: SparkSession) -> int | None:
-    """How many tasks run at a time. None where executors come and go, and on Spark Connect, which
-    does not tell.
-    """
-    if str(spark.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
-        return None
-    try:
-        return max(1, spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  # Connect raises several kinds; the default of the option serves then
-        return None
 
 
 def preflight(settings: SourceSettings, *, master: str | None) -> list[str]:

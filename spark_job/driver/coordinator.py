@@ -58,7 +58,7 @@ from spark_job.driver.planner import PlanLimits, ShardHints, make_plan
 from spark_job.driver.stream_plans import OutcomeSummary, StreamPlans
 from spark_job.settings import EFO
 from state.failpoint import failpoint
-from state.plan import TaskPlan, make_plan_id
+from state.plan import Plan, TaskPlan, make_plan_id
 from state.position import Position
 from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again
@@ -324,7 +324,14 @@ class Coordinator:
         now_ms, now_s = self.clock.now_ms(), self.clock.monotonic_s()
         number = self.plans.next_number(start)
         plan = make_plan(
-            make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
+            Plan(
+                plan_id=make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
+                created_ms=now_ms,
+                tasks=(),
+                until_ms=self._backlog.until_ms,
+                outages=self._outcomes.outages,
+                delivery_limit=self._outcomes.delivery_limit,
+            ),
             shards,
             self._catalog.verified_states(members),
             PlanLimits(
@@ -353,13 +360,9 @@ class Coordinator:
                 hash_keys=self._catalog.stream.hash_key_ranges(),
                 gone=self._catalog.loss.gone,
             ),
-            now_ms=now_ms,
-            until_ms=self._backlog.until_ms,
             turn=number,
             retries=retries,
             in_order=queue.in_order,
-            outages=self._outcomes.outages,
-            delivery_limit=self._outcomes.delivery_limit,
         )
         self.plans.create(plan)
         failpoint("plan-created")

@@ -96,22 +96,18 @@ class ShardHints:
 
 
 def make_plan(
-    plan_id: str,
+    empty: Plan,
     shards: Sequence[str],
     states: Mapping[str, ShardState],
     limits: PlanLimits,
     *,
-    now_ms: int,
-    until_ms: int | None,
     turn: int,
     hints: ShardHints,
     retries: Retries = (),
     in_order: bool = False,
-    outages: int = 0,
-    delivery_limit: int | None = None,
 ) -> Plan:
-    """A plan for new records of `shards` and for `retries`, which may be of other shards, grouped
-    into tasks within the limits.
+    """The `empty` plan with tasks for new records of `shards` and for `retries`, which may be of
+    other shards, within the limits.
 
     `turn` rotates which shards come first. A small record limit leaves out shards, and the shards
     of a task fill its bytes in that order. Without the rotation one shard could starve the others.
@@ -145,14 +141,7 @@ def make_plan(
             if shard in new or shard in planned
         )
         tasks.extend(_that_fit(replace(limits.task, shards=tuple(slices))))
-    return Plan(
-        plan_id=plan_id,
-        created_ms=now_ms,
-        tasks=tuple(tasks),
-        until_ms=until_ms,
-        outages=outages,
-        delivery_limit=delivery_limit,
-    )
+    return replace(empty, tasks=tuple(tasks))
 
 
 def _slice(

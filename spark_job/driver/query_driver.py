@@ -7,7 +7,7 @@ whose number of sources has changed ("There are [2] sources in the checkpoint of
 are [3] sources requested by the query", PySpark 4.3.0). A query could then never add a stream, or
 leave one. Here the union is below the source: each stream has its plans, states, limits,
 connections and its owner's lock in ZooKeeper, as a query of its own has them, and the offset names
-a plan for each (`offsets`). A batch is the tasks of all streams that have something to read.
+a plan for each. A batch is the tasks of all streams that have something to read.
 
 - Each stream's plan is settled by itself, which can be repeated. A driver that is killed between
   two of them settles the others when it comes back: Spark hands it the same offset.
@@ -44,16 +44,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.programs.threads import thread_pool
 from spark_job.driver.backlog import POLL_S, Found
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.offsets import read_offset, refuse_missing, with_plans
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import named_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.programs.threads import NewPool
@@ -501,3 +500,72 @@ def _shares(
         stream: min(each + (place < rest), stream.settings.max_records_per_trigger or max_records)
         for place, stream in enumerate(rotated)
     }
+
+
+# The offsets that Spark logs for a query: which plan of each stream a batch ends with.
+#
+#     {"format": 1, "plan": "7-a1b2"}                               a query of one stream
+#     {"format": 2, "plans": {"etl/orders": "7-a1b2", ...}}         a query of several streams
+#
+# A stream is named by its application and name, as its state in ZooKeeper is. A stream that the
+# query no longer reads stays in the offsets with its last plan: when it is read again, that plan is
+# settled as the one of a finished batch, and nothing of it is delivered twice. So a query that has
+# read several streams goes on with format 2, also if it reads one of them now.
+OF_ONE = 1
+OF_SEVERAL = 2
+
+
+def start_offset(*, is_of_one: bool) -> dict[str, Any]:
+    """The offset before every plan."""
+    return {"format": OF_ONE, "plan": ""} if is_of_one else {"format": OF_SEVERAL, "plans": {}}
+
+
+def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
+    """The plans in an offset, by stream. The plan of an offset that does not name its only stream
+    stands under "". Raises `ConfigError` for an offset of another format.
+    """
+    match offset:
+        case {"format": 1, "plan": str(plan)}:
+            return {"": plan} if plan else {}
+        case {"format": 2, "plans": dict(plans)} if all(
+            isinstance(plan, str) for plan in plans.values()
+        ):
+            return plans
+    raise ConfigError(
+        f"the checkpoint location contains an offset of format {offset.get('format')!r}, not "
+        f"{OF_ONE} or {OF_SEVERAL}",
+        "use the kinesis-spout version that wrote it, or a new "
+        "checkpointLocation (ZooKeeper keeps the progress)",
+    )
+
+
+def with_plans(
+    start: Mapping[str, str], plans: Mapping[str, str], *, is_of_one: bool
+) -> dict[str, Any]:
+    """The offset after `start` that names these plans. A query of one stream continues with format
+    1, which earlier versions read, unless it has read several.
+    """
+    if is_of_one and not any(start):
+        (plan,) = plans.values()
+        return {"format": OF_ONE, "plan": plan}
+    return {"format": OF_SEVERAL, "plans": dict(plans)}
+
+
+def refuse_missing(
+    start: Mapping[str, str], end: Mapping[str, str], streams: Collection[str]
+) -> None:
+    """Raise `ConfigError` for a batch that holds records of a stream which is not one of `streams`.
+
+    A batch that Spark repeats must have the rows that it had. To leave them out would lose them:
+    Spark would then count them as delivered.
+    """
+    for stream, plan in sorted(end.items()):
+        if stream not in streams and plan != start.get(stream, ""):
+            application, name = stream.split("/", 1)
+            raise ConfigError(
+                f"the batch that Spark repeats contains records of stream {name} (application "
+                f"{application}, plan {plan}), which this query does not read any more",
+                f"run the "
+                f"query with stream {name} until the batch is done, for example with "
+                "trigger(availableNow=True), and leave the stream out after that",
+            )

@@ -89,8 +89,7 @@ class ShardFeed:
     `first`: the first entry of the log for this shard, if it has one already: the read begins
     there. `total_records`: the most records that may be read; `held_records`: the most that are
     held. `subscriptions`: of the attempt; None: the shard is polled. `rows`: makes the rows of its
-    pages; without it, aggregates are not unpacked. `refuses_aggregates`: a page with one raises
-    `AggregatedRecordError`.
+    pages. Where these refuse aggregates, a page with one raises `AggregatedRecordError`.
     """
 
     def __init__(
@@ -102,17 +101,15 @@ class ShardFeed:
         retention_ms: int | None,
         budget: ByteBudget,
         total_records: int,
-        held_records: int | None = None,
-        first: ShardReadResult | None = None,
-        subscriptions: Subscriptions | None = None,
-        rows: ShardRows | None = None,
-        refuses_aggregates: bool = False,
+        held_records: int | None,
+        first: ShardReadResult | None,
+        subscriptions: Subscriptions | None,
+        rows: ShardRows,
     ) -> None:
         self.shard = shard
         self._services = services
         self._settings = settings
         self._rows = rows
-        self._refuses_aggregates = refuses_aggregates
         self._expiry = ExpiryDetector(shard.verified_until_ms, retention_ms, shard.position)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
@@ -249,7 +246,7 @@ class ShardFeed:
         """The records that are handed over of these pages; None where they are those of the
         pages.
         """
-        users = [] if self._rows is None else [self._rows.users(part) for part in parts]
+        users = [self._rows.users(part) for part in parts]
         if not any(users):
             return None
         plain = (
@@ -336,7 +333,7 @@ class ShardFeed:
 
     def _check(self, page: Page) -> None:
         """Refuse aggregates in a page of the getter. It is looked at once."""
-        if not page.count or not self._refuses_aggregates:
+        if not page.count or not self._rows.refuses_aggregates:
             return
         if not any(page is checked for checked in self._checked):
             refuse_aggregates(page.records, page.shard_id)

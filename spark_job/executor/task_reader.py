@@ -29,7 +29,6 @@ from spark_job.executor.shard_feed import (
 )
 from spark_job.query_failure import naming
 from spark_job.rows import COLUMNS, ShardRows, hash_range_of, mode_of
-from spark_job.settings import FAIL
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.failpoint import failpoint
@@ -101,13 +100,7 @@ def read_task(
             services.store.plans, plan_id, task, max_bytes=pace.max_log_bytes
         )
     return _Attempt(
-        plan,
-        writer,
-        services=services,
-        settings=settings,
-        columns=columns,
-        pace=pace,
-        is_retry=is_retry,
+        plan, writer, services, settings, columns=columns, pace=pace, is_retry=is_retry
     ).rows()
 
 
@@ -118,9 +111,9 @@ class _Attempt:
         self,
         plan: TaskPlan,
         writer: TaskLogWriter,
-        *,
         services: ProcessServices,
         settings: SourceSettings,
+        *,
         columns: Sequence[str],
         pace: Pace,
         is_retry: bool,
@@ -134,13 +127,12 @@ class _Attempt:
         self._found: dict[str, FoundRetries] | None = {} if writer.log.entries else None
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
-        mode = mode_of(plan, settings)
         self._rows = {
             shard.shard_id: ShardRows(
                 shard.shard_id,
                 stream=settings.label,
                 id_prefix=settings.id_prefix,
-                aggregated_records=mode,
+                aggregated_records=mode_of(plan, settings),
                 hash_range=hash_range_of(shard),
                 columns=columns,
                 start=shard.position,
@@ -153,7 +145,7 @@ class _Attempt:
             if plan.consumer_arn is None or is_retry or not writer.is_new
             else subscriptions_of(plan.consumer_arn, services)
         )
-        self._feeds = self._new_feeds(subscriptions, refuses_aggregates=mode == FAIL)
+        self._feeds = self._new_feeds(subscriptions)
         self._reader = RoundRobinReader(
             [feed.getter for feed in self._feeds.values()],
             max_concurrent=MAX_CONCURRENT,
@@ -179,9 +171,7 @@ class _Attempt:
         for feed in self._feeds.values():
             feed.unsubscribe()
 
-    def _new_feeds(
-        self, subscriptions: Subscriptions | None, *, refuses_aggregates: bool
-    ) -> dict[str, ShardFeed]:
+    def _new_feeds(self, subscriptions: Subscriptions | None) -> dict[str, ShardFeed]:
         """A feed for each shard that this attempt may read new records of."""
         is_complete = self._writer.is_complete
         first: dict[str, ShardReadResult] = {}
@@ -209,7 +199,6 @@ class _Attempt:
                 first=first.get(shard.shard_id),
                 subscriptions=subscriptions,
                 rows=self._rows[shard.shard_id],
-                refuses_aggregates=refuses_aggregates,
             )
             for shard in self._plan.shards
             if (shard.shard_id in counts if is_complete else shard.max_records)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
 from spark_job.driver.backlog import PROBE_MAX_SHARDS
-from spark_job.driver.offsets import read_offset
-from spark_job.driver.query_driver import GIVEN_UP_S
+from spark_job.driver.query_driver import GIVEN_UP_S, read_offset
 from tests.simulation.checks import Checks
 from tests.simulation.past import DAY_S
 from tests.simulation.query_steps import Turns

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError
 from spark_job.data_source import KinesisStreamReader
-from spark_job.driver.offsets import read_offset
-from spark_job.driver.query_driver import RETRY_FOR_S, QueryDriver
+from spark_job.driver.query_driver import RETRY_FOR_S, QueryDriver, read_offset
 from spark_job.query_failure import StreamError
 from spark_job.settings import QuerySettings
 from state.errors import StateError, StoreUnavailableError

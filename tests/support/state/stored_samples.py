@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scripts.reference.znodes import structs
-from spark_job.driver.offsets import OF_ONE
+from spark_job.driver.query_driver import OF_ONE
 from state.codec.exported import ExportedApplication, decode_export, encode_export
 from state.codec.history import HistoryHead, decode_entry, encode_entry, mark_of
 from state.codec.reports import (

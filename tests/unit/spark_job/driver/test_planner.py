@@ -62,13 +62,10 @@ def whole_plan(
 ) -> Plan:
     """A plan for new records of `shards` and all queued records. `more`: hints too."""
     hints = {name: more.pop(name) for name in ShardHints.__dataclass_fields__ if name in more}
-    given: dict[str, Any] = {
-        "now_ms": 7,
-        "until_ms": None,
-        "retries": due_of(*states),
-        "hints": ShardHints(**hints),
-    }
-    return make_plan("1-a", shards, by_id(*states), limits, turn=turn, **(given | more))
+    own = {name: more.pop(name) for name in Plan.__struct_fields__ if name in more}
+    empty = Plan(plan_id="1-a", created_ms=7, tasks=(), **own)
+    given: dict[str, Any] = {"retries": due_of(*states), "hints": ShardHints(**hints)}
+    return make_plan(empty, shards, by_id(*states), limits, turn=turn, **(given | more))
 
 
 def plan_of(shards: list[str], *states: ShardState, **more: Any) -> list[ShardSlice]:

@@ -13,8 +13,14 @@ import pytest
 from kinesis_spout.checkpoints.transfer import export_application, import_application
 from kinesis_spout.errors import ConfigError, KinesisError, ServiceUnavailableError
 from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow, throttle
-from spark_job.driver.offsets import read_offset, refuse_missing, start_offset, with_plans
-from spark_job.driver.query_driver import GIVEN_UP_S, LEFT_OUT
+from spark_job.driver.query_driver import (
+    GIVEN_UP_S,
+    LEFT_OUT,
+    read_offset,
+    refuse_missing,
+    start_offset,
+    with_plans,
+)
 from state.plan import PlanStatus
 from state.process import this_process
 from state.store.pause import Pause
