@@ -24,7 +24,6 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from state.retry_policy import SUSPICION_MS, RetryPolicy
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.shards.catalog import ShardCatalog
     from spark_job.driver.stream_plans import OutcomeSummary
     from spark_job.process_services import ProcessServices
@@ -106,14 +103,7 @@ class Backlog:
         self._outcomes = outcomes
         self._probe_max_shards = probe_max_shards
         self._idle_interval_s = idle_interval_s
-        self._prober = Prober(
-            services.client,
-            tips,
-            services.clock,
-            interval_s=settings.probe_interval_ms / 1000,
-            calls_per_second=settings.rate.reads_per_second,
-            new_pool=services.new_pool,
-        )
+        self._prober = Prober(settings, services, tips)
         self._newest_plan_s = NEVER_S
         self._run: AvailableNowRun | None = None
 
@@ -411,16 +401,13 @@ class ShardTips:
     _tips: dict[str, _Tip] = field(default_factory=dict)
     _next_subscribe_ms: dict[str, int] = field(default_factory=dict)
 
-    def on_end(self, end: ShardReadResult, now_s: float, *, checked_s: float | None = None) -> None:
-        """Note what a task read of the shard, at `checked_s` or later; now by default. A shard that
-        is gone counts as idle: another plan would find nothing.
+    def on_end(self, end: ShardReadResult, now_s: float, *, checked_s: float) -> None:
+        """Note what a task read of the shard, at `checked_s` or later. A shard that is gone counts
+        as idle: another plan would find nothing.
         """
+        at_tip = end.at_tip or end.gone
         self._tips[end.shard_id] = _Tip(
-            now_s if checked_s is None else checked_s,
-            end.at_tip or end.gone,
-            end.iterator,
-            now_s,
-            next_read_ms=end.next_read_ms,
+            checked_s, at_tip, end.iterator, now_s, next_read_ms=end.next_read_ms
         )
 
     def on_subscribed(self, end: ShardReadResult) -> None:
@@ -499,21 +486,14 @@ class Prober:
     """
 
     def __init__(
-        self,
-        client: KinesisClient,
-        tips: ShardTips,
-        clock: Clock,
-        *,
-        interval_s: float,
-        calls_per_second: float,
-        new_pool: NewPool = thread_pool,
+        self, settings: SourceSettings, services: ProcessServices, tips: ShardTips
     ) -> None:
-        self._client = client
+        self._client = services.client
         self._tips = tips
-        self._clock = clock
-        self._interval_s = interval_s
-        self._call_s = 1 / calls_per_second
-        self._new_pool = new_pool
+        self._clock = services.clock
+        self._interval_s = settings.probe_interval_ms / 1000
+        self._call_s = 1 / settings.rate.reads_per_second
+        self._new_pool = services.new_pool
         self._pool: Executor | None = None
         self._asked: dict[str, Future[ProbeResult]] = {}
 

@@ -304,11 +304,11 @@ class Coordinator:
         found: Found,
         *,
         max_records: int | None,
-        max_tasks: int | None = None,
-        max_search_ms: int | None = None,
+        max_tasks: int,
+        max_search_ms: int | None,
     ) -> str | None:
         """Store a plan of what the last look has found, and return its id; None when there is
-        nothing. `max_tasks`, `max_search_ms`: lower limits than those of the options.
+        nothing. `max_search_ms`: a lower limit than that of the option; None: none.
 
         A wait is over with it, also that of a stream that has nothing to plan. So it stores what
         the looks have verified, and whether the shards are subscribed to.
@@ -347,7 +347,7 @@ class Coordinator:
                     aggregated_records=settings.aggregated_records,
                     consumer_arn=consumer_arn,
                 ),
-                max_tasks=max_tasks or settings.max_tasks,
+                max_tasks=max_tasks,
                 max_records_per_trigger=max_records,
                 max_records_per_shard=settings.max_records_per_shard,
                 max_unresolved_per_shard=self._outcomes.max_unresolved_per_shard,

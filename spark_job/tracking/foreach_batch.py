@@ -427,9 +427,13 @@ class Tracked:
     # 7: the end of the report
     def _finish(self, part: StreamPart, outcomes: BatchOutcomes) -> None:
         count = sum(letter.records for letter in outcomes.letters)
-        report = replace(outcomes.report, tasks=tuple(sorted(part.ends)))
         drops = self._options.on_exhausted is OnExhausted.DROP
-        report = replace(report, **{"dropped" if drops else "dead_lettered": count})
+        report = replace(
+            outcomes.report,
+            tasks=tuple(sorted(part.ends)),
+            dropped=count if drops else 0,
+            dead_lettered=0 if drops else count,
+        )
         if part.subset is not None:
             report = with_deferred(report, part.subset)
         if mode_of(part.plan, part.settings) == RAW:
