@@ -213,9 +213,6 @@ class KinesisSource(_Reads):
         return query.streams[0]
 
     def options(self) -> dict[str, str]:
-        """Reader options, for `format("kinesis").options(**source.options())`. They include the
-        secrets that are set.
-        """
         return {OPTIONS[name].name: text for name, text in self._texts().items()}
 
     def split(self) -> list[KinesisSource]:

@@ -198,6 +198,7 @@ def _url(option: str, text: str) -> str:
 
 
 _LEAVE_OUT = "leave it out"
+_CREDENTIALS = "use profile, roleArn, or another way in which botocore finds credentials"
 _FALLS_BACK = f"{_LEAVE_OUT}: where a subscription is refused or breaks, the shard is polled"
 _REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
 _CALLS = f"{_LEAVE_OUT}: calls are retried with backoff for a minute"
@@ -263,12 +264,8 @@ AWSLABS = System(
         "kinesis.clientRetryIntervalsMs": _CALLS,
         "kinesis.clientMaxRetryIntervalMs": _CALLS,
         "kinesis.stsEndpointUrl": "set AWS_ENDPOINT_URL_STS in the environment",
-        "kinesis.credentialProviderClass": (
-            "use profile, roleArn, or another way in which botocore finds credentials"
-        ),
-        "kinesis.credentialProviderParam": (
-            "use profile, roleArn, or another way in which botocore finds credentials"
-        ),
+        "kinesis.credentialProviderClass": _CREDENTIALS,
+        "kinesis.credentialProviderParam": _CREDENTIALS,
         "kinesis.internal.avoidEmptyBatches": (
             f"{_LEAVE_OUT}: a batch begins only when there are unread records"
         ),
@@ -303,9 +300,7 @@ DATABRICKS = System(
         "consumerMode": Taken("readMode", _mode(polling="polling", efo="efo"), "`polling`, `efo`"),
     },
     refused={
-        "serviceCredential": (
-            "use profile, roleArn, or another way in which botocore finds credentials"
-        ),
+        "serviceCredential": _CREDENTIALS,
         "stsEndpoint": "set AWS_ENDPOINT_URL_STS in the environment",
         "maxRecordsPerFetch": (
             f"{_LEAVE_OUT}: each call asks for as many records as Kinesis returns; {_BATCH}"

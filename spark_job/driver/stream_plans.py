@@ -135,7 +135,27 @@ class StreamPlans:
             self._catalog.report_lapsed(lapsed)
         if report is None:  # a tracked batch has dead-lettered them
             _warn_of_gone(seen, planned)
-        changes, settled = _changes(states, planned, seen, report, plan_id)
+        outcomes = {} if report is None else {one.shard_id: one for one in report.shards}
+        changes: list[StateChange] = []
+        settled: list[ShardReadResult] = []  # what the states contain then
+        for end in seen:
+            before = states.get(end.shard_id)
+            if before is None:
+                continue  # it was removed while the plan was open; the shard list brings it again
+            shard = planned.get(end.shard_id)
+            outcome = None if shard is None else outcomes.get(end.shard_id)
+            try:
+                after = settle_shard(before.state, end, plan_id, shard, outcome)
+            except PlanMismatchError as exc:
+                log.warning(
+                    "%s. Nothing is settled for this shard: its records are redelivered from its "
+                    "stored position, which `kinesis-spout shards` shows",
+                    exc,
+                )
+                continue
+            settled.append(end)
+            if after != before.state:
+                changes.append(StateChange(before=before, after=after))
         self._shard_states.save(
             children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
             cache=states,
@@ -375,38 +395,6 @@ def _warn_of_gone(ends: Sequence[ShardReadResult], planned: Mapping[str, ShardSl
             "records that waited for their retry are past the stream's retention and are acked: %s",
             "; ".join(f"shard {shard}: {', '.join(said)}" for shard, said in gone.items() if said),
         )
-
-
-def _changes(
-    states: Mapping[str, StoredState],
-    planned: Mapping[str, ShardSlice],
-    ends: Sequence[ShardReadResult],
-    report: PlanReport | None,
-    plan_id: str,
-) -> tuple[list[StateChange], list[ShardReadResult]]:
-    """The changes of the states, and the read results that are in the states then."""
-    outcomes = {} if report is None else {outcome.shard_id: outcome for outcome in report.shards}
-    changes: list[StateChange] = []
-    settled: list[ShardReadResult] = []
-    for end in ends:
-        before = states.get(end.shard_id)
-        if before is None:
-            continue  # it was removed while the plan was open; the shard list brings it again
-        shard = planned.get(end.shard_id)
-        try:
-            outcome = None if shard is None else outcomes.get(end.shard_id)
-            after = settle_shard(before.state, end, plan_id, shard, outcome)
-        except PlanMismatchError as exc:
-            log.warning(
-                "%s. Nothing is settled for this shard: its records are redelivered from its "
-                "stored position, which `kinesis-spout shards` shows",
-                exc,
-            )
-            continue
-        settled.append(end)
-        if after != before.state:
-            changes.append(StateChange(before=before, after=after))
-    return changes, settled
 
 
 class OutcomeSummary:

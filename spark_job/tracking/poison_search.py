@@ -185,38 +185,32 @@ def subset(
     return BatchSubset(records=rows_in(given), ends=given, deferred=deferred)
 
 
+@dataclass(frozen=True, slots=True)
 class _Cut:
-    """The rows of one shard, of which the first ones are given. `given` are their numbers, and
-    `following` is the number of the row after them.
+    """The rows of one shard, of which the first ones are given: those of `numbers`. `following` is
+    the number of the row after them.
     """
 
-    def __init__(
-        self,
-        end: ShardReadResult,
-        planned: Sequence[PlannedRetry],
-        given: Sequence[SequenceNumber],
-        following: SequenceNumber | None,
-    ) -> None:
-        self._end = end
-        self._planned = planned
-        self._given = given
-        self._following = following
+    end: ShardReadResult
+    planned: Sequence[PlannedRetry]
+    numbers: Sequence[SequenceNumber]
+    following: SequenceNumber | None
 
     def given(self) -> ShardReadResult:
         """The end of the given rows. Retries that are gone stay in it: they have no rows. What is
         missing of a range stays in it if one of the range's rows is given.
         """
-        end = self._end
+        end = self.end
         new = 0 if end.first is None or end.last is None else self._given_in(end.first, end.last)
         done = self._retries_done()
-        part = self._part_of(self._planned[done]) if done < len(self._planned) else None
-        seen = {retry.first for retry in self._planned[: done + (part is not None)]}
+        part = self._part_of(self.planned[done]) if done < len(self.planned) else None
+        seen = {retry.first for retry in self.planned[: done + (part is not None)]}
         return replace(
             end,
             first=end.first if new else None,
-            last=self._given[-1] if new else None,
+            last=self.numbers[-1] if new else None,
             count=new,
-            retry_rows=len(self._given) - new,
+            retry_rows=len(self.numbers) - new,
             retries_done=done,
             retries_short=tuple(one for one in end.retries_short if one.first in seen),
             retry_part=part,
@@ -225,7 +219,7 @@ class _Cut:
     def deferred(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
         """The records that are not given. A retry is queued again as `state` has it."""
         stored = {} if state is None else {one.first: one for one in state.unresolved}
-        for read in retries_read(self._planned, self._end):
+        for read in retries_read(self.planned, self.end):
             if read.is_gone or not self._defers(read.last):
                 continue
             retry = read.retry
@@ -235,7 +229,7 @@ class _Cut:
             # What is missing of a range has its dead letter once a record of the range is given.
             count = read.found + (0 if self._given_in(retry.first, read.last) else read.missing)
             yield self._rest(replace(known, last=read.last, count=count))
-        end = self._end
+        end = self.end
         if not end.count:  # aggregates without a user record of the shard
             return
         if end.first is not None and end.last is not None and self._defers(end.last):
@@ -252,32 +246,32 @@ class _Cut:
 
     def _defers(self, last: SequenceNumber) -> bool:
         """Whether rows up to this number are deferred, of the read that ends with it."""
-        return not self._given or (self._following is not None and self._following <= last)
+        return not self.numbers or (self.following is not None and self.following <= last)
 
     def _rest(self, read: UnresolvedRecord) -> UnresolvedRecord:
         """What is deferred of the records that were read together."""
         given = self._given_in(read.first, read.last)
-        following = read.first if self._following is None else self._following
+        following = read.first if self.following is None else self.following
         return rest_of_range(read, following if given else read.first, read.count - given)
 
     def _given_in(self, first: SequenceNumber, last: SequenceNumber) -> int:
-        return bisect_right(self._given, last) - bisect_left(self._given, first)
+        return bisect_right(self.numbers, last) - bisect_left(self.numbers, first)
 
     def _retries_done(self) -> int:
         """How many of the planned retries are given as a whole, or gone, from the first on."""
-        for index, retry in enumerate(self._planned[: self._end.retries_done]):
-            is_gone = retry.first in self._end.retries_gone
+        for index, retry in enumerate(self.planned[: self.end.retries_done]):
+            is_gone = retry.first in self.end.retries_gone
             if not is_gone and self._defers(retry.end):
                 return index
-        return self._end.retries_done
+        return self.end.retries_done
 
     def _part_of(self, retry: PlannedRetry) -> RangePart | None:
         """The part of a range that is given; None if nothing of it is."""
         count = self._given_in(retry.first, retry.end)
         if not count:
             return None
-        until = self._given[bisect_right(self._given, retry.end) - 1]
-        return RangePart(last=until, rest=self._following or until, count=count)
+        until = self.numbers[bisect_right(self.numbers, retry.end) - 1]
+        return RangePart(last=until, rest=self.following or until, count=count)
 
 
 def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
@@ -285,22 +279,12 @@ def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
     if not given.deferred:
         return report
     failed = {outcome.shard_id: outcome.unresolved for outcome in report.shards}
-    return replace(
-        report,
-        shards=tuple(
-            ShardOutcome(
-                shard_id=shard,
-                unresolved=tuple(
-                    sorted(
-                        (*failed.get(shard, ()), *given.deferred.get(shard, ())),
-                        key=lambda one: one.first,
-                    )
-                ),
-            )
-            for shard in sorted(failed.keys() | given.deferred.keys())
-        ),
-        delivery_limit=2 * given.records,
-    )
+    shards: list[ShardOutcome] = []
+    for shard in sorted(failed.keys() | given.deferred.keys()):
+        rows = (*failed.get(shard, ()), *given.deferred.get(shard, ()))
+        unresolved = tuple(sorted(rows, key=lambda row: row.first))
+        shards.append(ShardOutcome(shard_id=shard, unresolved=unresolved))
+    return replace(report, shards=tuple(shards), delivery_limit=2 * given.records)
 
 
 def died(error: BaseException) -> bool:
