@@ -91,7 +91,6 @@ from state.sequence_number import SequenceNumber
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kinesis_spout.clock import Clock
     from spark_job.settings import QuerySettings, SourceSettings
     from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.options import TrackOptions
@@ -142,14 +141,13 @@ class Tracked:
         process: Callable[[TrackedBatch], object],
         query: QuerySettings,
         options: TrackOptions,
-        clock: Clock | None = None,
     ) -> None:
         self._process = process
         self._query = query
         # The order of the batch's partitions (`driver.query_driver`).
         self._streams = sorted(query.streams, key=lambda stream: stream.label)
         self._options = options
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._marked_run: str | None = None
         self._succeeded_ms: int | None = None
 
