@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import ConfigError
 from spark_job.data_source import SCHEMA_DDL, KinesisDataSource, selected_columns
 from spark_job.options import OPTIONS
-from state.zookeeper.connect_string import EMBEDDED_PREFIX
+from state.zookeeper.servers import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping

@@ -37,14 +37,12 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.application.pause import STANDS_STILL
-from kinesis_spout.application.session import ApplicationSession
+from kinesis_spout.application.session import STANDS_STILL, ApplicationSession
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.subscription_counts import SharedConsumer
 from kinesis_spout.service.consumers import OwnConsumer
-from kinesis_spout.shards.catalog import ShardCatalog
-from kinesis_spout.shards.listed_stream import RELIST_S
+from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.start_position import OLDEST
 from spark_job.driver.backlog import (
     IDLE_INTERVAL_S,

@@ -22,7 +22,7 @@ from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.reading.subscribed_getter import FallbackRules, SubscribedGetter, Subscriptions
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
 from kinesis_spout.reading.user_records import refuse_aggregates
-from kinesis_spout.service.record_columns import fitting_records, payload_bytes
+from kinesis_spout.service.get_records_decoder import fitting_records, payload_bytes
 from kinesis_spout.service.subscription import EventByteBudget
 from spark_job.rows import hash_range_of, mode_of
 from spark_job.settings import FAIL
@@ -434,7 +434,7 @@ def _new_reader(
     now.
 
     A plan of an earlier version says `whole` of none. It has a retry without a sub-sequence number
-    read whole, as the state has it (`state.codec.unresolved`).
+    read whole, as the state has it (`state.codec.shard_states`).
     """
     return RetryReader(
         shard.shard_id,

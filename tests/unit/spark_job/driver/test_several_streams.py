@@ -23,7 +23,7 @@ from spark_job.driver.query_driver import (
 )
 from state.plan import PlanStatus
 from state.process import this_process
-from state.store.pause import Pause
+from state.store.identity import Pause
 from tests.simulation.in_process import Service
 from tests.simulation.streams_query import StreamJob, StreamsQuery
 from tests.simulation.world import SkewedClock, World, base_settings
