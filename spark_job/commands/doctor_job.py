@@ -21,8 +21,8 @@ from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.doctor.executors import Answer, Cluster, SeenExecutor
 from kinesis_spout.errors import KinesisError
 from spark_job.commands.spark_session import spark_session
-from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
+from spark_job.registration import refuse_embedded_on_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

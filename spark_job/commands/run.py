@@ -30,8 +30,8 @@ from spark_job.commands.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, 
 from spark_job.commands.spark_session import quiet, spark_session
 from spark_job.kinesis_source import KinesisSource
 from spark_job.metrics import serve
-from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
+from spark_job.registration import refuse_embedded_on_cluster
 from spark_job.settings import texts_from_options
 
 STREAM, WRITE, MONITORING = "The stream", "The output", "Monitoring"

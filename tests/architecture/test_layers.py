@@ -244,7 +244,7 @@ PURE = (
     "spark_job/driver/*planner.py",
     *(
         f"spark_job/tracking/{name}.py"
-        for name in ("outcome_rules", "withholding", "content_check", "poison_search", "bisect")
+        for name in ("outcome_rules", "withholding", "content_check", "poison_search")
     ),
 )
 # In these rooms, what reads for those that decide.

@@ -1,23 +1,118 @@
-"""Options of other Kinesis sources for Spark, by which a job that moves in may be configured.
+"""The options of the Spark source: those that it shares with the spout and the commands, its own,
+those that are retired, and those of other Kinesis sources. Spark lower-cases option keys, so
+options are matched without regard to case, and every error names them in camelCase.
 
-An option that means the same as one of ours is taken for it. Each other one is refused by its name,
-with what to use instead. Names are matched without regard to case, as ours are.
-
+A job that moves in may be configured by the options of another source. One that means the same as
+one of ours is taken for it. Each other one is refused by its name, with what to use instead.
 Sources: `KinesisOptions.scala` and the README of awslabs/spark-sql-kinesis-connector; the pages
-"Connect to Amazon Kinesis" and "read_kinesis" of docs.databricks.com. Pure.
+"Connect to Amazon Kinesis" and "read_kinesis" of docs.databricks.com.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.options import SHARED, Option, by_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+STREAM = by_field(
+    Option(
+        "streamName",
+        "name of the stream, or names and ARNs of several streams, separated by commas; give "
+        "this or `streamArn`",
+        field="stream",
+    ),
+    Option(
+        "streamArn", "ARN of the stream, which also gives the region; give this or `streamName`"
+    ),
+)
+
+_SPARKS = by_field(
+    Option.whole(
+        "maxRecordsPerTrigger",
+        "maximum records of a stream in a batch, over all its shards; default: no limit",
+    ),
+    Option.whole(
+        "maxRecordsPerTriggerTotal",
+        "maximum records in a batch over all streams of a query; the streams with unread records "
+        "share it; default: no limit",
+    ),
+    Option.whole("maxRecordsPerShard", "maximum new records of one shard in a batch", "100000"),
+    Option.size(
+        "maxBytesPerTask",
+        "maximum payload bytes that a task delivers in a batch",
+        "64MiB",
+        least="1B",
+    ),
+    Option.duration(
+        "maxFetchTime",
+        "maximum time that a task reads once it has found a record",
+        "5s",
+        least="1ms",
+    ),
+    Option.duration(
+        "maxSearchTime",
+        "maximum time that a task searches for the first record of a shard that is behind; also "
+        "the maximum that an AvailableNow run searches for a shard's end",
+        "60s",
+        least="1ms",
+    ),
+    Option.whole(
+        "maxTasks",
+        "maximum tasks in a batch; default: as many as the session runs at a time, or 64 with "
+        "dynamic allocation or Spark Connect",
+        "64",
+    ),
+    Option.switch(
+        "wholeBatchAck",
+        "`true` acks finished batches as a whole in an application that has tracked its "
+        "records before",
+        "false",
+    ),
+    Option.duration(
+        "availableNowRetryWait",
+        "maximum time that an AvailableNow run waits for retries after its last new record; "
+        "default: the sum of a record's backoffs plus 50s, and more if the first backoff is "
+        "longer than 20s",
+    ),
+    Option.duration(
+        "idleWait",
+        "maximum time that the driver waits for new records before it returns to Spark",
+        "1s",
+        most="60s",
+    ),
+    Option.duration(
+        "probeInterval",
+        "time between two probes of an idle shard for new records",
+        "1s",
+        least="200ms",
+    ),
+)
+
+OPTIONS = {**STREAM, **SHARED, **_SPARKS}
+
+# Options of earlier versions that nobody could choose a value for, with the reason. One that is
+# given is warned of, and has no effect.
+RETIRED = {
+    "probeMaxShards": "the driver probes up to 100 shards; with more, tasks read them",
+    "idleInterval": "with more than 100 shards, tasks read the idle ones every 10 seconds",
+    "statesPerWrite": "shard states are written in as few transactions as ZooKeeper takes",
+}
+
+
+def warn_retired(name: str) -> None:
+    """Warn that this option has no effect any more."""
+    warnings.warn(
+        f"option {name} has no effect any more: {RETIRED[name]}. Leave it out", stacklevel=3
+    )
+
 
 _SCHEME = re.compile(r"[A-Za-z]+://")
 
@@ -103,6 +198,7 @@ def _url(option: str, text: str) -> str:
 
 
 _LEAVE_OUT = "leave it out"
+_CREDENTIALS = "use profile, roleArn, or another way in which botocore finds credentials"
 _FALLS_BACK = f"{_LEAVE_OUT}: where a subscription is refused or breaks, the shard is polled"
 _REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
 _CALLS = f"{_LEAVE_OUT}: calls are retried with backoff for a minute"
@@ -168,12 +264,8 @@ AWSLABS = System(
         "kinesis.clientRetryIntervalsMs": _CALLS,
         "kinesis.clientMaxRetryIntervalMs": _CALLS,
         "kinesis.stsEndpointUrl": "set AWS_ENDPOINT_URL_STS in the environment",
-        "kinesis.credentialProviderClass": (
-            "use profile, roleArn, or another way in which botocore finds credentials"
-        ),
-        "kinesis.credentialProviderParam": (
-            "use profile, roleArn, or another way in which botocore finds credentials"
-        ),
+        "kinesis.credentialProviderClass": _CREDENTIALS,
+        "kinesis.credentialProviderParam": _CREDENTIALS,
         "kinesis.internal.avoidEmptyBatches": (
             f"{_LEAVE_OUT}: a batch begins only when there are unread records"
         ),
@@ -208,9 +300,7 @@ DATABRICKS = System(
         "consumerMode": Taken("readMode", _mode(polling="polling", efo="efo"), "`polling`, `efo`"),
     },
     refused={
-        "serviceCredential": (
-            "use profile, roleArn, or another way in which botocore finds credentials"
-        ),
+        "serviceCredential": _CREDENTIALS,
         "stsEndpoint": "set AWS_ENDPOINT_URL_STS in the environment",
         "maxRecordsPerFetch": (
             f"{_LEAVE_OUT}: each call asks for as many records as Kinesis returns; {_BATCH}"
