@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from scheme.glue_scheme import GlueScheme, SchemaRegistry, SchemaVersion
     from scheme.json_scheme import JsonScheme
     from scheme.payload_scheme import PayloadScheme
+    from scheme.plain_schemes import RawScheme, TextScheme
     from scheme.protobuf_scheme import ProtobufScheme
-    from scheme.raw_scheme import RawScheme
     from scheme.record import KPL_MAGIC, Record, is_kpl_aggregate
     from scheme.record_scheme import RecordScheme, parsed
-    from scheme.text_scheme import TextScheme
 
 __all__ = [
     "KPL_MAGIC",
@@ -63,7 +62,7 @@ _MODULES = {
     "PayloadError": "scheme.errors",
     "PayloadScheme": "scheme.payload_scheme",
     "ProtobufScheme": "scheme.protobuf_scheme",
-    "RawScheme": "scheme.raw_scheme",
+    "RawScheme": "scheme.plain_schemes",
     "Record": "scheme.record",
     "RecordScheme": "scheme.record_scheme",
     "SchemaRegistry": "scheme.glue_scheme",
@@ -71,7 +70,7 @@ _MODULES = {
     "SchemeDefinitionError": "scheme.errors",
     "SchemeError": "scheme.errors",
     "SchemeUnavailableError": "scheme.errors",
-    "TextScheme": "scheme.text_scheme",
+    "TextScheme": "scheme.plain_schemes",
     "is_kpl_aggregate": "scheme.record",
     "parsed": "scheme.record_scheme",
 }

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scheme.arrow_types import arrow_struct, has_python_times
 from scheme.avro_numbers import read_together
 from scheme.avro_types import (
     as_record,
@@ -24,9 +23,9 @@ from scheme.avro_types import (
     step_of,
     without_logical_types,
 )
+from scheme.ddl import StructType
 from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.json_type import StructType
-from scheme.payload_scheme import PART_BYTES, UNFIT, PayloadScheme
+from scheme.payload_scheme import PART_BYTES, UNFIT, PayloadScheme, arrow_struct, has_python_times
 from scheme.record import KPL_MAGIC
 from scheme.record_scheme import bytes_reason
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from scheme.arrow_types import arrow_type
 from scheme.avro_numbers import (
     boolean_step,
     bytes_step,
@@ -26,8 +25,7 @@ from scheme.avro_numbers import (
     nullable_step,
     record_step,
 )
-from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.json_type import (
+from scheme.ddl import (
     ArrayType,
     DecimalType,
     Field,
@@ -36,6 +34,8 @@ from scheme.json_type import (
     SimpleType,
     StructType,
 )
+from scheme.errors import PayloadError, SchemeDefinitionError
+from scheme.payload_scheme import arrow_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

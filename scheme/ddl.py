@@ -1,4 +1,5 @@
-"""Parses the DDL of a JSON schema without a Spark session: Spark's own parser needs a running JVM.
+"""The DDL of a schema: its types, as immutable values that can be compared, pickled and shared, and
+its parser. Spark's own parser needs a running JVM.
 
     schema  := field ("," field)*
     field   := name [":"] type ["NOT" "NULL"]
@@ -16,18 +17,105 @@ COMMENT, DEFAULT) are errors.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from scheme.errors import SchemeDefinitionError
-from scheme.json_type import (
-    SIMPLE,
-    ArrayType,
-    DecimalType,
-    Field,
-    JsonType,
-    MapType,
-    SimpleType,
-    StructType,
+
+INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+FLOATING = ("FLOAT", "DOUBLE")
+SIMPLE = (
+    "BOOLEAN",
+    *INTEGER_BITS,
+    *FLOATING,
+    "STRING",
+    "BINARY",
+    "DATE",
+    "TIMESTAMP",
+    "TIMESTAMP_NTZ",
 )
+
+
+def quoted(name: str) -> str:
+    """A field name in the quoted form of DDL, which allows any character."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleType:
+    """One of `SIMPLE`."""
+
+    name: str
+
+    @property
+    def ddl(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    precision: int
+    scale: int
+
+    @property
+    def ddl(self) -> str:
+        return f"DECIMAL({self.precision},{self.scale})"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    element: JsonType
+
+    @property
+    def ddl(self) -> str:
+        return f"ARRAY<{self.element.ddl}>"
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """In JSON, an object whose names are data: its keys are strings."""
+
+    value: JsonType
+    key: JsonType = SimpleType("STRING")
+
+    @property
+    def ddl(self) -> str:
+        return f"MAP<{self.key.ddl}, {self.value.ddl}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`required` is the DDL's NOT NULL: a record in which the field is missing or null is
+    malformed.
+    """
+
+    name: str
+    type: JsonType
+    required: bool
+
+    @property
+    def ddl(self) -> str:
+        return f"{quoted(self.name)} {self.type.ddl}"
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    fields: tuple[Field, ...]
+
+    @property
+    def members(self) -> str:
+        """The fields as DDL, without NOT NULL: the value column is null if the record is
+        malformed.
+        """
+        return ", ".join(field.ddl for field in self.fields)
+
+    @property
+    def ddl(self) -> str:
+        inner = ", ".join(f"{quoted(field.name)}: {field.type.ddl}" for field in self.fields)
+        return f"STRUCT<{inner}>"
+
+
+JsonType = SimpleType | DecimalType | ArrayType | MapType | StructType
+
 
 _TOKEN = re.compile(
     r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:])|(\S))", re.ASCII

@@ -19,16 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from scheme.ddl import parse_ddl
-from scheme.errors import PayloadError
-from scheme.json_rules import (
-    FIRST_TIME_US,
-    LAST_TIME_US,
-    MAX_EXACT_DIGITS,
-    mismatch,
-    missing,
-)
-from scheme.json_type import (
+from scheme.ddl import (
     FLOATING,
     INTEGER_BITS,
     ArrayType,
@@ -37,8 +28,17 @@ from scheme.json_type import (
     MapType,
     SimpleType,
     StructType,
+    parse_ddl,
 )
-from scheme.json_values import text_value
+from scheme.errors import PayloadError
+from scheme.json_rules import (
+    FIRST_TIME_US,
+    LAST_TIME_US,
+    MAX_EXACT_DIGITS,
+    mismatch,
+    missing,
+)
+from scheme.json_scheme import text_value
 from scheme.payload_scheme import PayloadScheme
 
 if TYPE_CHECKING:

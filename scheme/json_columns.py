@@ -1,5 +1,5 @@
 r"""Decodes JSON texts by a schema in native Spark columns. `JsonScheme` has the rules, and
-`scheme.json_values` does the same in Python.
+`scheme.json_scheme` does the same in Python.
 
 Why not `from_json` with the record's own types. It hides faults that the scheme must detect (seen
 on Spark 4.3, PERMISSIVE with a corrupt-record column): it ignores text after the first value, and
@@ -24,6 +24,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # its documented short name; this module is imported inside a method only
 
+from scheme.ddl import (
+    FLOATING,
+    INTEGER_BITS,
+    ArrayType,
+    DecimalType,
+    JsonType,
+    MapType,
+    SimpleType,
+    StructType,
+    quoted,
+)
 from scheme.json_rules import (
     FIRST_TIME_US,
     JACKSON_MAX_DEPTH,
@@ -35,17 +46,6 @@ from scheme.json_rules import (
     decimal_form,
     mismatch,
     missing,
-)
-from scheme.json_type import (
-    FLOATING,
-    INTEGER_BITS,
-    ArrayType,
-    DecimalType,
-    JsonType,
-    MapType,
-    SimpleType,
-    StructType,
-    quoted,
 )
 from scheme.record_scheme import outcome_column
 

@@ -10,9 +10,8 @@ from scheme.compressed import CODECS, Compressed
 from scheme.dynamodb import DynamoDbScheme
 from scheme.errors import SchemeDefinitionError
 from scheme.json_scheme import JsonScheme
-from scheme.raw_scheme import RawScheme
+from scheme.plain_schemes import RawScheme, TextScheme
 from scheme.record_scheme import RecordScheme
-from scheme.text_scheme import TextScheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,24 +28,70 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, RedriveError, format_of
-from kinesis_spout.dead_letter.ledger import Identity, PutBefore, entry_of, identity_of
 from kinesis_spout.dead_letter.letter import Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import payload_records
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 REASONS_SHOWN = 20
 _NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+# Target stream, stream, shard, sequence number, sub-sequence number, and whether it is an aggregate
+# that was delivered whole.
+Identity = tuple[str, str, str, str, int, bool]
+
+
+class PutBefore:
+    """The records that were put.
+
+    An entry that does not say whether its record is whole counts for the letter of these numbers.
+    Where the files have both kinds it counts for none of them: a record is put twice rather than
+    never.
+    """
+
+    def __init__(self, entries: Iterable[tuple[Any, ...]]) -> None:
+        known = set(entries)
+        self._decided = {entry for entry in known if entry[-1] is not None}
+        self._undecided = {entry[:-1] for entry in known if entry[-1] is None}
+        self._kinds: dict[tuple[Any, ...], set[bool]] = {one[1:]: set() for one in self._undecided}
+
+    def see(self, record: Identity) -> None:
+        """A letter in the files, selected or not: what an entry means must not depend on that."""
+        if (kinds := self._kinds.get(record[1:-1])) is not None:
+            kinds.add(record[-1])
+
+    def has(self, record: Identity) -> bool:
+        return record in self._decided or (
+            record[:-1] in self._undecided and len(self._kinds[record[1:-1]]) <= 1
+        )
+
+
+def identity_of(target: str, letter: Letter) -> Identity:
+    return (
+        target,
+        letter.stream_name,
+        letter.shard_id,
+        letter.sequence_number,
+        letter.sub_sequence_number or 0,
+        letter.is_whole,
+    )
+
+
+def entry_of(target: str, letter: Letter, put_at: datetime) -> tuple[Any, ...]:
+    """In the columns of `LEDGER_DDL`."""
+    *numbers, is_whole = identity_of(target, letter)
+    return (*numbers, letter.message_id, put_at, is_whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

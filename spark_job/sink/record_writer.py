@@ -1,7 +1,11 @@
-"""Puts the records of one Spark task: several requests in flight, refused records again, until all
-of them are accepted.
+"""The writers that Spark runs for `df.write` and `df.writeStream` with `format("kinesis")`.
 
-Rows go two ways. Directly: a run of rows becomes a request, and nothing is computed row by row, not
+Spark constructs a writer in a planning process, sends it to the executors, and hands the messages
+of all tasks to `commit`. At least once: a task that is run again, and a batch that is repeated,
+put their records again. Nothing is undone when a write is aborted.
+
+A task has several requests in flight, and puts refused records again, until all are accepted. Rows
+go two ways. Directly: a run of rows becomes a request, and nothing is computed row by row, not
 even the shard of a record. Through the queue (`put_queue`), which knows the shards: refused
 records, all rows of a stream for some time after it was throttled, and what is packed into
 aggregates. With an order by key a stream's records go one way at a time, and a key is in one
@@ -10,17 +14,23 @@ request at a time, so that what waits in the queue holds back the later records 
 
 from __future__ import annotations
 
+import logging
 import math
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import ThrottledError
+from kinesis_spout.errors import ConfigError, ThrottledError
 from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
@@ -32,19 +42,20 @@ from kinesis_spout.service.record_putter import (
 from kinesis_spout.service.surroundings import Surroundings
 from kinesis_spout.shards.shard_packer import ShardPacker, user_count
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
-from spark_job.sink.sink_rows import MOST_RECORD_BYTES, UnwritableRecordError, checked
-from spark_job.sink.sink_settings import BY_KEY, refuse_keys
+from spark_job.sink.sink_rows import MOST_RECORD_BYTES, SinkColumns, UnwritableRecordError, checked
+from spark_job.sink.sink_settings import BY_KEY, SinkSettings, refuse_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from kinesis_spout.service.put_records_wire import PutResult
     from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
-    from spark_job.sink.sink_rows import SinkColumns, SinkRows
-    from spark_job.sink.sink_settings import SinkSettings
+    from spark_job.sink.sink_rows import SinkRows
+
 
 RELIST_S = 10.0
 RELIST_TO_PACK_S = 1.0
@@ -341,3 +352,90 @@ class RecordWriter:
                 target.throttled_s = now_s
             if is_over or not error.retryable:
                 raise error
+
+
+log = logging.getLogger("kinesis_spout")
+
+
+class _Writer:
+    """A checked write: its settings, its columns in the frame, and the surroundings of the process
+    that planned it, which the executors do not have. Picklable.
+    """
+
+    def __init__(
+        self, settings: SinkSettings, columns: SinkColumns, surroundings: Surroundings
+    ) -> None:
+        self._settings = settings
+        self._columns = columns
+        self._surroundings = surroundings
+
+    @classmethod
+    def checked(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
+        """Check the options, the columns, and that the stream exists, before any task begins.
+
+        Calls the service once. Raises `KinesisError`.
+        """
+        if overwrite:
+            raise ConfigError(
+                "a stream cannot be overwritten", 'use mode("append"), or outputMode("append")'
+            )
+        settings = SinkSettings.from_options(options)
+        columns = SinkColumns.of(schema, has_stream=settings.stream is not None)
+        # Streams that rows name are checked by the tasks that meet them.
+        if settings.stream is not None:
+            with closing(KinesisClient(settings.aws, settings.stream)) as client:
+                if client.describe().ignores_keys:
+                    refuse_keys(settings, settings.stream)
+        here = Surroundings.of_this_process(settings.aws, settings.stream)
+        return cls(settings, columns, here)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutCounts:
+        """Put the rows of one task. Runs on an executor and blocks until all are accepted. Raises
+        `KinesisError`.
+        """
+        with closing(RecordWriter(self._settings, self._columns, self._surroundings)) as writer:
+            return writer.write(iterator)
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803
+    ) -> None:
+        log.info("%s: %s", self._target(batchId), summary(messages))
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803
+    ) -> None:
+        log.warning(
+            "%s: the write failed after %s. These and other records may be on the stream%s",
+            self._target(batchId),
+            summary(messages),
+            "" if batchId is None else ", and are put again with the batch",
+        )
+
+    def _target(self, batch_id: int | None) -> str:
+        stream = self._settings.stream
+        named = "the streams of column streamName" if stream is None else f"stream {stream.name}"
+        return named if batch_id is None else f"{named}, batch {batch_id}"
+
+
+class KinesisBatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("kinesis")`."""
+
+
+class KinesisStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("kinesis")`."""
+
+
+def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
+    """The tasks' messages as one text, for the log. A task that failed has none."""
+    total = PutCounts()
+    for message in messages:
+        if isinstance(message, PutCounts):
+            total.add(message)
+    return (
+        f"{total.records} records ({total.size_bytes} bytes) put in {total.requests} requests, "
+        f"{total.retries} of them put again after a refusal"
+    )

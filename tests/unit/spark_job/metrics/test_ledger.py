@@ -12,8 +12,12 @@ import pytest
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.testing import ManualClock
-from spark_job.metrics.ledger import QueryLedger
-from spark_job.metrics.query_server import LedgerListener, QueryCollector, QueryMetricsServer
+from spark_job.metrics.query_server import (
+    LedgerListener,
+    QueryCollector,
+    QueryLedger,
+    QueryMetricsServer,
+)
 from spark_job.metrics.source_report import reports_in
 
 SHARD = "shardId-000000000000"
