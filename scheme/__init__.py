@@ -50,30 +50,27 @@ __all__ = [
     "parsed",
 ]
 
-_MODULES = {
-    "KPL_MAGIC": "scheme.record",
-    "AvroScheme": "scheme.avro_scheme",
-    "CloudWatchLogsScheme": "scheme.cloudwatch_logs",
-    "Compressed": "scheme.compressed",
-    "DynamoDbScheme": "scheme.dynamodb",
-    "GlueScheme": "scheme.glue_scheme",
-    "JsonScheme": "scheme.json_scheme",
-    "MalformedRecordError": "scheme.errors",
-    "PayloadError": "scheme.errors",
-    "PayloadScheme": "scheme.payload_scheme",
-    "ProtobufScheme": "scheme.protobuf_scheme",
-    "RawScheme": "scheme.plain_schemes",
-    "Record": "scheme.record",
-    "RecordScheme": "scheme.record_scheme",
-    "SchemaRegistry": "scheme.glue_scheme",
-    "SchemaVersion": "scheme.glue_scheme",
-    "SchemeDefinitionError": "scheme.errors",
-    "SchemeError": "scheme.errors",
-    "SchemeUnavailableError": "scheme.errors",
-    "TextScheme": "scheme.plain_schemes",
-    "is_kpl_aggregate": "scheme.record",
-    "parsed": "scheme.record_scheme",
+_FILES = {
+    "avro_scheme": ("AvroScheme",),
+    "cloudwatch_logs": ("CloudWatchLogsScheme",),
+    "compressed": ("Compressed",),
+    "dynamodb": ("DynamoDbScheme",),
+    "errors": (
+        "MalformedRecordError",
+        "PayloadError",
+        "SchemeDefinitionError",
+        "SchemeError",
+        "SchemeUnavailableError",
+    ),
+    "glue_scheme": ("GlueScheme", "SchemaRegistry", "SchemaVersion"),
+    "json_scheme": ("JsonScheme",),
+    "payload_scheme": ("PayloadScheme",),
+    "plain_schemes": ("RawScheme", "TextScheme"),
+    "protobuf_scheme": ("ProtobufScheme",),
+    "record": ("KPL_MAGIC", "Record", "is_kpl_aggregate"),
+    "record_scheme": ("RecordScheme", "parsed"),
 }
+_MODULES = {name: f"scheme.{file}" for file, names in _FILES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PayloadScheme, arrow_struct
+from scheme.payload_scheme import PayloadScheme
 from scheme.record import Record
 from scheme.record_scheme import bytes_reason, gives_many
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from scheme.avro_scheme import AvroReader, AvroScheme, avro_reader, runs_of
 from scheme.compressed import decompressed, read_of
+from scheme.ddl import arrow_struct
 from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PART_BYTES, PayloadScheme, arrow_struct
+from scheme.payload_scheme import PART_BYTES, PayloadScheme
 from scheme.protobuf_scheme import ProtobufScheme, varint
 from scheme.record_scheme import bytes_reason, gives_many
 

@@ -10,21 +10,15 @@ import json
 import math
 import re
 import struct
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from scheme.ddl import (
-    INTEGER_BITS,
-    ArrayType,
-    DecimalType,
-    JsonType,
-    MapType,
-    SimpleType,
-    StructType,
-    parse_ddl,
-)
-from scheme.errors import MalformedRecordError
+import pyarrow as pa
+
+from scheme.ddl import ddl_of, members_ddl, parse_ddl
+from scheme.errors import MalformedRecordError, PayloadError
 from scheme.json_rules import (
     JACKSON_MAX_NAME_CHARS,
     JACKSON_MAX_NUMBER_DIGITS,
@@ -43,6 +37,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from scheme.record import Record
+
+Read = Callable[[Any], Any]
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_TEXT_FORMS = {name: re.compile(form, re.ASCII) for name, form in TEXT_FORMS.items()}
+_BIGINT = range(-(1 << 63), 1 << 63)
 
 
 class JsonScheme:
@@ -75,27 +75,31 @@ class JsonScheme:
     Spark setting `spark.sql.variant.allowDuplicateKeys` must keep its default, false.
     """
 
-    __slots__ = ("_schema",)
+    __slots__ = ("_ddl", "_read", "_schema")
 
     def __init__(self, ddl: str) -> None:
+        self._ddl = ddl
         self._schema = parse_ddl(ddl)
+        self._read = struct_reader(self._schema, "", _reader)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self._schema.fields)
+        return tuple(self._schema.names)
 
     @property
     def schema_ddl(self) -> str:
-        return self._schema.members
+        return members_ddl(self._schema)
 
     def decode(self, record: Record) -> tuple[Any, ...]:
         text = utf8_text(record)
         try:
-            return fit_record(read_json(text), self._schema)
-        except NotJsonError:
-            raise MalformedRecordError(NOT_JSON, message_id=record.message_id) from None
-        except MismatchError as exc:
+            value = read_json(text)
+            fields = self._read(value) if isinstance(value, dict) else None
+        except PayloadError as exc:
             raise MalformedRecordError(exc.reason, message_id=record.message_id) from None
+        if fields is None:
+            raise MalformedRecordError(NOT_AN_OBJECT, message_id=record.message_id)
+        return tuple(fields.values())
 
     def column(self, data: Column) -> Column:
         from scheme.json_columns import json_column  # noqa: PLC0415  # that module needs pyspark, which is optional
@@ -111,13 +115,8 @@ class JsonScheme:
     def __repr__(self) -> str:
         return f"JsonScheme({self.schema_ddl!r})"
 
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-class NotJsonError(ValueError):
-    """The text is not JSON, or JSON that is refused here."""
+    def __reduce__(self) -> tuple[object, ...]:
+        return JsonScheme, (self._ddl,)
 
 
 class Fraction(str):
@@ -130,21 +129,21 @@ class Fraction(str):
 
 def read_json(text: str) -> Any:
     """One JSON text, read as strictly as Spark's VARIANT does: dict, list, str, bool, None, int, or
-    `Fraction`. Raises `NotJsonError`, which does not have the text in it.
+    `Fraction`. Raises `PayloadError`.
 
     Some texts that a JSON parser may accept (RFC 8259) are refused, because Python or Spark would
     lose or change a part of them silently: a duplicate key in an object, a lone surrogate, NaN and
     Infinity, more than 100 levels, and numbers of more than 1000 digits.
     """
     if _deeper_than_allowed(text):
-        raise NotJsonError
+        raise PayloadError(NOT_JSON)
     try:
         value = _DECODER.decode(text)
         # Only an escape can bring in a lone surrogate; encoding the value then fails.
         if _SURROGATE_ESCAPE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, UnicodeEncodeError):
-        raise NotJsonError from None
+    except ValueError:
+        raise PayloadError(NOT_JSON) from None
     return value
 
 
@@ -162,32 +161,27 @@ def _deeper_than_allowed(text: str) -> bool:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs) or any(len(name) > JACKSON_MAX_NAME_CHARS for name in members):
-        raise NotJsonError
+        raise ValueError
     return members
 
 
 def _integer(token: str) -> int:
-    if (
-        len(token) > JACKSON_MAX_NUMBER_DIGITS
-        and len(token.lstrip("-")) > JACKSON_MAX_NUMBER_DIGITS
-    ):
-        raise NotJsonError
+    if len(token.lstrip("-")) > JACKSON_MAX_NUMBER_DIGITS:
+        raise ValueError
     return int(token)
 
 
 def _fraction(token: str) -> Fraction:
-    if len(token) > JACKSON_MAX_NUMBER_DIGITS and _digits(token) > JACKSON_MAX_NUMBER_DIGITS:
-        raise NotJsonError
+    if len(token) > JACKSON_MAX_NUMBER_DIGITS:
+        # Jackson does not count a leading zero before the point.
+        digits = sum(char.isdigit() for char in token) - token.lstrip("-").startswith("0")
+        if digits > JACKSON_MAX_NUMBER_DIGITS:
+            raise ValueError
     return Fraction(token)
 
 
-def _digits(token: str) -> int:
-    # Jackson does not count a leading zero before the point.
-    return sum(char.isdigit() for char in token) - token.lstrip("-").startswith("0")
-
-
 def _constant(_token: str) -> None:
-    raise NotJsonError
+    raise ValueError
 
 
 _DECODER = json.JSONDecoder(
@@ -199,72 +193,90 @@ _DECODER = json.JSONDecoder(
 )
 
 
-_TEXT_FORMS = {name: re.compile(form, re.ASCII) for name, form in TEXT_FORMS.items()}
-_BIGINT = range(-(1 << 63), 1 << 63)
-
-
-class MismatchError(ValueError):
-    """The value does not fit; `reason` is a fixed sentence."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-def fit_record(value: Any, schema: StructType) -> tuple[Any, ...]:
-    """The fields of the root object, in the schema's order. Raises `MismatchError` for the first
-    field that does not fit.
+# Values in the types of a DDL. The functions are made once for each DDL: a look at the type for
+# each value would take half of the time.
+def struct_reader(
+    schema: pa.StructType,
+    prefix: str,
+    reader: Callable[[pa.DataType, str], Read],
+    *,
+    may_lack: bool = False,
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A function that reads the fields of an object, in the schema's order, each with the function
+    that `reader` makes of its type and path. It raises `PayloadError` for a missing one that is NOT
+    NULL, unless `may_lack`.
     """
-    if not isinstance(value, dict):
-        raise MismatchError(NOT_AN_OBJECT)
-    return tuple(_members(value, schema, "").values())
-
-
-def _members(value: dict[str, Any], schema: StructType, path: str) -> dict[str, Any]:
-    return {
-        field.name: _fit(
-            value.get(field.name), field.type, path + field.name, required=field.required
+    fields = [
+        (
+            field.name,
+            reader(field.type, prefix + field.name),
+            None if field.nullable or may_lack else missing(prefix + field.name),
         )
-        for field in schema.fields
+        for field in schema
+    ]
+
+    def members(found: dict[str, Any]) -> dict[str, Any]:
+        read = {}
+        for name, read_field, lacks in fields:
+            member = found.get(name)
+            value = read[name] = None if member is None else read_field(member)
+            if value is None and lacks is not None:
+                raise PayloadError(lacks)
+        return read
+
+    return members
+
+
+def _reader(data_type: pa.DataType, path: str) -> Read:
+    """A function that makes a value of the type of a parsed one, and None of None. It raises
+    `PayloadError` for another that does not fit.
+    """
+    wrong = mismatch(path, ddl_of(data_type))
+    kind: type | None = None
+    fit: Read
+    if pa.types.is_struct(data_type):
+        kind, fit = dict, struct_reader(data_type, path + ".", _reader)
+    elif pa.types.is_map(data_type):
+        kind, fit = dict, _map_reader(_reader(data_type.item_type, path + "{}"))
+    elif pa.types.is_list(data_type):
+        element = _reader(data_type.value_type, path + "[]")
+        kind, fit = list, lambda items: [element(item) for item in items]
+    else:
+        fit = _scalar_reader(data_type)
+
+    def read(value: Any) -> Any:
+        if value is None:
+            return None
+        fitted = fit(value) if kind is None or type(value) is kind else None
+        if fitted is None:
+            raise PayloadError(wrong)
+        return fitted
+
+    return read
+
+
+def _map_reader(member: Read) -> Read:
+    # In the order in which a VARIANT keeps its keys, so that Python and Spark report the same first
+    # mismatch.
+    return lambda found: {
+        key: member(found[key]) for key in sorted(found, key=lambda key: key.encode("utf-16-be"))
     }
 
 
-def _fit(value: Any, data_type: JsonType, path: str, *, required: bool = False) -> Any:
-    if value is None:
-        if required:
-            raise MismatchError(missing(path))
-        return None
-    match data_type:
-        case StructType() if isinstance(value, dict):
-            return _members(value, data_type, path + ".")
-        case MapType(value=inner) if isinstance(value, dict):
-            # In the order in which a VARIANT keeps its keys, so that Python and Spark report the
-            # same first mismatch.
-            return {key: _fit(value[key], inner, path + "{}") for key in sorted(value, key=_utf16)}
-        case ArrayType(element=inner) if isinstance(value, list):
-            return [_fit(item, inner, path + "[]") for item in value]
-        case SimpleType() | DecimalType():
-            fitted = _scalar(value, data_type)
-            if fitted is not None:
-                return fitted
-    raise MismatchError(mismatch(path, data_type.ddl))
-
-
-def _utf16(key: str) -> bytes:
-    return key.encode("utf-16-be")
-
-
-def _scalar(value: Any, data_type: SimpleType | DecimalType) -> Any:
-    """The value in the type, or None if it does not fit."""
-    if isinstance(data_type, DecimalType):
-        return _decimal(value, data_type)
-    if data_type.name == "BOOLEAN":
-        return value if isinstance(value, bool) else None
-    if bits := INTEGER_BITS.get(data_type.name):
-        return value if type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1 else None
-    if data_type.name in ("FLOAT", "DOUBLE"):
-        return _floating(value, single=data_type.name == "FLOAT")
-    return text_value(value, data_type.name) if type(value) is str else None
+def _scalar_reader(data_type: pa.DataType) -> Read:
+    """A function that gives the value in the type, or None if it does not fit."""
+    if pa.types.is_decimal(data_type):
+        return lambda value: _decimal(value, data_type.precision, data_type.scale)
+    if pa.types.is_boolean(data_type):
+        return lambda value: value if isinstance(value, bool) else None
+    if pa.types.is_integer(data_type):
+        limit = 1 << data_type.bit_width - 1
+        return lambda value: value if type(value) is int and -limit <= value < limit else None
+    if pa.types.is_floating(data_type):
+        is_single = data_type.bit_width == 32
+        return lambda value: _floating(value, single=is_single)
+    name = ddl_of(data_type)
+    return lambda value: text_value(value, name) if type(value) is str else None
 
 
 def _exact(value: Any) -> Decimal | None:
@@ -282,20 +294,17 @@ def _exact(value: Any) -> Decimal | None:
     )
 
 
-def _decimal(value: Any, data_type: DecimalType) -> Decimal | None:
+def _decimal(value: Any, precision: int, scale: int) -> Decimal | None:
     number = _exact(value)
-    if (
-        number is None
-        or re.fullmatch(decimal_form(data_type.scale), f"{number:f}", re.ASCII) is None
-    ):
+    if number is None or re.fullmatch(decimal_form(scale), f"{number:f}", re.ASCII) is None:
         return None
     # Not abs(): it rounds to the context's 28 digits.
-    if number.copy_abs() >= 10 ** (data_type.precision - data_type.scale):
+    if number.copy_abs() >= 10 ** (precision - scale):
         return None
     sign, digits, exponent = number.as_tuple()
-    shift = data_type.scale + int(exponent)
+    shift = scale + int(exponent)
     kept = digits + (0,) * shift if shift >= 0 else digits[:shift] or (0,)
-    return Decimal((sign if any(kept) else 0, kept, -data_type.scale))
+    return Decimal((sign if any(kept) else 0, kept, -scale))
 
 
 def _floating(value: Any, *, single: bool) -> float | None:

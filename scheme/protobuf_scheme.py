@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor import FieldDescriptor as Kind
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -15,17 +17,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from scheme.ddl import (
-    ArrayType,
-    DecimalType,
-    Field,
-    JsonType,
-    MapType,
-    SimpleType,
-    StructType,
-)
+from scheme.ddl import SIMPLE, array_of, arrow_struct, members_ddl
 from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PayloadScheme, arrow_struct
+from scheme.payload_scheme import PayloadScheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,11 +126,16 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
             "make it with protoc --include_imports --descriptor_set_out, and give the full name "
             "with the package",
         ) from None
-    root = columns_of(descriptor, recursion_depth)
-    if not isinstance(root.type, StructType):
+    root = _Columns(recursion_depth).message(descriptor, descriptor.full_name, ())
+    if root is None:
+        raise SchemeDefinitionError(
+            f"the Protobuf message {descriptor.full_name} has no fields",
+            "Spark has no empty structs; read the records with RawScheme()",
+        )
+    if not pa.types.is_struct(root.type):
         raise SchemeDefinitionError(f"{name} has no columns", "give a message of your own")
     return _ProtobufReader(
-        ddl=root.type.members,
+        ddl=members_ddl(root.type),
         path=descriptor.full_name.removeprefix(f"{descriptor.file.package}."),
         message=descriptor,
         longest_unchecked=longest_unchecked(descriptor),
@@ -169,41 +168,26 @@ TOO_MANY_MESSAGES = "the messages within the Protobuf message take more than 256
 _MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 _SIMPLE = {
-    Kind.CPPTYPE_INT32: "INT",
-    Kind.CPPTYPE_INT64: "BIGINT",
-    Kind.CPPTYPE_UINT32: "BIGINT",
-    Kind.CPPTYPE_DOUBLE: "DOUBLE",
-    Kind.CPPTYPE_FLOAT: "FLOAT",
-    Kind.CPPTYPE_BOOL: "BOOLEAN",
-    Kind.CPPTYPE_ENUM: "STRING",
+    Kind.CPPTYPE_INT32: pa.int32(),
+    Kind.CPPTYPE_INT64: pa.int64(),
+    Kind.CPPTYPE_UINT32: pa.int64(),
+    Kind.CPPTYPE_DOUBLE: pa.float64(),
+    Kind.CPPTYPE_FLOAT: pa.float32(),
+    Kind.CPPTYPE_BOOL: pa.bool_(),
+    Kind.CPPTYPE_ENUM: pa.string(),
 }
-_UINT64 = DecimalType(20, 0)
+_UINT64 = pa.decimal128(20, 0)
 """The smallest type that holds each unsigned number of 64 bits, exactly."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND_NS = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ProtobufColumn:
+class ProtobufColumn(NamedTuple):
     """The type of a value's column, and the function that converts what protobuf has parsed."""
 
-    type: JsonType
+    type: pa.DataType
     convert: Convert
-
-
-def columns_of(message: Any, recursion_depth: int) -> ProtobufColumn:
-    """The struct of a message's descriptor. A message within itself is followed so many times.
-
-    Raises `SchemeDefinitionError`, with the path of the field, for a message that has no columns.
-    """
-    found = _Columns(recursion_depth).message(message, message.full_name, ())
-    if found is None:
-        raise SchemeDefinitionError(
-            f"the Protobuf message {message.full_name} has no fields",
-            "Spark has no empty structs; read the records with RawScheme()",
-        )
-    return found
 
 
 def longest_unchecked(message: Any) -> int:
@@ -286,15 +270,20 @@ def varint(payload: bytes, at: int) -> tuple[int, int]:
 
 
 class _Columns:
+    """`recursion_depth`: how many times a message within itself is followed."""
+
     def __init__(self, recursion_depth: int) -> None:
         self._recursion_depth = recursion_depth
 
     def message(self, message: Any, path: str, inside: tuple[str, ...]) -> ProtobufColumn | None:
-        """None for a message without fields, which Spark's own functions leave out as well."""
+        """The struct of a message's descriptor; None for one without fields, which Spark's own
+        functions leave out as well. Raises `SchemeDefinitionError`, with the path of the field, for
+        a message that has no columns.
+        """
         if message.full_name == _TIMESTAMP:
-            return ProtobufColumn(SimpleType("TIMESTAMP"), _timestamp)
+            return ProtobufColumn(SIMPLE["TIMESTAMP"], _timestamp)
         within = (*inside, message.full_name)
-        members: list[tuple[str, JsonType, Convert]] = []
+        members: dict[str, ProtobufColumn] = {}
         deepest: list[Convert] = []
         for field in message.fields:
             name = field.name
@@ -310,18 +299,18 @@ class _Columns:
                 continue
             column = self._field(field, f"{path}.{name}", within)
             if column is not None:
-                members.append((name, column.type, column.convert))
+                members[name] = column
         if not members:
             return None
-        fields = tuple(Field(name, type_, required=False) for name, type_, _ in members)
-        converts = [(name, convert) for name, _, convert in members]
+        fields = pa.struct([(name, column.type) for name, column in members.items()])
+        converts = [(name, column.convert) for name, column in members.items()]
 
         def convert(parsed: Any) -> dict[str, Any]:
             for check in deepest:
                 check(parsed)
             return {name: convert_field(parsed) for name, convert_field in converts}
 
-        return ProtobufColumn(StructType(fields), convert)
+        return ProtobufColumn(fields, convert)
 
     def _field(self, field: Any, path: str, inside: tuple[str, ...]) -> ProtobufColumn | None:
         """The column of a field, whose `convert` takes the message."""
@@ -335,7 +324,7 @@ class _Columns:
         convert = value.convert
         if field.is_repeated:
             return ProtobufColumn(
-                ArrayType(value.type),
+                array_of(value.type),
                 lambda parsed: [convert(one) for one in getattr(parsed, name)],
             )
         if field.has_presence:
@@ -355,11 +344,11 @@ class _Columns:
             return None
         convert_key, convert_value = key.convert, value.convert
         return ProtobufColumn(
-            MapType(value.type, key.type),
+            pa.map_(key.type, value.type),
             # In the order of the keys, as a map of Protobuf has none.
             lambda parsed: {
                 convert_key(one): convert_value(inner)
-                for one, inner in sorted(getattr(parsed, name).items(), key=_key_of)
+                for one, inner in sorted(getattr(parsed, name).items(), key=itemgetter(0))
             },
         )
 
@@ -369,16 +358,12 @@ class _Columns:
         if kind == Kind.CPPTYPE_MESSAGE:
             return self.message(field.message_type, path, inside)
         if kind == Kind.CPPTYPE_UINT64:
-            return ProtobufColumn(_UINT64, _decimal)
+            return ProtobufColumn(_UINT64, Decimal)
         if kind == Kind.CPPTYPE_STRING:
             is_text = field.type == Kind.TYPE_STRING
-            return ProtobufColumn(SimpleType("STRING" if is_text else "BINARY"), _same)
+            return ProtobufColumn(pa.string() if is_text else pa.binary(), _same)
         convert = _symbol(field.enum_type) if kind == Kind.CPPTYPE_ENUM else _same
-        return ProtobufColumn(SimpleType(_SIMPLE[kind]), convert)
-
-
-def _key_of(item: tuple[Any, Any]) -> Any:
-    return item[0]
+        return ProtobufColumn(_SIMPLE[kind], convert)
 
 
 def _message_of(field: Any) -> Any:
@@ -401,10 +386,6 @@ def _absent(field: Any) -> Convert:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _decimal(value: int) -> Decimal:
-    return Decimal(value)
 
 
 def _symbol(enum: Any) -> Convert:
