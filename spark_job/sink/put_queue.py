@@ -43,21 +43,18 @@ class OpenShards:
         """The shard's id; empty while no open shard is listed, and where the service decides."""
         if self.ignores_keys:
             return ""
-        index = bisect_right(self._starts, _hash_key(record)) - 1
+        if record.explicit_hash_key is None:  # as the API reference of PutRecord defines it
+            digest = md5(record.partition_key.encode(), usedforsecurity=False).digest()
+            hash_key = int.from_bytes(digest, "big")
+        else:
+            hash_key = int(record.explicit_hash_key)
+        index = bisect_right(self._starts, hash_key) - 1
         return self._ids[index] if index >= 0 else ""
 
     @property
     def sharing(self) -> int:
         """How many shards may take a record of one id of `of`."""
         return max(1, len(self._ids)) if self.ignores_keys else 1
-
-
-def _hash_key(record: OutgoingRecord) -> int:
-    """The number that decides on the shard (API reference of PutRecord)."""
-    if record.explicit_hash_key is not None:
-        return int(record.explicit_hash_key)
-    digest = md5(record.partition_key.encode(), usedforsecurity=False).digest()
-    return int.from_bytes(digest, "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +103,27 @@ class PutQueue:
         """
         request: list[Waiting] = []
         left_bytes = REQUEST_BYTES
-        for shard_id in list(self._waiting):
-            left_bytes = self._take_of(shard_id, request, left_bytes, now_s)
+        for shard_id, queue in list(self._waiting.items()):
+            pacer = self._pacer(shard_id)
+            may_records, may_bytes = pacer.may_send(now_s)
+            records = taken_bytes = 0
+            while queue and len(request) < REQUEST_RECORDS:
+                size_bytes = queue[0].size_bytes
+                is_full = size_bytes > left_bytes and request
+                if is_full or records + 1 > may_records or taken_bytes >= may_bytes:
+                    break
+                request.append(queue.popleft())
+                records += 1
+                taken_bytes += size_bytes
+                left_bytes -= size_bytes
+            pacer.on_sent(records, taken_bytes)
+            # To the end of the round, whether it has more records or not: every shard has its turn.
+            del self._waiting[shard_id]
+            if queue:
+                self._waiting[shard_id] = queue
             if len(request) == REQUEST_RECORDS or left_bytes <= 0:
                 break
         return request
-
-    def _take_of(self, shard_id: str, request: list[Waiting], left_bytes: int, now_s: float) -> int:
-        """Add records of a shard to the request. Returns the bytes that it has left."""
-        queue, pacer = self._waiting[shard_id], self._pacer(shard_id)
-        may_records, may_bytes = pacer.may_send(now_s)
-        begun = len(request)
-        taken_bytes = 0
-        while queue and len(request) < REQUEST_RECORDS:
-            size_bytes = queue[0].size_bytes
-            is_full = size_bytes > left_bytes - taken_bytes and request
-            if is_full or len(request) - begun + 1 > may_records or taken_bytes >= may_bytes:
-                break
-            request.append(queue.popleft())
-            taken_bytes += size_bytes
-        pacer.on_sent(len(request) - begun, taken_bytes)
-        # To the end of the round, whether it has more records or not: every shard has its turn.
-        del self._waiting[shard_id]
-        if queue:
-            self._waiting[shard_id] = queue
-        return left_bytes - taken_bytes
 
     def ready_at_s(self, now_s: float) -> float | None:
         """When `take` has a request: `now_s` or later; None while nothing waits."""

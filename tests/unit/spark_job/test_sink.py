@@ -28,7 +28,7 @@ from spark_job.sink.put_queue import (
     Waiting,
     is_elsewhere,
 )
-from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError, checked
+from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError, checked, outgoing
 from spark_job.sink.sink_settings import SinkSettings
 from state.sequence_number import SequenceNumber
 
@@ -217,7 +217,7 @@ def records(most_bytes: int = 1000, **columns: list[Any]) -> list[OutgoingRecord
     return [
         record
         for _, rows in checked(batch, indexes, most_bytes)
-        for record in rows.columns().records()
+        for record in outgoing(rows).records()
     ]
 
 
