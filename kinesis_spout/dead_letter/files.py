@@ -222,16 +222,14 @@ def pieces_of(
                 if line.strip():
                     yield piece_of_line(line)
         return
-    for batch in _orc(path, columns) if kind is LetterFormat.ORC else _parquet(path, columns):
+    batches: Iterable[pa.RecordBatch]
+    if kind is LetterFormat.ORC:
+        orc = pa_orc.ORCFile(path)
+        needed = [*(columns & {*orc.schema.names})]
+        batches = (orc.read_stripe(stripe, needed) for stripe in range(orc.nstripes))
+    else:
+        parquet = pa_parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        needed = [*(columns & {*parquet.schema_arrow.names})]
+        batches = parquet.iter_batches(columns=needed, batch_size=100)
+    for batch in batches:
         yield from map(piece_of, batch.to_pylist())
-
-
-def _parquet(path: Path, columns: AbstractSet[str]) -> Iterator[pa.RecordBatch]:
-    file = pa_parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
-    yield from file.iter_batches(columns=[*(columns & {*file.schema_arrow.names})], batch_size=100)
-
-
-def _orc(path: Path, columns: AbstractSet[str]) -> Iterator[pa.RecordBatch]:
-    file = pa_orc.ORCFile(path)
-    for stripe in range(file.nstripes):
-        yield file.read_stripe(stripe, [*(columns & {*file.schema.names})])

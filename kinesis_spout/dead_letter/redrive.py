@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -191,10 +191,10 @@ class Redrive:
     clock: Clock = field(default_factory=SystemClock)
     unreadable: int = 0
     letters: dict[Identity, tuple[str, _Chosen]] = field(default_factory=dict)
-    _spool: _Spool = field(init=False)
+    _spool: IO[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
-        self._spool = _Spool()
+        self._spool = tempfile.TemporaryFile()  # closed at the exit
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -291,7 +291,7 @@ class Redrive:
             if state == "to_put"
         ]
         for target, *_, at in sorted(to_put):
-            yield target, self._spool.get(at)
+            yield target, self._get(at)
 
     def read(self, kind: LetterFormat | None = None, *, heads: bool = False) -> None:
         """Read the files, and choose one letter for each selected record. Without `kind`, the
@@ -319,7 +319,7 @@ class Redrive:
                     letter.first_failure,
                     letter.last_failure,
                     letter.attempts,
-                    -1 if heads else self._spool.add(letter),
+                    -1 if heads else self._add(letter),
                 )
                 before = best.setdefault(identity, chosen)
                 best[identity] = max(chosen, before, key=lambda one: one.rank)
@@ -333,11 +333,11 @@ class Redrive:
             if count > 1:
                 key = letter.stream_name, letter.message_id, letter.sub_sequence_number, count
                 if part not in parts[key]:
-                    parts[key][part] = self._spool.add(letter)
+                    parts[key][part] = self._add(letter)
             else:
                 consider(letter)
         for (*_, count), found in parts.items():
-            pieces = [self._spool.get(at) for _, at in sorted(found.items())]
+            pieces = [self._get(at) for _, at in sorted(found.items())]
             data = b"".join(one.data or b"" for one in pieces) if len(found) == count else None
             consider(replace(pieces[0], data=data), is_incomplete=data is None)
         self.letters = {
@@ -350,22 +350,13 @@ class Redrive:
                 "give the path that a DeadLetter writes to, and its format with --format",
             )
 
-
-class _Spool:
-    """Letters in a temporary file."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
-
-    def add(self, letter: Letter) -> int:
-        at = self._file.seek(0, os.SEEK_END)
-        pickle.dump(letter, self._file)
+    def _add(self, letter: Letter) -> int:
+        """Returns where in the spool the letter is."""
+        at = self._spool.seek(0, os.SEEK_END)
+        pickle.dump(letter, self._spool)
         return at
 
-    def get(self, at: int) -> Letter:
-        self._file.seek(at)
-        letter: Letter = pickle.load(self._file)  # noqa: S301  # our own bytes
+    def _get(self, at: int) -> Letter:
+        self._spool.seek(at)
+        letter: Letter = pickle.load(self._spool)  # noqa: S301  # our own bytes
         return letter
-
-    def close(self) -> None:
-        self._file.close()

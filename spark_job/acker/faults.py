@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from spark_job.tracking.tracked_batch import TrackedBatch
 
 
-_NODE, _STATUS, _GROUP, _ARRIVED, _FOREIGN = "node", "status", "merged", "arrived", "foreign"
+_NODE, _LABEL, _STATUS, _GROUP = "node", "label", "status", "merged"
+_ARRIVED, _FOREIGN = "arrived", "foreign"
 # In this order: a root that has failed for several reasons shows the greatest (`_gravest`).
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
@@ -125,8 +126,8 @@ class _Graph:
         )
         nodes = self._at_fault.unionByName(failed)
         if self._labels is not None:
-            labels = self._labels.join(nodes, _NODE, "left_semi").select(LABEL).distinct()
-            merged = self._labels.join(labels, LABEL, "left_semi").select(
+            labels = self._labels.join(nodes, _NODE, "left_semi").select(_LABEL).distinct()
+            merged = self._labels.join(labels, _LABEL, "left_semi").select(
                 _NODE, F.lit(_MERGED_WITH).alias(_STATUS)
             )
             nodes = nodes.unionByName(merged)
@@ -228,9 +229,6 @@ def _gravest(nodes: DataFrame) -> DataFrame:
     return nodes.groupBy(_NODE).agg(F.max(_STATUS).alias(_STATUS))
 
 
-NODE, LABEL = "node", "label"
-
-
 def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Label each node with the least node of its component: columns node and label, a row per node.
 
@@ -250,8 +248,8 @@ def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) ->
         if after == before:
             break
         before = after
-    ends = edges.select(F.col("b").alias(NODE), F.col("b").alias(LABEL)).distinct()
-    return edges.select(F.col("a").alias(NODE), F.col("b").alias(LABEL)).unionByName(ends)
+    ends = edges.select(F.col("b").alias(_NODE), F.col("b").alias(_LABEL)).distinct()
+    return edges.select(F.col("a").alias(_NODE), F.col("b").alias(_LABEL)).unionByName(ends)
 
 
 def _large_star(edges: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -56,6 +56,11 @@ log = logging.getLogger("kinesis_spout")
 _LISTINGS = 5
 _LIST_AGAIN_S = 1.0
 _CLOCK = SystemClock()
+MAX_CONCURRENT = 8
+HELD_BYTES = 32 * 1024 * 1024
+HELD_RECORDS = 3 * MAX_RECORDS_PER_CALL
+FIRST_PAGE_BYTES = 1024 * 1024
+STEP_S = 0.2
 
 
 class RangesPartition(InputPartition):
@@ -192,14 +197,6 @@ def complete_listing(client: KinesisClient, clock: Clock) -> tuple[ShardInfo, ..
     return listed
 
 
-log = logging.getLogger("kinesis_spout")
-MAX_CONCURRENT = 8
-HELD_BYTES = 32 * 1024 * 1024
-HELD_RECORDS = 3 * MAX_RECORDS_PER_CALL
-FIRST_PAGE_BYTES = 1024 * 1024
-STEP_S = 0.2
-
-
 def read_ranges(
     ranges: Sequence[ShardRange],
     settings: BatchSettings,
@@ -221,7 +218,7 @@ def read_ranges(
         readings = []
         for shard in ranges:
             feed = RangeFeed(shard, settings, retention_ms=retention_ms)
-            getter = KinesisShardGetter(
+            fetching = KinesisShardGetter(
                 client,
                 shard.shard_id,
                 feed.first_position,
@@ -237,44 +234,29 @@ def read_ranges(
                 columns=columns,
             )
             buffered = BufferedGetter(
-                getter, max_records=HELD_RECORDS, budget=budget, page_bytes=FIRST_PAGE_BYTES
+                fetching, max_records=HELD_RECORDS, budget=budget, page_bytes=FIRST_PAGE_BYTES
             )
-            readings.append(_ShardReading(buffered, feed, rows))
+            readings.append((buffered, feed, rows))
         with RoundRobinReader(
-            [reading.getter for reading in readings], max_concurrent=MAX_CONCURRENT, clock=clock
+            [getter for getter, *_ in readings], max_concurrent=MAX_CONCURRENT, clock=clock
         ) as reader:
             while readings:
-                for reading in readings:
-                    for page in reading.pages():
-                        reader.step(0)  # keeps fetching while the consumer has the rows
-                        for batch in reading.rows.of(page.records):
-                            yield filters.apply(batch)
-                going_on = [reading for reading in readings if not reading.feed.is_done]
+                for getter, feed, rows in readings:
+                    while (page := getter.take()) is not None:
+                        if feed.is_done:
+                            continue  # only gives the page's bytes back
+                        part = feed.accept(page)
+                        if feed.is_done:
+                            getter.close()
+                        if part is not None:
+                            reader.step(0)  # keeps fetching while the consumer has the rows
+                            yield from map(filters.apply, rows.of(part.records))
+                going_on = [reading for reading in readings if not reading[1].is_done]
                 if len(going_on) < len(readings):
                     readings = going_on
-                    reader.replace([reading.getter for reading in readings])
+                    reader.replace([getter for getter, *_ in readings])
                 if readings:
                     reader.step(STEP_S)
-
-
-@dataclass(frozen=True, slots=True)
-class _ShardReading:
-    """What fetches a shard's pages, cuts the range out of them, and makes their rows."""
-
-    getter: BufferedGetter
-    feed: RangeFeed
-    rows: ShardRows
-
-    def pages(self) -> Iterator[Page]:
-        """The parts of the held pages that are in the range. Closes the getter at its end."""
-        while (page := self.getter.take()) is not None:
-            if self.feed.is_done:
-                continue  # only gives the page's bytes back
-            part = self.feed.accept(page)
-            if self.feed.is_done:
-                self.getter.close()
-            if part is not None:
-                yield part
 
 
 class RangeFeed:

@@ -231,7 +231,11 @@ class WriterSink:
                     f"DeadLetter: option {name} is of type {type(value).__name__}",
                     "give a text or a number",
                 )
-        return cls(format, path, tuple((name, _text(value)) for name, value in options.items()))
+        texts = (
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in options.items()
+        )
+        return cls(format, path, tuple(texts))
 
     def __str__(self) -> str:
         """The place, for messages. Option values may be secrets, and are left out."""
@@ -269,10 +273,6 @@ class WriterSink:
             if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET:
                 text = text.replace(value, "***")
         return text
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # Data and key of a record that every stream takes (API reference of UpdateMaxRecordSize).
