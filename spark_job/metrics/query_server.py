@@ -27,7 +27,6 @@ from kinesis_spout.prometheus_exporter.server import (
     LOOPBACK,
     CollectorServer,
     family,
-    prometheus,
 )
 from kinesis_spout.reading.fallback import Fallback
 from spark_job.metrics.source_report import reports_in
@@ -51,146 +50,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kinesis_spout")
 MAX_SHARDS = 100
 LOSS = "DataLossError"
-
-
-class QueryCollector:
-    """A collector for `prometheus_client.CollectorRegistry.register`. `collect` is thread-safe, and
-    asks nobody: it shows what was reported.
-    """
-
-    def __init__(self, ledger: QueryLedger, clock: Clock) -> None:
-        prometheus()
-        self._ledger = ledger
-        self._clock = clock
-
-    def collect(self) -> Iterator[Metric]:
-        names = [each.name for each in DEFINITIONS if SPARK in each.by]
-        families = {name: family(name) for name in (each.removeprefix(PREFIX) for each in names)}
-        for sample in self._ledger.samples(self._clock.monotonic_s()):
-            families[sample.name].add_metric(sample.labels, sample.value)
-        yield from families.values()
-
-
-class LedgerListener(StreamingQueryListener):
-    """Writes what Spark reports of queries into a ledger. Raises nothing."""
-
-    def __init__(
-        self, ledger: QueryLedger, clock: Clock, last_progress: Callable[[str], Any]
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._last_progress = last_progress
-        self._has_logged = False
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known of the query before its first report."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        self._safely(lambda: self._add(event.progress, is_batch=True))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        self._safely(lambda: self._add(self._last_progress(str(event.id)), is_batch=False))
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self._safely(
-            lambda: self._ledger.on_end(
-                str(event.runId),
-                failed=event.exception is not None,
-                lost_data=LOSS in (event.exception or ""),
-            )
-        )
-
-    def _add(self, progress: Any, *, is_batch: bool) -> None:
-        if progress is None:  # the query has ended meanwhile, or has not begun
-            return
-        self._ledger.on_progress(
-            str(progress.runId),
-            reports_in(json.loads(progress.json)),
-            self._clock.monotonic_s(),
-            is_batch=is_batch,
-        )
-
-    def _safely(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception:
-            if not self._has_logged:
-                self._has_logged = True
-                log.exception(
-                    "a report is missing from the metrics of Spark's queries. The queries "
-                    "continue. Later errors of this kind are not logged"
-                )
-
-
-class QueryMetricsServer(CollectorServer):
-    """Metrics of the session's Kinesis queries, over HTTP. Other sources have none. Port 0 takes a
-    free port. A context manager.
-
-    Queries that run already appear with their next report. `max_shards`: with more shards in a
-    report there are no series with the label `shard`; 0 for none ever. The source itself reports at
-    most 100.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        port: int,
-        host: str = LOOPBACK,
-        *,
-        max_shards: int = MAX_SHARDS,
-    ) -> None:
-        clock = SystemClock()
-        ledger = QueryLedger(max_shards)
-        super().__init__(QueryCollector(ledger, clock), port, host)
-        self._streams = spark.streams
-        self._listener = LedgerListener(ledger, clock, self._last_progress)
-        self._listens = False
-
-    def start(self) -> None:
-        """Idempotent. Raises `ConfigError` when the address cannot be bound or the session takes no
-        listener, and `MissingExtraError`.
-        """
-        super().start()
-        if self._listens:
-            return
-        try:
-            with warnings.catch_warnings():
-                # Spark Connect warns, and goes on without the listener.
-                warnings.filterwarnings("error", "Failed to add the listener")
-                self._streams.addListener(self._listener)
-        except Exception as exc:
-            super().close()
-            raise ConfigError(
-                "the session does not accept a StreamingQueryListener, which the metrics need "
-                f"({failure_sentence(str(exc))})",
-                "serve the metrics in the process of the Spark driver",
-            ) from exc
-        self._listens = True
-
-    def close(self) -> None:
-        """Idempotent. Removes the listener; a session that has ended already is no error."""
-        super().close()
-        if self._listens:
-            self._listens = False
-            try:
-                self._streams.removeListener(self._listener)
-            except Exception:  # py4j and Connect raise several kinds
-                log.debug("the session has ended before its listener was removed", exc_info=True)
-
-    def _last_progress(self, query_id: str) -> Any:
-        query = self._streams.get(query_id)
-        return None if query is None else query.lastProgress
-
-
-def serve(
-    spark: SparkSession, port: int, host: str = LOOPBACK, *, max_shards: int = MAX_SHARDS
-) -> QueryMetricsServer:
-    """Start a `QueryMetricsServer` and return it; the caller closes it. Raises as its `start`."""
-    server = QueryMetricsServer(spark, port, host, max_shards=max_shards)
-    server.start()
-    return server
-
-
 Key = tuple[str, str]
 """The application and the stream."""
 LASTING = ("data_losses", "query_failures")
@@ -342,3 +201,138 @@ def _lag(scope: str, lag_ms: int, age_s: float, retention_ms: int | None) -> dic
     if retention_ms is not None:
         found[f"{scope}retention_left_seconds"] = max(0.0, retention_ms / 1000 - lag_s)
     return found
+
+
+class LedgerListener(StreamingQueryListener):
+    """Writes what Spark reports of queries into a ledger. Raises nothing."""
+
+    def __init__(
+        self, ledger: QueryLedger, clock: Clock, last_progress: Callable[[str], Any]
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._last_progress = last_progress
+        self._has_logged = False
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is known of the query before its first report."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self._safely(lambda: self._add(event.progress, is_batch=True))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        self._safely(lambda: self._add(self._last_progress(str(event.id)), is_batch=False))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._safely(
+            lambda: self._ledger.on_end(
+                str(event.runId),
+                failed=event.exception is not None,
+                lost_data=LOSS in (event.exception or ""),
+            )
+        )
+
+    def _add(self, progress: Any, *, is_batch: bool) -> None:
+        if progress is None:  # the query has ended meanwhile, or has not begun
+            return
+        self._ledger.on_progress(
+            str(progress.runId),
+            reports_in(json.loads(progress.json)),
+            self._clock.monotonic_s(),
+            is_batch=is_batch,
+        )
+
+    def _safely(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:
+            if not self._has_logged:
+                self._has_logged = True
+                log.exception(
+                    "a report is missing from the metrics of Spark's queries. The queries "
+                    "continue. Later errors of this kind are not logged"
+                )
+
+
+class QueryMetricsServer(CollectorServer):
+    """Metrics of the session's Kinesis queries, over HTTP. Other sources have none. Port 0 takes a
+    free port. A context manager.
+
+    Queries that run already appear with their next report. `max_shards`: with more shards in a
+    report there are no series with the label `shard`; 0 for none ever. The source itself reports at
+    most 100.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        port: int,
+        host: str = LOOPBACK,
+        *,
+        max_shards: int = MAX_SHARDS,
+    ) -> None:
+        super().__init__(self, port, host)
+        self._clock = SystemClock()
+        self._ledger = QueryLedger(max_shards)
+        self._streams = spark.streams
+        self._listener = LedgerListener(self._ledger, self._clock, self._last_progress)
+        self._listens = False
+
+    def collect(self) -> Iterator[Metric]:
+        """What the registry of prometheus_client calls. Thread-safe. Asks nobody: it shows what was
+        reported.
+        """
+        return families(self._ledger.samples(self._clock.monotonic_s()))
+
+    def start(self) -> None:
+        """Idempotent. Raises `ConfigError` when the address cannot be bound or the session takes no
+        listener, and `MissingExtraError`.
+        """
+        super().start()
+        if self._listens:
+            return
+        try:
+            with warnings.catch_warnings():
+                # Spark Connect warns, and goes on without the listener.
+                warnings.filterwarnings("error", "Failed to add the listener")
+                self._streams.addListener(self._listener)
+        except Exception as exc:
+            super().close()
+            raise ConfigError(
+                "the session does not accept a StreamingQueryListener, which the metrics need "
+                f"({failure_sentence(str(exc))})",
+                "serve the metrics in the process of the Spark driver",
+            ) from exc
+        self._listens = True
+
+    def close(self) -> None:
+        """Idempotent. Removes the listener; a session that has ended already is no error."""
+        super().close()
+        if self._listens:
+            self._listens = False
+            try:
+                self._streams.removeListener(self._listener)
+            except Exception:  # py4j and Connect raise several kinds
+                log.debug("the session has ended before its listener was removed", exc_info=True)
+
+    def _last_progress(self, query_id: str) -> Any:
+        query = self._streams.get(query_id)
+        return None if query is None else query.lastProgress
+
+
+def families(samples: Iterable[MetricSample]) -> Iterator[Metric]:
+    """All metrics of a Spark job, with these values."""
+    names = [each.name.removeprefix(PREFIX) for each in DEFINITIONS if SPARK in each.by]
+    found = {name: family(name) for name in names}
+    for sample in samples:
+        found[sample.name].add_metric(sample.labels, sample.value)
+    yield from found.values()
+
+
+def serve(
+    spark: SparkSession, port: int, host: str = LOOPBACK, *, max_shards: int = MAX_SHARDS
+) -> QueryMetricsServer:
+    """Start a `QueryMetricsServer` and return it; the caller closes it. Raises as its `start`."""
+    server = QueryMetricsServer(spark, port, host, max_shards=max_shards)
+    server.start()
+    return server
