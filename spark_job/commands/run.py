@@ -191,11 +191,18 @@ def run(
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
         with warnings_as_notes():
             source = source_of(named, pairs)
+        if not checkpoint_location and path is not None:
+            checkpoint_location = f"{path.rstrip('/')}/_checkpoint"  # a name that readers skip
+        elif not checkpoint_location:
+            temporary = tempfile.TemporaryDirectory(
+                prefix="kinesis-spout-", ignore_cleanup_errors=True
+            )
+            checkpoint_location = Path(stack.enter_context(temporary)).as_uri()
         job = RunJob(
             source=source,
             sink=sink,
             path=path,
-            checkpoint_location=checkpoint_location or _checkpoint_location(sink, path, stack),
+            checkpoint_location=checkpoint_location,
             trigger=trigger,
             available_now=available_now,
             process=None if process is None else load_process(process),
@@ -299,19 +306,6 @@ def _run(
 
 def _say(console: Console, text: str) -> None:
     console.print(text.rstrip(), highlight=False, soft_wrap=True)
-
-
-def _checkpoint_location(sink: Sink, path: str | None, stack: ExitStack) -> str:
-    """A directory beside the sink's files, under a name that readers skip; without files, a
-    temporary directory of this run.
-    """
-    if sink.writes_files and path is not None:
-        return f"{path.rstrip('/')}/_checkpoint"
-    return Path(
-        stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="kinesis-spout-", ignore_cleanup_errors=True)
-        )
-    ).as_uri()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
