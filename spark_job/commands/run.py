@@ -36,7 +36,7 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import duration
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.programs.modules import load_function, split_name
+from kinesis_spout.programs import load_function, split_name
 from spark_job.commands.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
 from spark_job.commands.spark_session import quiet, spark_session
 from spark_job.kinesis_source import KinesisSource

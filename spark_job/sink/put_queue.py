@@ -20,9 +20,9 @@ from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kinesis_spout.service.put_records_wire import PutResult
     from kinesis_spout.service.record_putter import OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
+    from kinesis_spout.service.wire import PutResult
 
 
 class OpenShards:
