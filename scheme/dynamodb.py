@@ -10,10 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +22,7 @@ import pyarrow as pa
 from scheme.ddl import ddl_of, parse_ddl
 from scheme.errors import PayloadError
 from scheme.json_rules import FIRST_TIME_US, LAST_TIME_US, MAX_EXACT_DIGITS, mismatch
-from scheme.json_scheme import Read, struct_reader, text_value
+from scheme.json_scheme import Read, as_floating, exact_decimal, struct_reader, text_value
 from scheme.payload_scheme import PayloadScheme
 
 if TYPE_CHECKING:
@@ -225,13 +224,14 @@ def _reader(data_type: pa.DataType, path: str) -> Read:
     if pa.types.is_list(data_type):
         return _array_reader(_reader(data_type.value_type, path + "[]"), wrong)
     if pa.types.is_decimal(data_type):
-        return _of_kind("N", str, _decimal_reader(data_type.precision, data_type.scale), wrong)
+        fit = exact_decimal(data_type.precision, data_type.scale)
+        return _of_kind("N", str, lambda text: fit(_number(text)), wrong)
     if pa.types.is_integer(data_type):
         limit = 1 << data_type.bit_width - 1
         return _of_kind("N", str, lambda text: _integer(_number(text), limit), wrong)
     if pa.types.is_floating(data_type):
         is_single = data_type.bit_width == 32
-        return _of_kind("N", str, lambda text: _floating(_number(text), single=is_single), wrong)
+        return _of_kind("N", str, lambda text: as_floating(_number(text), single=is_single), wrong)
     if pa.types.is_binary(data_type):
         return _of_kind("B", str, _binary, wrong)
     if pa.types.is_boolean(data_type):
@@ -278,28 +278,3 @@ def _other(attribute: Any, wrong: str) -> None:
 
 def _integer(number: Decimal, limit: int) -> int | None:
     return int(number) if -limit <= number < limit and number == int(number) else None
-
-
-def _floating(number: Decimal, *, single: bool) -> float | None:
-    rounded = float(number) + 0.0  # a zero without its sign, as in JsonScheme
-    if single:
-        try:
-            rounded = struct.unpack("f", struct.pack("f", rounded))[0]
-        except OverflowError:
-            return None
-    return rounded
-
-
-def _decimal_reader(precision: int, scale: int) -> Callable[[str], Decimal | None]:
-    """With exactly the type's scale, if nothing is rounded."""
-    exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
-    unit = Decimal((0, (1,), -scale))
-
-    def read(text: str) -> Decimal | None:
-        try:
-            fitted = _number(text).quantize(unit, context=exact)
-        except (Inexact, InvalidOperation):
-            return None
-        return fitted or fitted.copy_abs()  # a zero has no sign
-
-    return read

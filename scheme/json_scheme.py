@@ -12,7 +12,7 @@ import re
 import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,7 +27,6 @@ from scheme.json_rules import (
     NOT_AN_OBJECT,
     NOT_JSON,
     TEXT_FORMS,
-    decimal_form,
     mismatch,
     missing,
 )
@@ -266,7 +265,8 @@ def _map_reader(member: Read) -> Read:
 def _scalar_reader(data_type: pa.DataType) -> Read:
     """A function that gives the value in the type, or None if it does not fit."""
     if pa.types.is_decimal(data_type):
-        return lambda value: _decimal(value, data_type.precision, data_type.scale)
+        fit = exact_decimal(data_type.precision, data_type.scale)
+        return lambda value: None if (number := _exact(value)) is None else fit(number)
     if pa.types.is_boolean(data_type):
         return lambda value: value if isinstance(value, bool) else None
     if pa.types.is_integer(data_type):
@@ -274,7 +274,11 @@ def _scalar_reader(data_type: pa.DataType) -> Read:
         return lambda value: value if type(value) is int and -limit <= value < limit else None
     if pa.types.is_floating(data_type):
         is_single = data_type.bit_width == 32
-        return lambda value: _floating(value, single=is_single)
+        return lambda value: (
+            as_floating(value, single=is_single)
+            if type(value) is int or isinstance(value, Fraction)
+            else None
+        )
     name = ddl_of(data_type)
     return lambda value: text_value(value, name) if type(value) is str else None
 
@@ -294,29 +298,32 @@ def _exact(value: Any) -> Decimal | None:
     )
 
 
-def _decimal(value: Any, precision: int, scale: int) -> Decimal | None:
-    number = _exact(value)
-    if number is None or re.fullmatch(decimal_form(scale), f"{number:f}", re.ASCII) is None:
-        return None
-    # Not abs(): it rounds to the context's 28 digits.
-    if number.copy_abs() >= 10 ** (precision - scale):
-        return None
-    sign, digits, exponent = number.as_tuple()
-    shift = scale + int(exponent)
-    kept = digits + (0,) * shift if shift >= 0 else digits[:shift] or (0,)
-    return Decimal((sign if any(kept) else 0, kept, -scale))
-
-
-def _floating(value: Any, *, single: bool) -> float | None:
-    if type(value) is not int and not isinstance(value, Fraction):
-        return None
+def as_floating(number: int | str | Decimal, *, single: bool) -> float | None:
+    """The nearest number, a zero without its sign, as in a VARIANT; None for an infinite one."""
     try:
-        number = float(value) + 0.0  # a zero without its sign, as in a VARIANT
+        rounded = float(number) + 0.0
         if single:
-            number = struct.unpack("f", struct.pack("f", number))[0]
+            rounded = struct.unpack("f", struct.pack("f", rounded))[0]
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return rounded if math.isfinite(rounded) else None
+
+
+def exact_decimal(precision: int, scale: int) -> Callable[[Decimal], Decimal | None]:
+    """A function that gives a number the scale of a type; None if that rounds it, or if it has too
+    many digits.
+    """
+    exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
+    unit = Decimal((0, (1,), -scale))
+
+    def fit(number: Decimal) -> Decimal | None:
+        try:
+            fitted = number.quantize(unit, context=exact)
+        except (Inexact, InvalidOperation):
+            return None
+        return fitted or fitted.copy_abs()  # a zero has no sign
+
+    return fit
 
 
 def text_value(value: str, name: str) -> str | bytes | date | datetime | None:
