@@ -31,7 +31,7 @@ from kinesis_spout.cli.shared_options import (
     with_zone,
 )
 from kinesis_spout.config import parse_duration_ms
-from kinesis_spout.dead_letter.letter_file import LetterFile
+from kinesis_spout.dead_letter.letter import LetterFile
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED
 from kinesis_spout.prometheus_exporter import MetricsServer

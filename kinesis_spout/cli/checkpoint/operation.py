@@ -1,7 +1,6 @@
 """A run of an operator's command: its application, its connections, and how it asks and prints."""
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
@@ -25,6 +24,7 @@ from kinesis_spout.cli.places import (
     takes_place,
 )
 from kinesis_spout.cli.plain_text import visible
+from kinesis_spout.cli.record_lines import json_text
 from kinesis_spout.cli.shared_options import shard_id_of, usage_errors
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.service.client import KinesisClient
@@ -143,7 +143,7 @@ class Operation:
 
     def show(self, value: object, lines: Iterable[str]) -> None:
         """Print the value with --json, and the lines without."""
-        for line in [json.dumps(value, indent=2)] if self.as_json else lines:
+        for line in [json_text(value, indent=2)] if self.as_json else lines:
             say(line)
 
 

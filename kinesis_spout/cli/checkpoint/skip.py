@@ -20,8 +20,7 @@ from kinesis_spout.cli.checkpoint.operation import (
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.dead_letter.letter import Letter, moment
-from kinesis_spout.dead_letter.letter_file import LetterFile, sync_folder
+from kinesis_spout.dead_letter.letter import Letter, LetterFile, moment, sync_folder
 from kinesis_spout.service.client import KinesisClient
 from state.failpoint import failpoint
 from state.plan import missing_records

@@ -1,4 +1,4 @@
-"""The scheme that decodes the bytes as UTF-8 text."""
+"""The schemes that pass a payload on as it is: its bytes, or its UTF-8 text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,30 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from scheme.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class RawScheme:
+    """One field `data`: the payload, which may be empty. Only aggregates are malformed."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return ("data",)
+
+    @property
+    def schema_ddl(self) -> str:
+        return "data BINARY"
+
+    def decode(self, record: Record) -> tuple[bytes]:
+        reason = bytes_reason(record.data)
+        if reason is not None:
+            raise MalformedRecordError(reason, message_id=record.message_id)
+        return (record.data,)
+
+    def column(self, data: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+        return outcome_column(F.struct(data.alias("data")), bytes_reason_column(data))
 
 
 @dataclass(frozen=True, slots=True)
