@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals, one_sentence
-from kinesis_spout.cli.inspection.looking import show
+from kinesis_spout.cli.looking import show
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import errors, root_options, usage_errors
 from kinesis_spout.drills.choice import Chosen, choose

@@ -1,25 +1,28 @@
-"""The options by which commands find an application and its stream, and what they open by them.
-
-`takes_place` gives a command all of these options, in the same words and with the same defaults
-from the environment: `KINESIS_SPOUT_APPLICATION`, `KINESIS_SPOUT_STREAM`,
-`KINESIS_SPOUT_ZOOKEEPER`.
+"""The options by which commands find an application and its stream, what they open by them, and how
+they ask and print.
 """
 
 import inspect
+import json
 import logging
 import shlex
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, partial, wraps
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
+from kinesis_spout.checkpoints.located import Counted
+from kinesis_spout.checkpoints.recorded_move import service_time
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience, services
+from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import (
     AWS,
     CONNECTION_OPTIONS,
@@ -30,14 +33,57 @@ from kinesis_spout.cli.shared_options import (
     parse_pairs,
     root_options,
     security_of,
+    shard_id_of,
     typed_text,
+    usage_errors,
 )
-from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import AwsConfig, StreamRef, duration
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.surroundings import place_in_words
+from state.process import this_process
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
 from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import DEFAULT_ROOT, StoredApplications, ZookeeperStateStore
+
+PATIENCE_S = 2.0
+
+
+@contextmanager
+def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
+    """Call `say`, in another thread, if the block takes longer than `PATIENCE_S`; and again when it
+    has ended without an error, which speaks for itself.
+    """
+    lock, clock = threading.Lock(), SystemClock()
+    began_s = clock.monotonic_s()
+    is_over = is_said = False
+
+    def complain() -> None:
+        nonlocal is_said
+        with lock:
+            if not is_over:
+                is_said = True
+                say(f"no answer yet; still trying {what}")
+
+    timer = threading.Timer(PATIENCE_S, complain)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            is_over = True
+        timer.cancel()
+    if is_said:
+        say(f"answered after {duration(round(1000 * (clock.monotonic_s() - began_s)))}: {what}")
+
+
+def services(aws: AwsConfig, stream: str, zookeeper: str | None = None) -> str:
+    """What a command connects to, for `patience`."""
+    also = "" if zookeeper is None else f", and ZooKeeper at {zookeeper}"
+    return f"stream {stream} {place_in_words(aws, aws.region)}{also}"
+
 
 _APPLICATION = flag(
     "application",
@@ -347,3 +393,184 @@ class _Shown(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._show(record)
+
+
+Options = Mapping[str, tuple[Any, Any]]
+"""By name, what a command's signature has of an option: its annotation, and its default."""
+
+Shard = Annotated[
+    str, typer.Option(metavar="SHARD", parser=shard_id_of, help="Id or number of the shard.")
+]
+Shards = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SHARD",
+        parser=shard_id_of,
+        help="Id or number of a shard (default: all shards). Repeatable.",
+    ),
+]
+AllowSkip = Annotated[
+    bool,
+    typer.Option(
+        "--allow-skip",
+        help=(
+            "Also move the checkpoint of a shard where that skips unread records, or where its "
+            "records have expired. Those records are never read."
+        ),
+    ),
+]
+DEFAULT_COUNT = 10_000
+Count = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=1_000_000,
+        help=(
+            "Count at most this many repeated or skipped records in each shard. Counting reads "
+            "them."
+        ),
+    ),
+]
+TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
+
+
+class Operation:
+    """One run of a command. It connects when it is first asked to, and its stack disconnects.
+
+    `dry_run`, `yes`, `as_json`: the options of these names; False where the command has none.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        stack: ExitStack,
+        *,
+        dry_run: bool = False,
+        yes: bool = False,
+        as_json: bool = False,
+    ) -> None:
+        self.place = place
+        self.stack = stack
+        self.clock = SystemClock()
+        self.dry_run = dry_run
+        self.as_json = as_json
+        self._yes = yes
+
+    @cached_property
+    def client(self) -> KinesisClient:
+        """The stream."""
+        return self.place.client(self.stack)
+
+    @cached_property
+    def store(self) -> ZookeeperStateStore:
+        """The application's state. Raises as `Place.store`."""
+        return self.place.store(self.stack)
+
+    @property
+    def on_stream(self) -> str:
+        """As `on stream orders`."""
+        return f"on stream {self.place.stream}"
+
+    def service_time(self) -> Callable[[], int]:
+        """The service's time, asked for now."""
+        return service_time(self.client, self.clock)
+
+    def patience(self, *, aws: bool = True) -> AbstractContextManager[None]:
+        """Note what the block waits for, if it takes long. `aws`: whether it asks the service."""
+        return self.place.patience(self.client if aws else None)
+
+    def own(self, store: ZookeeperStateStore) -> None:
+        """Own the application until the command ends, but not in a dry run. Raises
+        `OwnedByAnotherError` while it runs.
+        """
+        if not self.dry_run:
+            store.ownership.acquire(this_process(self.clock.now_ms()), timeout_s=OWNER_WAIT_S)
+
+    def own_started(self) -> None:
+        """The same for an application that has state. Raises `CliError` for any other."""
+        store = self.store
+        if store.identity.read_start() is None and not store.shard_states.load():
+            raise CliError(
+                f"application {self.place.application} has no state {self.on_stream}",
+                "correct the names, or start the application first",
+            )
+        self.own(store)
+
+    def confirmed(self, question: str) -> bool:
+        """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
+        if self.dry_run:
+            say("nothing was written")
+            return False
+        if not self._yes and not typer.confirm(question):
+            raise typer.Exit(1)
+        return True
+
+    def show(self, value: object, lines: Iterable[str]) -> None:
+        """Print the value with --json, and the lines without."""
+        for line in [json.dumps(value, indent=2)] if self.as_json else lines:
+            say(line)
+
+
+def operates(
+    *, writes: bool = False, shows: bool = False, options: Options | None = None, **place: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The decorated command gets an `Operation`, and its command line the options of it: those of
+    `takes_place`, which has the arguments `place`, --dry-run and --yes where it `writes`, and
+    --json where it `shows` something. It gets the values of `options` by name. Errors, and warnings
+    of the log, are sentences.
+    """
+    switches: dict[str, Any] = {"dry_run": DryRun, "yes": Yes} if writes else {}
+    switches |= {"as_json": AsJson} if shows else {}
+    added = dict(options or {}) | {name: (kind, False) for name, kind in switches.items()}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(ctx: typer.Context, *, place: Place, **given: Any) -> None:
+            chosen = {name: given.pop(name) for name in switches}
+            with operators_command(ctx) as stack:
+                stack.enter_context(log_as_notes())  # until the connections are closed
+                command(Operation(place, stack, **chosen), **given)
+
+        own = list(inspect.signature(command, eval_str=True).parameters.values())
+        parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # takes_place reads it
+            [
+                inspect.Parameter(
+                    "ctx", inspect.Parameter.POSITIONAL_ONLY, annotation=typer.Context
+                ),
+                *(one for one in own[1:] if one.kind is not inspect.Parameter.VAR_KEYWORD),
+                *(
+                    parameter(name, default=default, annotation=kind)
+                    for name, (kind, default) in added.items()
+                ),
+            ]
+        )
+        return takes_place(**place)(run)
+
+    return decorate
+
+
+@usage_errors()
+def past_time(text: str) -> RequestedPosition:
+    """The parser of an option that is a time in the past. Raises typer's usage error."""
+    requested = RequestedPosition.parse(text)
+    if not requested.is_time:
+        raise typer.BadParameter(
+            f"{text} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z"
+        )
+    return requested
+
+
+def say(line: str) -> None:
+    """Print a line on stdout as it is."""
+    Console().print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def reason_text(reason: str | None) -> str:
+    """Why a record failed."""
+    return "none was given" if reason is None else visible(reason)
+
+
+def records_of(count: Counted | int, kind: str = "record") -> str:
+    """As `1 record`, `12 records`, `more than 10000 records`, or `nothing`."""
+    return "nothing" if str(count) == "0" else f"{count} {kind}{'' if str(count) == '1' else 's'}"

@@ -2,16 +2,19 @@
 
 import secrets
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
+from kinesis_spout.aggregation.hash_range import UserRecord
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.line_io import LineReader, LongLine
-from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.places import note
+from kinesis_spout.cli.places import note, patience, services
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import connection_of, errors, flag, root_options, typed_text
 from kinesis_spout.config import StreamRef
@@ -20,17 +23,13 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
     REQUEST_RECORDS,
+    Accepted,
     OutgoingRecord,
     RecordPutter,
     in_requests,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from rich.console import Console
-
-    from kinesis_spout.service.record_putter import Accepted
+from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.shards.shard_packer import ShardPacker, users_of
 
 RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
 MAX_WARNINGS = 10
@@ -40,6 +39,96 @@ MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
 # In a JSON text, a byte of data has up to six characters.
 MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
+
+
+class LinePutter:
+    """Puts lines on a stream as records, and reports the lines that cannot be put.
+
+    `put_records` puts all records that it gets, and passes on each that was put; `split` divides
+    the records of a batch of lines into what it gets at a time. `record_of` makes a record of a
+    line, and raises `LineError`. Lines are counted from 1. `warn` gets a sentence for each of the
+    first lines that are not put. After `put` has raised, `unconfirmed` has the lines in doubt.
+    """
+
+    def __init__(
+        self,
+        put_records: Callable[[list[OutgoingRecord], Accepted], object],
+        record_of: Callable[[bytes], OutgoingRecord],
+        warn: Callable[[str], None],
+        split: Callable[[Iterable[OutgoingRecord]], Iterable[list[OutgoingRecord]]] = in_requests,
+    ) -> None:
+        self.put_count = 0
+        self.refused_count = 0
+        self.empty_count = 0
+        self.unconfirmed: list[int] = []
+        self._put_records = put_records
+        self._record_of = record_of
+        self._warn = warn
+        self._split = split
+        self._line = 0
+
+    def put(self, lines: Iterable[bytes | LongLine]) -> None:
+        """Put the lines. Blocks on the network.
+
+        When the service refuses a request, it is halved until only the records at fault are left
+        out. Raises any other `KinesisError`.
+        """
+        made = [one for line in lines for one in self._records(line)]
+        at = 0
+        for request in self._split(record for _, record in made):
+            self._put(made[at : at + len(request)])
+            at += len(request)
+
+    def _records(self, line: bytes | LongLine) -> Iterator[tuple[int, OutgoingRecord]]:
+        """The record of a line with the line's number, if it has one."""
+        self._line += 1
+        if isinstance(line, bytes) and not line.strip():
+            self.empty_count += 1
+            return
+        try:
+            yield self._line, self._checked(line)
+        except LineError as exc:
+            self._refuse(self._line, str(exc))
+
+    def _checked(self, line: bytes | LongLine) -> OutgoingRecord:
+        """The record of a line, within the service's limits. Raises `LineError`."""
+        if isinstance(line, LongLine):
+            raise LineError(_too_long(line.size_bytes))
+        record = self._record_of(line)
+        if not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
+            raise LineError(
+                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters"
+            )
+        if record.size_bytes > MAX_RECORD_BYTES:
+            raise LineError(_too_long(record.size_bytes))
+        return record
+
+    def _put(self, made: Sequence[tuple[int, OutgoingRecord]]) -> None:
+        waiting = {id(record): (line, record) for line, record in made}
+
+        def accepted(record: OutgoingRecord, _shard_id: str | None) -> None:
+            del waiting[id(record)]
+            self.put_count += 1
+
+        try:
+            self._put_records([record for _, record in made], accepted)
+        except RequestRefusedError as exc:
+            rest = list(waiting.values())
+            if len(rest) == 1:
+                self._refuse(rest[0][0], f"is refused: {exc}")
+            elif rest:
+                half = len(rest) // 2
+                self._put(rest[:half])
+                self._put(rest[half:])
+        except KinesisError:
+            self.unconfirmed = [line for line, _ in waiting.values()]
+            raise
+
+    def _refuse(self, line: int, why: str) -> None:
+        """The first ones are named, and the others are only counted."""
+        self.refused_count += 1
+        if self.refused_count <= MAX_WARNINGS:
+            self._warn(f"line {line} {why}")
 
 
 def produce(
@@ -135,7 +224,7 @@ def produce(
 
 
 def _put_all(
-    reader: LineReader, lines: "LinePutter", stream: str, console: "Console", trying: str
+    reader: LineReader, lines: LinePutter, stream: str, console: Console, trying: str
 ) -> None:
     try:
         for batch in reader.batches():
@@ -164,7 +253,7 @@ def _counted(count: int, one: str, several: str) -> str:
     return f"{count:,} {one if count == 1 else several}"
 
 
-def _named(lines: "Sequence[int]") -> str:
+def _named(lines: Sequence[int]) -> str:
     """As `line 14`, `lines 3 to 20`, `lines 3, 7 and 14`; many with gaps are counted."""
     if not lines:
         return "none"
@@ -180,7 +269,7 @@ def _named(lines: "Sequence[int]") -> str:
 
 def _record_maker(
     key: str | None, key_from: str | None, *, as_json: bool
-) -> "Callable[[bytes], OutgoingRecord]":
+) -> Callable[[bytes], OutgoingRecord]:
     def random_key() -> str:
         return secrets.token_hex(8)
 
@@ -193,11 +282,7 @@ def _record_maker(
 
 def _aggregating(
     putter: RecordPutter, client: KinesisClient
-) -> "Callable[[Sequence[OutgoingRecord], Accepted], int]":
-    from kinesis_spout.cli.aggregating_putter import (  # noqa: PLC0415  # protobuf, for one option
-        AggregatingPutter,
-    )
-
+) -> Callable[[Sequence[OutgoingRecord], Accepted], int]:
     if client.describe().ignores_keys:
         raise CliError(
             "the stream spreads records over its shards by itself (record distribution AUTO), so "
@@ -207,98 +292,62 @@ def _aggregating(
     return AggregatingPutter(putter, client.list_shards).put
 
 
-class LinePutter:
-    """Puts lines on a stream as records, and reports the lines that cannot be put.
-
-    `put_records` puts all records that it gets, and passes on each that was put; `split` divides
-    the records of a batch of lines into what it gets at a time. `record_of` makes a record of a
-    line, and raises `LineError`. Lines are counted from 1. `warn` gets a sentence for each of the
-    first lines that are not put. After `put` has raised, `unconfirmed` has the lines in doubt.
-    """
-
-    def __init__(
-        self,
-        put_records: "Callable[[list[OutgoingRecord], Accepted], object]",
-        record_of: "Callable[[bytes], OutgoingRecord]",
-        warn: "Callable[[str], None]",
-        split: "Callable[[Iterable[OutgoingRecord]], Iterable[list[OutgoingRecord]]]" = in_requests,
-    ) -> None:
-        self.put_count = 0
-        self.refused_count = 0
-        self.empty_count = 0
-        self.unconfirmed: list[int] = []
-        self._put_records = put_records
-        self._record_of = record_of
-        self._warn = warn
-        self._split = split
-        self._line = 0
-
-    def put(self, lines: "Iterable[bytes | LongLine]") -> None:
-        """Put the lines. Blocks on the network.
-
-        When the service refuses a request, it is halved until only the records at fault are left
-        out. Raises any other `KinesisError`.
-        """
-        made = [one for line in lines for one in self._records(line)]
-        at = 0
-        for request in self._split(record for _, record in made):
-            self._put(made[at : at + len(request)])
-            at += len(request)
-
-    def _records(self, line: bytes | LongLine) -> "Iterator[tuple[int, OutgoingRecord]]":
-        """The record of a line with the line's number, if it has one."""
-        self._line += 1
-        if isinstance(line, bytes) and not line.strip():
-            self.empty_count += 1
-            return
-        try:
-            yield self._line, self._checked(line)
-        except LineError as exc:
-            self._refuse(self._line, str(exc))
-
-    def _checked(self, line: bytes | LongLine) -> OutgoingRecord:
-        """The record of a line, within the service's limits. Raises `LineError`."""
-        if isinstance(line, LongLine):
-            raise LineError(_too_long(line.size_bytes))
-        record = self._record_of(line)
-        if not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
-            raise LineError(
-                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters"
-            )
-        if record.size_bytes > MAX_RECORD_BYTES:
-            raise LineError(_too_long(record.size_bytes))
-        return record
-
-    def _put(self, made: "Sequence[tuple[int, OutgoingRecord]]") -> None:
-        waiting = {id(record): (line, record) for line, record in made}
-
-        def accepted(record: OutgoingRecord, _shard_id: str | None) -> None:
-            del waiting[id(record)]
-            self.put_count += 1
-
-        try:
-            self._put_records([record for _, record in made], accepted)
-        except RequestRefusedError as exc:
-            rest = list(waiting.values())
-            if len(rest) == 1:
-                self._refuse(rest[0][0], f"is refused: {exc}")
-            elif rest:
-                half = len(rest) // 2
-                self._put(rest[:half])
-                self._put(rest[half:])
-        except KinesisError:
-            self.unconfirmed = [line for line, _ in waiting.values()]
-            raise
-
-    def _refuse(self, line: int, why: str) -> None:
-        """The first ones are named, and the others are only counted."""
-        self.refused_count += 1
-        if self.refused_count <= MAX_WARNINGS:
-            self._warn(f"line {line} {why}")
-
-
 def _too_long(size_bytes: int) -> str:
     return (
         f"has {size_bytes:,} bytes, but a record has at most {MAX_RECORD_BYTES:,} bytes with its "
         "key"
     )
+
+
+class AggregatingPutter:
+    """Puts records packed for the shards of their stream, with the interface of `RecordPutter`.
+
+    The shards are listed at the first call, and again when an aggregate has come to another shard
+    than its own.
+    """
+
+    def __init__(
+        self, putter: RecordPutter, list_shards: Callable[[], Sequence[ShardInfo]]
+    ) -> None:
+        self._putter = putter
+        self._list_shards = list_shards
+        self._packer: ShardPacker | None = None
+
+    def put(
+        self, records: Sequence[OutgoingRecord], accepted: Accepted = lambda _record, _shard: None
+    ) -> int:
+        """Put all records, and return how many there were. Blocks on the network. Raises what
+        `RecordPutter.put` raises, and `ValueError` for an explicit hash key that is none.
+        `accepted` gets each of the records that was put in its shard.
+        """
+        waiting: dict[UserRecord, list[OutgoingRecord]] = defaultdict(list)
+        for record in records:
+            waiting[users_of(record)[0]].append(record)
+
+        def on_put(users: Iterable[UserRecord], shard_id: str | None) -> None:
+            for user in users:
+                accepted(waiting[user].pop(0), shard_id)
+
+        if self._packer is None:
+            self._packer = ShardPacker(self._list_shards())
+        packer = self._packer
+        packed = [one for record in records for one in packer.add(record)] + packer.flush()
+        misplaced: list[tuple[OutgoingRecord, str | None]] = []
+
+        def on_packed(record: OutgoingRecord, shard_id: str | None) -> None:
+            if packer.strays(record, shard_id):
+                misplaced.append((record, shard_id))
+            else:
+                on_put(users_of(record), shard_id)
+
+        self._putter.put(packed, on_packed)
+        if misplaced:
+            packer.on_shards(self._list_shards())
+            strays: list[OutgoingRecord] = []
+            for record, shard_id in misplaced:
+                again = packer.strays(record, shard_id)
+                left = Counter(user for one in again for user in users_of(one))
+                on_put((Counter(users_of(record)) - left).elements(), shard_id)
+                strays += again
+            self._putter.put(strays, lambda record, shard_id: on_put(users_of(record), shard_id))
+        return len(records)

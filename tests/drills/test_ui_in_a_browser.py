@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.cli.inspection.explain import explained_json
-from kinesis_spout.cli.inspection.ui.page_server import Answer, PageServer
+from kinesis_spout.cli.explain import explained_json
+from kinesis_spout.cli.page_server import Answer, PageServer
 from kinesis_spout.cli.places import Place
 from kinesis_spout.drills.history.history_json import encode_history
 from kinesis_spout.drills.history.verdict import judge, verdict_json

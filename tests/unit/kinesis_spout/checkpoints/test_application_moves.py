@@ -14,7 +14,7 @@ from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
 from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.cli.checkpoint.move import move_lines
+from kinesis_spout.cli.checkpoint import move_lines
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import ManualClock, early_end, late_listing
 from kinesis_spout.testing.manual_clock import START_MS

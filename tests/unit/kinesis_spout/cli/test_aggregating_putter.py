@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, UserRecord
 from kinesis_spout.aggregation.user_records import unpacked
-from kinesis_spout.cli.aggregating_putter import AggregatingPutter
+from kinesis_spout.cli.produce import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import ShardInfo
 from kinesis_spout.shards.shard_packer import OutgoingAggregate, ShardPacker

@@ -19,8 +19,7 @@ from kinesis_spout.cli.exit_codes import (
     one_sentence,
     operators_exit_code_of,
 )
-from kinesis_spout.cli.inspection.looking import show
-from kinesis_spout.cli.inspection.shards import stdout_console
+from kinesis_spout.cli.looking import show, stdout_console
 from kinesis_spout.cli.places import Place, takes_place
 from kinesis_spout.cli.shared_options import errors, flag, parse_pairs, root_options
 from kinesis_spout.config import StreamRef

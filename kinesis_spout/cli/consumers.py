@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kinesis_spout.cli.checkpoint.operation import Operation, operates, say
+from kinesis_spout.cli.places import Operation, operates, say
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import command_group
 from kinesis_spout.inspection.wording import moment

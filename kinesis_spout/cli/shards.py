@@ -14,10 +14,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from kinesis_spout.cli.exit_codes import one_sentence
-from kinesis_spout.cli.inspection.looking import Looking, refuse_another_stream
-from kinesis_spout.cli.inspection.status_screen import lag_cell
+from kinesis_spout.cli.looking import Looking, refuse_another_stream, stdout_console
 from kinesis_spout.cli.places import AsJson, Place, note, takes_place
 from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.status import lag_cell
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
@@ -34,7 +34,6 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.lineage import ShardPhase
 from state.znodes.topics import StoreTopics
 
-FILE_WIDTH = 10_000
 _COLOURS: dict[str, str] = {
     StreamState.OPEN: "green",
     ShardPhase.READABLE: "green",
@@ -117,12 +116,6 @@ def _print(console: Console, seen: Snapshot, found: Sequence[ShardStatus]) -> No
     if Measurement.get(console, console.options, tree).maximum > console.width:
         tree = shard_tree(title, found, is_narrow=True)
     console.print(tree, highlight=False, emoji=False)
-
-
-def stdout_console() -> Console:
-    """The console on stdout. A shard may take two lines on a terminal, and takes one in a file."""
-    console = Console()
-    return console if console.is_terminal else Console(width=FILE_WIDTH)
 
 
 def shard_tree(title: str, found: Sequence[ShardStatus], *, is_narrow: bool = False) -> Tree:

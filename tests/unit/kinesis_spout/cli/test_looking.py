@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from kinesis_spout.cli import status
 from kinesis_spout.cli.exit_codes import StopSignals
-from kinesis_spout.cli.inspection import status
-from kinesis_spout.cli.inspection.looking import look_once
-from kinesis_spout.cli.inspection.shards import inspect_shards
+from kinesis_spout.cli.looking import look_once
 from kinesis_spout.cli.main import app
+from kinesis_spout.cli.shards import inspect_shards
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.reader import read_snapshot

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.inspection.ui.page_server import (
+from kinesis_spout.cli.page_server import (
     HEADERS,
     MAX_CONNECTIONS,
     Answer,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kinesis_spout.cli.inspection.ui.page_answers import MAX_OPEN, PageAnswers
-from kinesis_spout.cli.inspection.ui.watcher import Watcher
+from kinesis_spout.cli.ui import MAX_OPEN, PageAnswers, Watcher
 from kinesis_spout.testing import ManualClock
 
 

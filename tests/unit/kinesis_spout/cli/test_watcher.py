@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.cli.inspection.ui.watcher import Watcher
+from kinesis_spout.cli.ui import Watcher
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
 
@@ -49,7 +49,7 @@ class MadeUp:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinesis_spout.cli.inspection.ui.watcher.REFRESH_S", 0.01)
+    monkeypatch.setattr("kinesis_spout.cli.ui.REFRESH_S", 0.01)
 
 
 def test_after_a_fault_the_last_good_observation_stays_and_others_follow(quick: None) -> None:

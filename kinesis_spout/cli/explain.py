@@ -12,17 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.cli.exit_codes import StopSignals
-from kinesis_spout.cli.inspection.looking import (
+from kinesis_spout.cli.looking import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
     Ask,
     Window,
     looking,
     show,
+    stdout_console,
     two_snapshots,
 )
-from kinesis_spout.cli.inspection.shards import stdout_console
-from kinesis_spout.cli.inspection.status_screen import COLOURS
 from kinesis_spout.cli.places import (
     AsJson,
     Place,
@@ -32,6 +31,7 @@ from kinesis_spout.cli.places import (
     whole_command,
 )
 from kinesis_spout.cli.shared_options import shard_id_of
+from kinesis_spout.cli.status import COLOURS
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.cause import Action, ActionKind, introduced
 from kinesis_spout.inspection.explanation import Group, explain, grouped

@@ -14,17 +14,17 @@ from kinesis_spout.checkpoints.migration.import_plan import ImportPlan, ShardImp
 from kinesis_spout.checkpoints.migration.origin import Item, Origin
 from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
-from kinesis_spout.cli.checkpoint.operation import (
+from kinesis_spout.cli.checkpoint import Replace, check_replaced
+from kinesis_spout.cli.places import (
     DEFAULT_COUNT,
     Count,
     Operation,
     Options,
+    note,
     operates,
     records_of,
     say,
 )
-from kinesis_spout.cli.checkpoint.transfer import Replace, check_replaced
-from kinesis_spout.cli.places import note
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.service.dynamodb import scan_table

@@ -15,8 +15,8 @@ from kinesis_spout.checkpoints.record import (
     peek_record,
     status_of,
 )
-from kinesis_spout.cli.checkpoint.operation import Operation, operates, reason_text
 from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.places import Operation, operates, reason_text
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import decoded_fields
 from kinesis_spout.cli.shared_options import scheme_flag, shard_id_of, usage_errors

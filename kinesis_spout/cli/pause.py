@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from kinesis_spout.application.pause import pause_clause
-from kinesis_spout.cli.checkpoint.operation import Operation, operates, say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
-from kinesis_spout.cli.places import note
+from kinesis_spout.cli.places import Operation, note, operates, say
 from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest

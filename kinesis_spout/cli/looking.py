@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.shared_options import errors
@@ -21,7 +22,7 @@ from state.position import Position
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from kinesis_spout.cli.exit_codes import StopSignals
     from kinesis_spout.cli.places import Place
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = "10s"
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
 DEFAULT_ASKED = 100
+FILE_WIDTH = 10_000
 Window = Annotated[
     str,
     typer.Option(
@@ -202,6 +204,12 @@ def look_once(
     before, now = two_snapshots(looks, signals, window_s, is_silent=is_silent)
     refuse_another_stream(now)
     return status_of(looks.look(before, now))
+
+
+def stdout_console() -> Console:
+    """The console on stdout. A shard may take two lines on a terminal, and takes one in a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=FILE_WIDTH)
 
 
 def show(console: Console, shown: RenderableType) -> None:

@@ -1,0 +1,590 @@
+"""`kinesis-spout checkpoint` and `kinesis-spout reset`: show, move, save and restore what an
+application has stored.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from kinesis_spout.checkpoints.application_moves import (
+    ApplicationMove,
+    check_bound_stream,
+    find_moves,
+    write_moves,
+)
+from kinesis_spout.checkpoints.moves import Move
+from kinesis_spout.checkpoints.record import unresolved_records
+from kinesis_spout.checkpoints.requested_position import RequestedPosition
+from kinesis_spout.checkpoints.rewind import find_rewind, read_history
+from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
+from kinesis_spout.checkpoints.transfer import (
+    Import,
+    check_positions,
+    check_states,
+    check_stream,
+    export_application,
+    import_application,
+    import_of,
+)
+from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.places import (
+    DEFAULT_COUNT,
+    OWNER_WAIT_S,
+    TIME_HELP,
+    AllowSkip,
+    Count,
+    Operation,
+    Shard,
+    Shards,
+    note,
+    operates,
+    past_time,
+    reason_text,
+    records_of,
+    say,
+)
+from kinesis_spout.cli.plain_text import plural
+from kinesis_spout.cli.shared_options import command_group, usage_errors, with_zone
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.dead_letter.letter import Letter, moment
+from kinesis_spout.dead_letter.letter_file import LetterFile, sync_folder
+from kinesis_spout.inspection.status import shards_json, stored_shard
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.shards.data_loss import times_of
+from state.codec.exported import decode_export, encode_export
+from state.failpoint import failpoint
+from state.moves.history import changes
+from state.plan import missing_records
+from state.position import Position
+from state.process import this_process
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState, UnresolvedRecord
+from state.store.history import HistoryEntry
+from state.zookeeper.store import ZookeeperStateStore
+
+MAX_SHOWN = 10
+Change = tuple[Position | None, Position | None]
+
+
+@operates(shows=True, aws=False)
+def show(op: Operation) -> None:
+    """Show where each shard is read from, and its checkpoint.
+
+    It reads only ZooKeeper, and may run beside the job.
+    """
+    states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
+    if not states:
+        note(f"application {op.place.application} has no state {op.on_stream}")
+    console = Console()
+    max_columns = console.width if console.is_terminal else None
+    op.show(
+        shards_json([stored_shard(state, op.clock.now_ms()) for state in states]),
+        (line for state in states for line in _state_lines(state, max_columns)),
+    )
+
+
+def _state_lines(state: ShardState, max_columns: int | None) -> list[str]:
+    """A shard in one line; in three where that is longer than `max_columns`. Numbers are whole, so
+    that they can be copied.
+    """
+    about = f"{state.shard_id}  {state.lifecycle}"
+    unresolved = f"{state.unresolved_count} unresolved"
+    read, checkpoint = str(state.read_position), state.checkpoint_text or "none"
+    line = f"{about}  read {read}  checkpoint {checkpoint}  {unresolved}"
+    if max_columns is None or len(line) <= max_columns:
+        return [line]
+    return [f"{about}  {unresolved}", f"  read        {read}", f"  checkpoint  {checkpoint}"]
+
+
+def _since(text: str) -> RequestedPosition:
+    return past_time(with_zone("--since", text, note) or text)
+
+
+@operates(shows=True, aws=False)
+def history(
+    op: Operation,
+    *,
+    shard: Shards = None,
+    since: Annotated[
+        RequestedPosition | None, typer.Option(metavar="TIME", parser=_since, help=TIME_HELP)
+    ] = None,
+) -> None:
+    """Show how the application progressed over time, the newest entry last.
+
+    Each entry lists the shards that moved, with their positions before and after. All
+    records before a position were acked at that time. `checkpoint rewind` goes back to one
+    of these times. The command reads only ZooKeeper, and may run beside the job.
+    """
+    since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
+    entries = read_history(op.store.history)
+    if not entries:
+        note(
+            f"application {op.place.application} has no history {op.on_stream}. Its job writes the "
+            "history while it runs"
+        )
+    found = [
+        (entry, {one: change for one, change in changed.items() if one in (shard or changed)})
+        for entry, changed in changes(entries)
+        if entry.time_ms >= since_ms
+    ]
+    shown = [(entry, changed) for entry, changed in found if changed]
+    op.show(
+        [_entry_json(entry, changed) for entry, changed in shown],
+        (line for entry in shown for line in _entry_lines(*entry, is_whole=bool(shard))),
+    )
+
+
+def _entry_lines(
+    entry: HistoryEntry, changed: Mapping[str, Change], *, is_whole: bool
+) -> Iterator[str]:
+    number = plural(len(changed), "shard")
+    yield f"{Position.at_timestamp(entry.time_ms)}  {entry.cause or 'settled'}  {number}"
+    shown = list(changed.items())[: None if is_whole else MAX_SHOWN]
+    for shard, (before, after) in shown:
+        yield f"  {shard}"
+        yield f"    from  {'not known' if before is None else before}"
+        yield f"    to    {'removed' if after is None else after}"
+    if left := len(changed) - len(shown):
+        yield f"  and {left} more, with --json"
+
+
+def _entry_json(entry: HistoryEntry, changed: Mapping[str, Change]) -> dict[str, Any]:
+    return {
+        "time": str(Position.at_timestamp(entry.time_ms)),
+        "cause": entry.cause or "settled",
+        "shards": {
+            shard: {
+                "from": None if before is None else str(before),
+                "to": None if after is None else str(after),
+            }
+            for shard, (before, after) in changed.items()
+        },
+    }
+
+
+@operates(writes=True)
+def move(
+    op: Operation,
+    *,
+    to: Annotated[
+        RequestedPosition,
+        typer.Option(
+            metavar="POSITION",
+            parser=usage_errors()(RequestedPosition.parse),
+            help=(
+                "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), or an ISO time like "
+                "2026-01-31T12:00:00Z. With one --shard also AT:SEQUENCE, AFTER:SEQUENCE or "
+                "SHARD_END."
+            ),
+        ),
+    ],
+    shard: Shards = None,
+    allow_skip: AllowSkip = False,
+    count: Count = DEFAULT_COUNT,
+) -> None:
+    """Read again from an earlier position, or skip to a later one.
+
+    Shows each shard before and after, and how many records are repeated or skipped.
+    Refused while the application runs. Afterwards the job continues from the new
+    positions, with its old Spark checkpoint location.
+
+    Exit codes: 0 done, 1 refused because records would be skipped or have expired, 3 a
+    service cannot be reached, 4 the application runs.
+    """
+    shards = shard or []
+    if to.belongs_to_one_shard and len(shards) != 1:
+        raise typer.BadParameter(
+            f"{to} is a position in one shard; name it with --shard", param_hint="--to"
+        )
+    with op.patience():
+        op.own_started()
+        found = find_moves(op.client, op.store, to, shards, clock=op.clock, max_counted=count)
+    _show(found, allow_skip=allow_skip)
+    if found.changes_nothing:
+        say("nothing to move")
+    else:
+        _write(op, found)
+
+
+@operates(writes=True)
+def rewind(
+    op: Operation,
+    *,
+    to: Annotated[
+        RequestedPosition, typer.Option(metavar="TIME", parser=past_time, help=TIME_HELP)
+    ],
+    allow_skip: AllowSkip = False,
+    count: Count = DEFAULT_COUNT,
+) -> None:
+    """Go back to the positions of an earlier time, over reshards too.
+
+    All records that were not acked at that time are read again. The positions come from
+    the history (see `checkpoint history`). Shows each shard before and after, and how many
+    records are repeated. Refused while the application runs. Afterwards the job continues
+    from these positions, with its old Spark checkpoint location.
+
+    Exit codes: 0 done, 1 refused because records would be skipped, have expired, or
+    the history does not go back to that time, 3 a service cannot be reached, 4 the
+    application runs.
+    """
+    with op.patience():
+        op.own_started()
+        found = find_rewind(op.client, op.store, to, clock=op.clock, max_counted=count)
+    say(
+        f"positions at {Position.at_timestamp(found.requested_ms)}, as stored at "
+        f"{Position.at_timestamp(found.past_ms)}"
+    )
+    _show(found, allow_skip=allow_skip)
+    for shard, position in found.lost.items():
+        say(
+            f"{shard}\n  the stream does not list it any more: nothing after {position} can be "
+            "read again"
+        )
+    expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
+    lost = sorted({*found.lost, *expired})
+    if lost and not allow_skip:
+        raise CliError(
+            f"records of {', '.join(lost)} would be read again, but may have expired",
+            "give --allow-skip to go back as far as is possible",
+        )
+    _write(op, found)
+
+
+def _show(found: ApplicationMove, *, allow_skip: bool) -> None:
+    """Raises `CliError` where records would be skipped, or have expired unread, unless that is
+    allowed.
+    """
+    for one in found.moves:
+        for line in move_lines(one):
+            say(line)
+    losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
+    if losing and not allow_skip:
+        raise CliError(
+            f"records of {', '.join(losing)} have expired and were never read",
+            "give --allow-skip to continue without them",
+        )
+    skipping = [one.after.shard_id for one in found.moves if one.skips]
+    if skipping and not allow_skip:
+        raise CliError(
+            f"records of {', '.join(skipping)} would be skipped and never be read",
+            "give --allow-skip to skip them",
+        )
+
+
+def _write(op: Operation, found: ApplicationMove) -> None:
+    if op.confirmed("Move these shards?"):
+        write_moves(op.store, found, op.service_time())
+        say("moved")
+
+
+def move_lines(move: Move) -> Iterator[str]:
+    """A shard before and after, and what that does."""
+    before, after = move.before, move.after
+    yield before.shard_id
+    if after == before:
+        yield f"  stays   {before.read_position}"
+    else:
+        arrived_ms = move.arrival_ms
+        arrival = "" if arrived_ms is None else f"  (arrived {Position.at_timestamp(arrived_ms)})"
+        yield f"  before  {before.read_position}"
+        yield f"  after   {after.read_position}{arrival}"
+        if move.skips:
+            yield f"  skips {records_of(move.skipped)}"
+        elif not move.repeated.records:
+            yield "  skips and repeats nothing"
+        else:
+            dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
+            yield f"  repeats {records_of(move.repeated)}{dropped}"
+    if move.lost_until_ms is not None:
+        until = Position.at_timestamp(move.lost_until_ms)
+        yield f"  records that arrived before {until} may have expired"
+    if move.expired_ms is not None:
+        yield (
+            f"  records that arrived from {times_of(move.expired_ms)} expired before they were read"
+        )
+    for sentence in move.notes:
+        yield f"  note: {sentence}"
+
+
+@operates(writes=True, aws=False)
+def reset(op: Operation) -> None:
+    """Remove an application's checkpoints on a stream.
+
+    The application then starts again, at its starting position. Refused while the
+    application runs. Spark's checkpoint location is not changed: start with a new one.
+    """
+    application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
+    states = op.store.shard_states.load()
+    if not states and identity.read_start(also_unfinished=True) is None:
+        say(f"{application} has no state: nothing to reset")
+        return
+    say(f"{application} has state of {plural(len(states), 'shard')}:")
+    for shard, stored in sorted(states.items()):
+        say(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}")
+    if op.confirmed("Remove this state?"):
+        identity.reset(this_process(op.clock.now_ms()), timeout_s=OWNER_WAIT_S)
+        say("removed")
+
+
+MAX_NAMED = 20  # records; with --all there may be 100,000
+
+
+@operates(writes=True)
+def skip(
+    op: Operation,
+    sequences: Annotated[
+        list[SequenceNumber] | None,
+        typer.Argument(
+            metavar="SEQUENCE",
+            parser=usage_errors()(SequenceNumber.parse),
+            help=(
+                "Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an "
+                "aggregate. A sequence number inside a range of records that are unresolved "
+                "together selects the whole range."
+            ),
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    shard: Shard,
+    all_records: Annotated[
+        bool, typer.Option("--all", help="All unresolved records of the shard.")
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=(
+                "Save the records to this new file, as lines that `produce --json` can put on a "
+                "stream again."
+            ),
+        ),
+    ] = None,
+) -> None:
+    """Give up unresolved records: they are not retried, and the checkpoint passes them.
+
+    Shows the shard before and after. Refused while the application runs. With --to, the
+    records are first read from the stream and saved in a file.
+
+    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    """
+    if bool(sequences) == all_records:
+        raise typer.BadParameter(
+            "give either sequence numbers or --all", param_hint="SEQUENCE..., --all"
+        )
+    with op.patience():
+        op.own_started()
+        found = find_skip(op.store.shard_states.load(), shard, sequences or None)
+        if to is not None:
+            check_bound_stream(op.store, op.client.describe())
+    for line in _lines(found):
+        say(line)
+    if not found.records:
+        say("nothing was written")
+    elif op.confirmed("Skip these records?"):
+        if to is not None:
+            save_records(op.client, found, to, op.place.application)
+            failpoint("letters-saved")
+        write_skip(op.store.shard_states, op.store.plans, found)
+        say("skipped")
+
+
+def _lines(found: Skip) -> Iterator[str]:
+    if not found.records:
+        yield f"{found.before.shard_id} has no unresolved record"
+        return
+    yield found.before.shard_id
+    for label, state in (("before", found.before), ("after ", found.after)):
+        yield (
+            f"  {label}  {state.read_position}  checkpoint {state.checkpoint_text or 'none'}  "
+            f"{state.unresolved_count} unresolved"
+        )
+    yield f"  skips {records_of(found.count)}"
+    for record in found.records[:MAX_NAMED]:
+        reason = reason_text(record.reason)
+        yield f"    {_name(record)}, attempts {record.attempts}, reason: {reason}"
+    if len(found.records) > MAX_NAMED:
+        yield f"    and {len(found.records) - MAX_NAMED} more"
+
+
+def _name(record: UnresolvedRecord) -> str:
+    if record.first == record.last:
+        return str(record.first)
+    return (
+        f"{records_of(record.count)} from {record.first} to {record.last}, which are unresolved "
+        "together"
+    )
+
+
+def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
+    """Write the records to a new file. They are on the disk when it returns."""
+    listed = {shard.shard_id: shard for shard in client.list_shards()}
+    shard, clock = listed.get(found.before.shard_id), SystemClock()
+    if path.exists():
+        raise CliError(f"--to {path}: the file exists already", "name a file that does not exist")
+    saved = 0
+    with LetterFile(path) as file:
+        for record in found.records:
+            letters, has_first = 0, False
+            if shard is not None:
+                for one in unresolved_records(client, shard, record, clock):
+                    file(
+                        Letter.of_record(
+                            record,
+                            one.number,
+                            stream_name=client.stream.name,
+                            shard_id=found.before.shard_id,
+                            application=application,
+                            data=one.data,
+                            partition_key=one.key,
+                            approximate_arrival=moment(one.arrival_ms, per_second=1_000),
+                        )
+                    )
+                    letters += 1
+                    has_first = has_first or one.number == record.first
+            if missing := missing_records(record.count, letters, has_first=has_first):
+                which = "" if missing >= record.count else f"{missing} of the "
+                say(f"  not saved, because expired: {which}{_name(record)}")
+            saved += letters
+    sync_folder(path.absolute().parent)
+    say(f"saved {records_of(saved)} to {path}")
+
+
+Replace = Annotated[
+    bool, typer.Option("--replace", help=("Replace the state that the application has."))
+]
+
+
+@operates(aws=False)
+def export(
+    op: Operation,
+    *,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A new file (default: stdout).")
+    ] = None,
+) -> None:
+    """Save the application's state on the stream as one JSON document.
+
+    It may run beside the job. To move an application, stop its job before the export: a
+    running job continues, and the export lacks its later progress.
+    """
+    application = op.place.application
+    exported = export_application(op.store, application, now_ms=op.clock.now_ms())
+    if exported is None:
+        raise CliError(
+            f"application {application} has no state {op.on_stream}",
+            "correct the names, or export it after its first start",
+        )
+    data = encode_export(exported)
+    if to is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        _write_new(to, data)
+        note(f"exported {plural(len(exported.states), 'shard')} to {to}")
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """A backup is whole or not there, and overwrites no other one."""
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError as exc:
+        raise CliError(
+            f"--to {path}: the file exists already", ("name a file that does not exist")
+        ) from exc
+    except OSError as exc:
+        raise CliError(
+            f"--to {path}: cannot be written: {exc.strerror}", "choose a file that can be written"
+        ) from exc
+
+
+@operates(writes=True)
+def import_export(
+    op: Operation,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `export` wrote.")],
+    *,
+    replace: Replace = False,
+    allow_skip: AllowSkip = False,
+) -> None:
+    """Restore an application's state from a file that `checkpoint export` wrote.
+
+    The stream must be the exported one. Refused while the application runs. An
+    application that has state needs --replace. Records that were read since the export
+    are read again. A shard that is further in the export moves forward, which needs
+    --allow-skip. If the import is interrupted, the application does not start until the
+    command is repeated.
+
+    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError as exc:
+        raise CliError(
+            f"{file} cannot be read: {exc.strerror}", "name a file that `checkpoint export` wrote"
+        ) from exc
+    exported = decode_export(data, str(file))
+    store = op.place.new_store(op.stack)
+    with op.patience():
+        check_stream(exported, op.client.describe().identity)
+        check_states(store, exported)
+        check_positions(op.client, exported)
+        op.own(store)
+        found = import_of(exported, store.shard_states.load())
+    for shard_id, (before, after) in found.states.items():
+        say(shard_id)
+        if before == after and before is not None:
+            say(f"  stays   {before.read_position}")
+        else:
+            say(f"  before  {'no state' if before is None else before.read_position}")
+            say(f"  after   {'no state' if after is None else after.read_position}")
+    check_replaced(op, store, found, replace=replace)
+    if found.ahead and not allow_skip:
+        raise CliError(
+            f"{', '.join(found.ahead)} would move forward: the records in between would never be "
+            "read",
+            "give --allow-skip to skip them",
+        )
+    if op.confirmed("Import these positions?"):
+        import_application(store, exported, now_ms=op.service_time())
+        say("imported")
+
+
+def check_replaced(
+    op: Operation, store: ZookeeperStateStore, found: Import, *, replace: bool
+) -> None:
+    """Raise `CliError` where the application has state that is not to be replaced. What an import
+    has left that was stopped is replaced in any case, and said.
+    """
+    start = store.identity.read_start(also_unfinished=True)
+    if start is not None and start.importing:
+        say("an earlier import was interrupted; this import replaces it")
+    elif found.replaces and not replace:
+        raise CliError(
+            f"application {op.place.application} has state {op.on_stream} already",
+            "give --replace to replace that state, or give another --application",
+        )
+
+
+_COMMANDS: dict[str, Any] = {
+    "show": show,
+    "set": move,
+    "skip": skip,
+    "reset": reset,
+    "export": export,
+    "import": import_export,
+    "history": history,
+    "rewind": rewind,
+}
+
+
+@command_group(**_COMMANDS)
+def checkpoint() -> None:
+    """Show, move, save and restore an application's checkpoints."""

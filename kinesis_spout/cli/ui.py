@@ -1,0 +1,493 @@
+"""`kinesis-spout ui`: an application as a page in a browser, which is observed in a thread.
+Read-only.
+"""
+
+import json
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any, Protocol, Self
+from urllib.parse import parse_qs, urlsplit
+
+import typer
+
+from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals, sentence_of
+from kinesis_spout.cli.explain import explained_json
+from kinesis_spout.cli.letter_folder import LetterFolder
+from kinesis_spout.cli.looking import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    REFRESH_S,
+    MovingWindow,
+    look_once,
+    looking,
+)
+from kinesis_spout.cli.page_server import LOOPBACK, Answer, PageServer, is_loopback, text
+from kinesis_spout.cli.places import Place, note, operators_command, takes_place
+from kinesis_spout.cli.shared_options import shard_id_of
+from kinesis_spout.cli.status import look_at_all
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.config import StreamRef, parse_duration_ms
+from kinesis_spout.inspection.explanation import Group, explain, grouped
+from kinesis_spout.inspection.health import Look
+from kinesis_spout.inspection.status import ApplicationStatus, status_of
+from kinesis_spout.page.document import page
+from kinesis_spout.page.observation_json import needy, observation_json, sample_json, shard_json
+
+READER_STAYS_S = 30.0
+LATE_S = 15.0  # an observation that takes longer is reported, though it has not failed
+END_S = 0.5
+_SILENT = "ZooKeeper or Kinesis does not answer"
+
+
+class Observed(Protocol):
+    """What is observed. For one thread."""
+
+    def open(self) -> None:
+        """Open the connections; again, after it has failed. May raise what `observe` raises."""
+        ...
+
+    def observe(self) -> dict[str, Any]:
+        """The page's JSON. Blocks. An error changes nothing."""
+        ...
+
+    def shard(self, shard_id: str) -> dict[str, Any] | None:
+        """What the page shows of one shard of the last observation; None for one that it does not
+        have. Any thread may ask.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`version` counts the observations, also those that failed. `data`: the last one that did not;
+    None before the first. `trouble`: why there is no newer one, and `since_ms`: for how long.
+    """
+
+    version: int = 0
+    data: dict[str, Any] | None = None
+    trouble: str | None = None
+    since_ms: int = 0
+
+
+class Watcher:
+    """A context manager around the thread. `newest` may be called by several threads.
+
+    Observations follow each other at the pace of `status --watch` while somebody reads, and once in
+    `slow_s` otherwise; never two at a time. One that fails changes nothing but `Seen.trouble`.
+    """
+
+    def __init__(self, observed: Observed, *, slow_s: float, clock: Clock) -> None:
+        self.observed = observed
+        self._slow_s = max(slow_s, REFRESH_S)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._seen_s = self._asked_s = clock.monotonic_s()
+        self._seen = Seen()
+
+    def open(self, *, first_look: bool = True) -> None:
+        """Start the thread. `first_look`: after the first observation, in this thread; raises what
+        that raises.
+        """
+        if first_look:
+            try:
+                self.observed.open()
+                self._observe()
+            except BaseException:
+                self.observed.close()
+                raise
+        self._thread.start()
+
+    def close(self) -> bool:
+        """Whether the thread has ended. A call that is under way may keep it for longer."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(END_S)
+        return not self._thread.is_alive()
+
+    def newest(self) -> Seen:
+        """Does not block for an observation."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            self._asked_s = now_s
+            seen, late_s = self._seen, now_s - self._seen_s
+        if seen.trouble is None and late_s < self._slow_s + LATE_S:
+            return seen
+        return replace(seen, trouble=seen.trouble or _SILENT, since_ms=round(late_s * 1000))
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # in the thread --------------------------------------------------------------------------------
+    def _run(self) -> None:
+        is_open = self._seen.data is not None
+        pace_s = self._pace_s() if is_open else 0.0
+        try:
+            while not self._stop.wait(pace_s):
+                try:
+                    if not is_open:
+                        self.observed.open()
+                        is_open = True
+                    self._observe()
+                except Exception as exc:  # noqa: BLE001  # whatever it is, the page reports it
+                    self._keep(trouble=sentence_of(exc))
+                pace_s = self._pace_s()
+        finally:
+            self.observed.close()
+
+    def _pace_s(self) -> float:
+        with self._lock:
+            is_read = self._clock.monotonic_s() - self._asked_s < READER_STAYS_S
+        return REFRESH_S if is_read else self._slow_s
+
+    def _observe(self) -> None:
+        self._keep(data=self.observed.observe(), trouble=None)
+
+    def _keep(self, **changes: Any) -> None:
+        with self._lock:
+            self._seen = replace(self._seen, version=self._seen.version + 1, **changes)
+            if self._seen.trouble is None:
+                self._seen_s = self._clock.monotonic_s()
+
+
+MAX_SAMPLES = 900  # half an hour at the faster pace
+MAX_EXPLAINED, MAX_GROUPS = 300, 8  # shards that are explained, and groups of them that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What holds for all that is observed. `commands`: those that advice may name."""
+
+    window_s: float
+    max_asked: int
+    commands: Collection[str]
+    clock: Clock
+
+    def watcher(self, observed: Observed) -> Watcher:
+        return Watcher(observed, slow_s=self.window_s, clock=self.clock)
+
+
+@dataclass(slots=True)
+class ObservedApplication:
+    """One application, over a window that moves along."""
+
+    place: Place
+    settings: Settings
+    letters: LetterFolder | None = None
+    _stack: ExitStack = field(default_factory=ExitStack, init=False)
+    _window: MovingWindow | None = field(default=None, init=False)
+    _look: Look | None = field(default=None, init=False)
+    _samples: deque[dict[str, Any]] = field(
+        default_factory=lambda: deque(maxlen=MAX_SAMPLES), init=False
+    )
+
+    def open(self) -> None:
+        self._stack.close()
+        looks = self._stack.enter_context(looking(self.place, max_asked=self.settings.max_asked))
+        self._window = MovingWindow(looks, self.settings.window_s)
+        self._window.begin()
+
+    def observe(self) -> dict[str, Any]:
+        if self._window is None:
+            raise RuntimeError("nothing is open; call open first")
+        look = self._window.look()
+        self._samples.append(sample_json(look, None if self._look is None else self._look.now))
+        self._look = look
+        return self.json_of(status_of(look))
+
+    def json_of(self, status: ApplicationStatus) -> dict[str, Any]:
+        """The page's JSON of an observation."""
+        look, shards = status.look, needy(status)
+        groups = grouped(look, shards[:MAX_EXPLAINED])[:MAX_GROUPS] if shards else []
+        return {
+            **observation_json(status, [self._explained(look, one) for one in groups]),
+            "letters": None if self.letters is None else self.letters.read(),
+            "samples": list(self._samples),
+        }
+
+    def shard(self, shard_id: str) -> dict[str, Any] | None:
+        look = self._look
+        if look is None or shard_id not in look.now.known_shards:
+            return None
+        group = Group(explain(look, shard_id), (shard_id,))
+        return shard_json(look, shard_id, self._explained(look, group))
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _explained(self, look: Look, group: Group) -> dict[str, Any]:
+        return explained_json(look, group, self.settings.commands, self.place)
+
+
+@dataclass(slots=True)
+class ObservedApplications:
+    """All applications under the root, as `status` lists them without `--application`.
+    `is_at_once`: the next observation is of one look each, so that it does not take a window.
+    """
+
+    place: Place
+    settings: Settings
+    signals: StopSignals
+    is_at_once: bool = True
+    streams: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
+    """By application and stream, the stream's ARN, which tells its region too."""
+
+    def open(self) -> None:
+        """Opens nothing: each application has connections of its own while it is observed."""
+
+    def observe(self) -> dict[str, Any]:
+        lines = look_at_all(
+            self.place,
+            self.signals,
+            0.0 if self.is_at_once else self.settings.window_s,
+            max_asked=self.settings.max_asked,
+            is_silent=True,
+        )
+        self.is_at_once = False
+        self.streams = {
+            (one.application, one.stream): one.stream
+            if one.status is None
+            else one.status.look.now.stream.arn
+            for one in lines
+        }
+        return {
+            "kind": "applications",
+            "timeMs": self.settings.clock.now_ms(),
+            "applications": [one.as_json() for one in lines],
+        }
+
+    def shard(self, shard_id: str) -> None:
+        """The list has no shards."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+MAX_OPEN = 8  # applications that are observed at a time
+_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+
+
+@dataclass(slots=True)
+class PageAnswers:
+    """- `first`: what is shown where the address names no application.
+    - `opened`: observes an application of a stream from now on; None for one that does not exist.
+      Without it, `first` is all that is shown.
+    """
+
+    first: Watcher
+    opened: Callable[[str, str], Watcher | None] | None = None
+    _open: OrderedDict[tuple[str, str], Watcher] = field(default_factory=OrderedDict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _kept: tuple[object, Answer] | None = field(default=None, init=False)
+
+    def answer(self, target: str) -> Answer:
+        try:
+            address = urlsplit(target)
+            asked = parse_qs(address.query, max_num_fields=10)
+        except ValueError:
+            return text(HTTPStatus.BAD_REQUEST, "the address is not valid")
+        if address.path == "/":
+            return Answer(HTTPStatus.OK, _HTML, page())
+        if address.path not in {"/page.json", "/status.json"}:
+            return text(HTTPStatus.NOT_FOUND, "there is no such page; / is the first one")
+        application, stream, shard = (
+            asked.get(name, [""])[-1] for name in ("application", "stream", "shard")
+        )
+        with self._lock:  # readers share the work
+            watcher = self._watcher(application, stream)
+            if watcher is None:
+                return Answer(HTTPStatus.NOT_FOUND, _JSON, b'{"kind": "missing"}\n')
+            seen = watcher.newest()
+            if address.path == "/status.json":
+                return _status(seen)
+            # An age grows without an observation: it is reported in steps of 5 s.
+            key = watcher, seen.version, seen.since_ms // 5_000, shard
+            if self._kept is None or self._kept[0] != key:
+                detail = watcher.observed.shard(shard_id_of(shard)) if shard else None
+                self._kept = key, _page_json(seen, detail, f'"{hash(key)}"')
+            return self._kept[1]
+
+    def close(self) -> None:
+        for one in self._open.values():
+            one.close()
+
+    def _watcher(self, application: str, stream: str) -> Watcher | None:
+        if not application or self.opened is None:
+            return self.first
+        name = application, stream
+        if name not in self._open:
+            watcher = self.opened(application, stream)
+            if watcher is None:
+                return None
+            self._open[name] = watcher
+            if len(self._open) > MAX_OPEN:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(name)
+        return self._open[name]
+
+
+def _page_json(seen: Seen, shard: dict[str, Any] | None, tag: str) -> Answer:
+    trouble = None
+    if seen.trouble is not None:
+        trouble = {"says": seen.trouble, "sinceMs": seen.since_ms}
+    data = {**(seen.data or {"kind": "waiting"}), "shard": shard, "trouble": trouble}
+    body = json.dumps(data, separators=(",", ":")).encode()
+    return Answer(HTTPStatus.OK, _JSON, body, tag)
+
+
+def _status(seen: Seen) -> Answer:
+    """As `status --json`. While observations fail it is the last good one, with the status 503."""
+    data = seen.data or {}
+    shown = data.get("status", data.get("applications"))
+    is_good = shown is not None and seen.trouble is None
+    status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status, _JSON, f"{json.dumps(shown, indent=2)}\n".encode())
+
+
+DEFAULT_PORT = 8_642
+_WAKE_S = 3_600.0
+
+
+@takes_place(application="any")
+def ui(
+    ctx: typer.Context,
+    *,
+    place: Place,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the page; 0 takes a free port.")
+    ] = DEFAULT_PORT,
+    host: Annotated[
+        str,
+        typer.Option(
+            help=(
+                "Address to listen on. With any other address than loopback, other machines can "
+                "open the page."
+            )
+        ),
+    ] = LOOPBACK,
+    window: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="How long to watch before the verdict, e.g. 30s or 5m."),
+    ] = DEFAULT_WINDOW,
+    ask: Annotated[
+        int,
+        typer.Option(
+            metavar="SHARDS",
+            min=0,
+            help=(
+                "How many shards to ask for their tips at each refresh. Each question takes one "
+                "of a shard's 5 reads per second."
+            ),
+        ),
+    ] = DEFAULT_ASKED,
+    dead_letters: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help=(
+                "File or folder with dead letters (JSON, parquet, orc). The page shows their "
+                "reasons."
+            ),
+        ),
+    ] = None,
+    once: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help=("Write the page to this file and end, without serving it.")
+        ),
+    ] = None,
+) -> None:
+    """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
+
+    Without --application the page starts with a list of all applications in ZooKeeper; click
+    one to open it. It only reads, so it may run beside the jobs. The page has no login.
+    Only this machine can open it, unless --host is given. Ctrl-C ends it.
+    """
+    if dead_letters is not None and not place.application:
+        raise typer.BadParameter(
+            ("it needs --application: the application of the letters"), param_hint="--dead-letters"
+        )
+    with operators_command(ctx) as stack:
+        signals = stack.enter_context(StopSignals())
+        settings = Settings(
+            window_s=parse_duration_ms(window, option="window") / 1000,
+            max_asked=ask,
+            commands=ctx.find_root().command.list_commands(ctx),  # type: ignore[attr-defined]  # a group
+            clock=SystemClock(),
+        )
+        every = ObservedApplications(place, settings, signals, is_at_once=once is None)
+        one = None
+        if place.application:
+            letters = None
+            if dead_letters is not None:
+                stream = StreamRef.of(place.stream).name
+                letters = LetterFolder(dead_letters, place.application, stream)
+                letters.check()
+            one = ObservedApplication(place, settings, letters)
+        if once is not None:
+            data = every.observe() if one is None else _once(one, signals)
+            _write(page({**data, "shard": None, "trouble": None}), once)
+            return
+
+        def opened(application: str, stream: str) -> Watcher | None:
+            arn = every.streams.get((application, stream))
+            if arn is None:
+                return None
+            its_place = replace(place, application=application, stream=arn)
+            watcher = settings.watcher(ObservedApplication(its_place, settings))
+            watcher.open(first_look=False)
+            return watcher
+
+        first = settings.watcher(one or every)
+        _serve(PageAnswers(first, None if one else opened), signals, port, host)
+
+
+def _once(one: ObservedApplication, signals: StopSignals) -> dict[str, Any]:
+    with looking(one.place, max_asked=one.settings.max_asked) as looks:
+        return one.json_of(look_once(looks, signals, one.settings.window_s))
+
+
+def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> None:
+    """Serve until a signal comes, which raises `Interrupted`."""
+    try:
+        answers.first.open()
+        with PageServer(answers, port, host) as server:
+            if not is_loopback(host):
+                note(
+                    f"the page has no login: anybody who can reach {host}:{server.port} sees "
+                    "names, positions and reasons. To avoid that, listen on 127.0.0.1 and use ssh "
+                    "-L"
+                )
+            typer.echo(server.url)
+            while True:
+                signals.wait(_WAKE_S)
+    except Interrupted as exc:
+        if not answers.first.close():
+            # A call to a service that does not answer would hold the end up. Nothing is written.
+            os._exit(exc.exit_code)
+        raise
+    finally:
+        answers.close()
+        answers.first.close()
+
+
+def _write(data: bytes, file: Path) -> None:
+    try:
+        file.write_bytes(data)
+    except OSError as exc:
+        raise CliError(
+            f"--once {file} cannot be written: {exc.strerror}", "choose another file"
+        ) from exc
