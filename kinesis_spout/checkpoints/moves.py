@@ -25,9 +25,10 @@ from kinesis_spout.checkpoints.located import END, NONE, Counted, Located, Shard
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
-from state.errors import RemediedError
+from kinesis_spout.shards.start_position import pinned
+from state.errors import InvalidPositionError, RemediedError
 from state.moves.moved_state import moved_state, position_outside_ranges
-from state.position import TRIM_HORIZON, Position
+from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind, StartingPosition
 from state.shard_state import given_up
 
 if TYPE_CHECKING:
@@ -36,6 +37,48 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import ShardInfo
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedPosition:
+    """A starting position, or SHARD_END (None)."""
+
+    start: StartingPosition | None
+
+    @classmethod
+    def parse(cls, text: str) -> RequestedPosition:
+        """Read `LATEST`, `-2h`, `14:00` or any position. Raises `InvalidPositionError`."""
+        text = text.strip()
+        if text == PositionKind.SHARD_END:
+            return cls(None)
+        try:
+            return cls(StartingPosition.parse(text))
+        except InvalidPositionError as exc:
+            # The grammar of starts, to which this adds one.
+            raise InvalidPositionError(
+                f"{text!r} is not a position",
+                "use TRIM_HORIZON, LATEST, -2h, 14:00, an ISO time "
+                "like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END",
+            ) from exc
+
+    def __str__(self) -> str:
+        return "SHARD_END" if self.start is None else self.start.text
+
+    @property
+    def belongs_to_one_shard(self) -> bool:
+        """Whether it means something in one shard only: a sequence number, or a shard's end."""
+        return self.start is None or (
+            self.start.position is not None and self.start.position.sequence is not None
+        )
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it means a time, other than now."""
+        return self.start is not None and self.start.is_time
+
+    def at(self, now_ms: int) -> Position:
+        """The position that it means at `now_ms`, the service's time."""
+        return SHARD_END if self.start is None else pinned(self.start, now_ms)
 
 
 class MoveRefusedError(RemediedError):

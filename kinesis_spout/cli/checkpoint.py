@@ -15,13 +15,12 @@ from kinesis_spout.checkpoints.application_moves import (
     ApplicationMove,
     check_bound_stream,
     find_moves,
+    find_rewind,
+    read_history,
     write_moves,
 )
-from kinesis_spout.checkpoints.moves import Move
-from kinesis_spout.checkpoints.record import unresolved_records
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
-from kinesis_spout.checkpoints.rewind import find_rewind, read_history
-from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
+from kinesis_spout.checkpoints.moves import Move, RequestedPosition
+from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
 from kinesis_spout.checkpoints.transfer import (
     Import,
     check_positions,

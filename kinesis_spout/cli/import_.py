@@ -9,10 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from kinesis_spout.checkpoints.application_moves import check_bound_stream, check_past
-from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl, storm_spout
-from kinesis_spout.checkpoints.migration.import_plan import ImportPlan, ShardImport, find_import
-from kinesis_spout.checkpoints.migration.origin import Item, Origin
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
+from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
+from kinesis_spout.checkpoints.migration.import_plan import (
+    ImportPlan,
+    Item,
+    Origin,
+    ShardImport,
+    find_import,
+)
+from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
 from kinesis_spout.cli.checkpoint import Replace, check_replaced
 from kinesis_spout.cli.places import (
@@ -181,8 +186,10 @@ def _origin(
         )
     location = given["checkpoint_location"]
     if system is System.DATABRICKS:
-        return databricks.origin_of(summary.name, progress=given["progress"], location=location)
-    return awslabs.origin_of(
+        return spark_queries.databricks_origin(
+            summary.name, progress=given["progress"], location=location
+        )
+    return spark_queries.awslabs_origin(
         location,
         summary.name,
         metadata_path=given["metadata_path"],

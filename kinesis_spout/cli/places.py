@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 
 from kinesis_spout.checkpoints.located import Counted
+from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import service_time
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
 from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import (

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from kinesis_spout.checkpoints.migration.origin import (
+from kinesis_spout.checkpoints.migration.import_plan import (
     GIVE_THIS_STREAMS,
     MigrationError,
     Origin,
@@ -36,7 +36,7 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesis_spout.checkpoints.migration.origin import Item
+    from kinesis_spout.checkpoints.migration.import_plan import Item
 
 _GIVE_LEASES = (
     "give --lease-table with the name of the lease table, which is the name of the KCL application"

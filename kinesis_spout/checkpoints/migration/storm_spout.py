@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.checkpoints.migration.origin import (
+from kinesis_spout.checkpoints.migration.import_plan import (
     MigrationError,
     Origin,
     OriginShard,

@@ -12,7 +12,7 @@ import pytest
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.migration import storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import find_import
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
+from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.transfer import (
     check_positions,
     check_states,
