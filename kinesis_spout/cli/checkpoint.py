@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -35,20 +35,22 @@ from kinesis_spout.cli.places import (
     DEFAULT_COUNT,
     OWNER_WAIT_S,
     TIME_HELP,
-    AllowSkip,
-    Count,
     Operation,
-    Shard,
-    Shards,
+    command,
     note,
-    operates,
     past_time,
     reason_text,
     records_of,
     say,
 )
 from kinesis_spout.cli.plain_text import plural
-from kinesis_spout.cli.shared_options import command_group, usage_errors, with_zone
+from kinesis_spout.cli.shared_options import (
+    command_group,
+    option,
+    shard_id_of,
+    usage_errors,
+    with_zone,
+)
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.dead_letter.letter import Letter, moment
 from kinesis_spout.dead_letter.letter_file import LetterFile, sync_folder
@@ -70,7 +72,7 @@ MAX_SHOWN = 10
 Change = tuple[Position | None, Position | None]
 
 
-@operates(shows=True, aws=False)
+@command(aws=False, shows=True)
 def show(op: Operation) -> None:
     """Show where each shard is read from, and its checkpoint.
 
@@ -104,14 +106,13 @@ def _since(text: str) -> RequestedPosition:
     return past_time(with_zone("--since", text, note) or text)
 
 
-@operates(shows=True, aws=False)
+@command(
+    aws=False,
+    shows=True,
+    options={"since": option(TIME_HELP, metavar="TIME", parser=_since)},
+)
 def history(
-    op: Operation,
-    *,
-    shard: Shards = None,
-    since: Annotated[
-        RequestedPosition | None, typer.Option(metavar="TIME", parser=_since, help=TIME_HELP)
-    ] = None,
+    op: Operation, *, shard: list[str] | None = None, since: RequestedPosition | None = None
 ) -> None:
     """Show how the application progressed over time, the newest entry last.
 
@@ -166,25 +167,24 @@ def _entry_json(entry: HistoryEntry, changed: Mapping[str, Change]) -> dict[str,
     }
 
 
-@operates(writes=True)
+@command(
+    writes=True,
+    options={
+        "to": option(
+            "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), or an ISO time like "
+            "2026-01-31T12:00:00Z. With one --shard also AT:SEQUENCE, AFTER:SEQUENCE or SHARD_END.",
+            metavar="POSITION",
+            parser=usage_errors()(RequestedPosition.parse),
+        )
+    },
+)
 def move(
     op: Operation,
     *,
-    to: Annotated[
-        RequestedPosition,
-        typer.Option(
-            metavar="POSITION",
-            parser=usage_errors()(RequestedPosition.parse),
-            help=(
-                "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), or an ISO time like "
-                "2026-01-31T12:00:00Z. With one --shard also AT:SEQUENCE, AFTER:SEQUENCE or "
-                "SHARD_END."
-            ),
-        ),
-    ],
-    shard: Shards = None,
-    allow_skip: AllowSkip = False,
-    count: Count = DEFAULT_COUNT,
+    to: RequestedPosition,
+    shard: list[str] | None = None,
+    allow_skip: bool = False,
+    count: int = DEFAULT_COUNT,
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
 
@@ -210,15 +210,13 @@ def move(
         _write(op, found)
 
 
-@operates(writes=True)
+@command(writes=True, options={"to": option(TIME_HELP, metavar="TIME", parser=past_time)})
 def rewind(
     op: Operation,
     *,
-    to: Annotated[
-        RequestedPosition, typer.Option(metavar="TIME", parser=past_time, help=TIME_HELP)
-    ],
-    allow_skip: AllowSkip = False,
-    count: Count = DEFAULT_COUNT,
+    to: RequestedPosition,
+    allow_skip: bool = False,
+    count: int = DEFAULT_COUNT,
 ) -> None:
     """Go back to the positions of an earlier time, over reshards too.
 
@@ -310,7 +308,7 @@ def move_lines(move: Move) -> Iterator[str]:
         yield f"  note: {sentence}"
 
 
-@operates(writes=True, aws=False)
+@command(aws=False, writes=True)
 def reset(op: Operation) -> None:
     """Remove an application's checkpoints on a stream.
 
@@ -333,12 +331,10 @@ def reset(op: Operation) -> None:
 MAX_NAMED = 20  # records; with --all there may be 100,000
 
 
-@operates(writes=True)
-def skip(
-    op: Operation,
-    sequences: Annotated[
-        list[SequenceNumber] | None,
-        typer.Argument(
+@command(
+    writes=True,
+    options={
+        "sequences": typer.Argument(
             metavar="SEQUENCE",
             parser=usage_errors()(SequenceNumber.parse),
             help=(
@@ -348,22 +344,22 @@ def skip(
             ),
             show_default=False,
         ),
-    ] = None,
-    *,
-    shard: Shard,
-    all_records: Annotated[
-        bool, typer.Option("--all", help="All unresolved records of the shard.")
-    ] = False,
-    to: Annotated[
-        Path | None,
-        typer.Option(
+        "shard": option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
+        "all_records": option("All unresolved records of the shard.", "--all"),
+        "to": option(
+            "Save the records to this new file, as lines that `produce --json` can put on a stream "
+            "again.",
             metavar="FILE",
-            help=(
-                "Save the records to this new file, as lines that `produce --json` can put on a "
-                "stream again."
-            ),
         ),
-    ] = None,
+    },
+)
+def skip(
+    op: Operation,
+    sequences: list[SequenceNumber] | None = None,
+    *,
+    shard: str,
+    all_records: bool = False,
+    to: Path | None = None,
 ) -> None:
     """Give up unresolved records: they are not retried, and the checkpoint passes them.
 
@@ -454,19 +450,8 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
     say(f"saved {records_of(saved)} to {path}")
 
 
-Replace = Annotated[
-    bool, typer.Option("--replace", help=("Replace the state that the application has."))
-]
-
-
-@operates(aws=False)
-def export(
-    op: Operation,
-    *,
-    to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A new file (default: stdout).")
-    ] = None,
-) -> None:
+@command(aws=False, options={"to": option("A new file (default: stdout).", metavar="FILE")})
+def export(op: Operation, *, to: Path | None = None) -> None:
     """Save the application's state on the stream as one JSON document.
 
     It may run beside the job. To move an application, stop its job before the export: a
@@ -505,13 +490,12 @@ def _write_new(path: Path, data: bytes) -> None:
         ) from exc
 
 
-@operates(writes=True)
+@command(
+    writes=True,
+    options={"file": typer.Argument(metavar="FILE", help="A file that `export` wrote.")},
+)
 def import_export(
-    op: Operation,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `export` wrote.")],
-    *,
-    replace: Replace = False,
-    allow_skip: AllowSkip = False,
+    op: Operation, file: Path, *, replace: bool = False, allow_skip: bool = False
 ) -> None:
     """Restore an application's state from a file that `checkpoint export` wrote.
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -22,28 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.cli.exec_process import ExecProcess
-from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, exit_code_of
 from kinesis_spout.cli.line_io import LineWriter
-from kinesis_spout.cli.places import (
-    StreamArgument,
-    both_or_neither,
-    note,
-    patience,
-    services,
-    shown_log,
-    zookeeper_flag,
-)
+from kinesis_spout.cli.places import Operation, command, note, patience, services, shown_log
 from kinesis_spout.cli.record_lines import raw_line, record_line
-from kinesis_spout.cli.shared_options import (
-    connection_of,
-    errors,
-    flag,
-    root_options,
-    scheme_flag,
-    security_of,
-    typed_text,
-    with_zone,
-)
+from kinesis_spout.cli.shared_options import flag, option, scheme_flag, with_zone
 from kinesis_spout.config import duration, parse_duration_ms
 from kinesis_spout.dead_letter.letter_file import LetterFile
 from kinesis_spout.errors import ConfigError, KinesisError
@@ -55,7 +38,6 @@ from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics, quantile_ms
 from state.retry_policy import RetryPolicy
-from state.zookeeper.store import DEFAULT_ROOT
 
 INPUT, OUTPUT, MONITORING = "Input", "Output", "Monitoring"
 ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at the end
@@ -78,169 +60,106 @@ _OPTION_NAMES = {
 }
 
 
-def consume(
-    ctx: typer.Context,
-    stream: StreamArgument,
-    *,
-    application: Annotated[
-        # Not from the environment: with an application it writes checkpoints.
-        str | None,
-        flag("application", "--application", "-a", panel=INPUT, callback=typed_text),
-    ] = None,
-    zookeeper: Annotated[str | None, zookeeper_flag(panel=INPUT, needs="--application")] = None,
-    zookeeper_root: Annotated[str, flag("zookeeper_root", panel=INPUT)] = DEFAULT_ROOT,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="Start position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. "
-            "An application that has already started continues where it stopped.",
-            rich_help_panel=INPUT,
-        ),
-    ] = "LATEST",
-    until: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "End once all records that arrived by this time are read: now, -2h, 14:00 (of "
-                "today, UTC) or an ISO time."
+@command(
+    "optional",
+    stream_is_argument=True,
+    only_typed="application",  # with an application it writes checkpoints
+    panel=INPUT,
+    notes=False,
+    code_of=exit_code_of,
+    options={
+        INPUT: {
+            "start": option(
+                "Start position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. "
+                "An application that has already started continues where it stopped.",
+                "--from",
             ),
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    shard: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Read only this shard. Repeatable.", rich_help_panel=INPUT),
-    ] = None,
-    task_index: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help=(
+            "until": "End once all records that arrived by this time are read: now, -2h, 14:00 (of "
+            "today, UTC) or an ISO time.",
+            "shard": option("Read only this shard. Repeatable.", metavar="ID"),
+            "task_index": option(
                 "The number of this process, counted from 0, among the --total-tasks processes "
-                "that share the stream's shards."
+                "that share the stream's shards.",
+                min=0,
             ),
-            rich_help_panel=INPUT,
-        ),
-    ] = 0,
-    total_tasks: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="How many processes share the stream's shards. Requires --application.",
-            rich_help_panel=INPUT,
-        ),
-    ] = 1,
-    max_records: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="End after this many records. Retries do not count.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    aggregated_records: Annotated[str, flag("aggregated_records", panel=INPUT)] = SHARED[
-        "aggregated_records"
-    ].value,
-    read_mode: Annotated[str, flag("read_mode", panel=INPUT)] = SHARED["read_mode"].value,
-    consumer_name: Annotated[str | None, flag("consumer_name", panel=INPUT)] = None,
-    consumer_arn: Annotated[str | None, flag("consumer_arn", panel=INPUT)] = None,
-    fail_on_data_loss: Annotated[
-        bool,
-        typer.Option(
-            "--fail-on-data-loss/--no-fail-on-data-loss",
-            help=(
-                "With records that expired before they were read: stop with an error, or warn "
-                "and read the remaining records."
+            "total_tasks": option(
+                "How many processes share the stream's shards. Requires --application.", min=1
             ),
-            rich_help_panel=INPUT,
-        ),
-    ] = True,
-    region: Annotated[str | None, flag("region", panel=INPUT)] = None,
-    endpoint_url: Annotated[str | None, flag("endpoint_url", panel=INPUT)] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Any other connection option, e.g. profile=work. Repeatable.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw",
-            help="Write only the payloads, each followed by a line end.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    scheme: Annotated[Any, scheme_flag(panel=OUTPUT)] = None,
-    exec_: Annotated[
-        str | None,
-        typer.Option(
-            "--exec",
-            metavar="COMMAND",
-            help="Write the lines to the stdin of this command, which answers each with a line: "
-            '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    message_timeout: Annotated[
-        str,
-        typer.Option(
-            help="A record that the command has not answered after this time counts as failed.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = "30s",
-    max_pending: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Maximum number of records that wait for an answer of the command (default: 100).",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    retry_limit: Annotated[
-        int,
-        typer.Option(
-            min=0, help="How many times a failed record is retried.", rich_help_panel=OUTPUT
-        ),
-    ] = RetryPolicy().retry_limit,
-    dead_letter: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Append each record that has used up its retries to this file, as a line of JSON.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    stats: Annotated[
-        bool | None,
-        typer.Option(
-            "--stats/--no-stats",
-            help=(
-                "Show a table of counts on stderr (default: only on a terminal that does not "
-                "also show the records)."
+            "max_records": option("End after this many records. Retries do not count.", min=1),
+            "aggregated_records": flag("aggregated_records"),
+            "read_mode": flag("read_mode"),
+            "consumer_name": flag("consumer_name"),
+            "consumer_arn": flag("consumer_arn"),
+            "fail_on_data_loss": option(
+                "With records that expired before they were read: stop with an error, or warn and "
+                "read the remaining records.",
+                "--fail-on-data-loss/--no-fail-on-data-loss",
             ),
-            rich_help_panel=MONITORING,
-        ),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65_535,
-            help="Serve metrics to Prometheus on this port of 127.0.0.1.",
-            rich_help_panel=MONITORING,
-        ),
-    ] = None,
+        },
+        OUTPUT: {
+            "raw": "Write only the payloads, each followed by a line end.",
+            "scheme": scheme_flag(),
+            "exec_": option(
+                "Write the lines to the stdin of this command, which answers each with a line: "
+                '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
+                "--exec",
+                metavar="COMMAND",
+            ),
+            "message_timeout": "A record that the command has not answered after this time counts "
+            "as failed.",
+            "max_pending": option(
+                "Maximum number of records that wait for an answer of the command (default: 100).",
+                min=1,
+            ),
+            "retry_limit": option("How many times a failed record is retried.", min=0),
+            "dead_letter": option(
+                "Append each record that has used up its retries to this file, as a line of JSON.",
+                metavar="FILE",
+            ),
+        },
+        MONITORING: {
+            "stats": option(
+                "Show a table of counts on stderr (default: only on a terminal that does not also "
+                "show the records).",
+                "--stats/--no-stats",
+            ),
+            "metrics_port": option(
+                "Serve metrics to Prometheus on this port of 127.0.0.1.", min=0, max=65_535
+            ),
+        },
+    },
+)
+def consume(
+    op: Operation,
+    *,
+    start: str = "LATEST",
+    until: str | None = None,
+    shard: list[str] | None = None,
+    task_index: int = 0,
+    total_tasks: int = 1,
+    max_records: int | None = None,
+    aggregated_records: str = SHARED["aggregated_records"].value,
+    read_mode: str = SHARED["read_mode"].value,
+    consumer_name: str | None = None,
+    consumer_arn: str | None = None,
+    fail_on_data_loss: bool = True,
+    raw: bool = False,
+    scheme: Any = None,
+    exec_: str | None = None,
+    message_timeout: str = "30s",
+    max_pending: int | None = None,
+    retry_limit: int = RetryPolicy().retry_limit,
+    dead_letter: Path | None = None,
+    stats: bool | None = None,
+    metrics_port: int | None = None,
 ) -> None:
     """Write a stream's records to stdout as lines of JSON, or pass them to a command.
 
     With --application it continues where the application stopped. Without
     --application it starts at --from and stores no checkpoints. Ctrl-C stops it cleanly.
     """
-    application, zookeeper = both_or_neither(ctx, application, zookeeper)
+    # An empty name is given, too, and refused.
+    application, place = op.ctx.params["application"], op.place
     if raw and exec_ is not None:
         raise typer.BadParameter(
             "--raw leaves out the ids that a command needs; use only one of them",
@@ -251,40 +170,39 @@ def consume(
             "--raw writes the payloads as they are; use only one of them",
             param_hint="--raw, --scheme",
         )
-    with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
-        timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
-        try:
-            spout = SpoutConfig(
-                stream=stream,
-                application=application,
-                zookeeper=zookeeper,
-                zookeeper_root=zookeeper_root,
-                zookeeper_security=security_of(option or ()),
-                aws=connection_of({"region": region, "endpoint_url": endpoint_url}, option or ()),
-                starting_position=with_zone("--from", start, note) or start,
-                until=with_zone("--until", until, note),
-                shards=tuple(shard or ()),
-                task_index=task_index,
-                total_tasks=total_tasks,
-                max_records=max_records,
-                fail_on_data_loss=fail_on_data_loss,
-                aggregated_records=aggregated_records,
-                read_mode=read_mode,
-                consumer_name=consumer_name,
-                consumer_arn=consumer_arn,
-                max_pending=max_pending
-                or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
-                # A line on stdout is acked once it is written. A slow reader must not make its
-                # record time out.
-                message_timeout_s=None if exec_ is None else timeout_s,
-                retry=replace(RetryPolicy(), retry_limit=retry_limit),
-                scheme=scheme,
-            )
-            _consume(spout, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
-        except ConfigError as exc:
-            raise (
-                exc.respelt(_OPTION_NAMES[exc.option]) if exc.option in _OPTION_NAMES else exc
-            ) from None
+    stop = op.signals()
+    timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
+    try:
+        spout = SpoutConfig(
+            stream=place.stream,
+            application=application,
+            zookeeper=None if application is None else place.zookeeper,
+            zookeeper_root=place.zookeeper_root,
+            zookeeper_security=place.security(),
+            aws=place.aws(),
+            starting_position=with_zone("--from", start, note) or start,
+            until=with_zone("--until", until, note),
+            shards=tuple(shard or ()),
+            task_index=task_index,
+            total_tasks=total_tasks,
+            max_records=max_records,
+            fail_on_data_loss=fail_on_data_loss,
+            aggregated_records=aggregated_records,
+            read_mode=read_mode,
+            consumer_name=consumer_name,
+            consumer_arn=consumer_arn,
+            max_pending=max_pending
+            or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
+            # A line on stdout is acked once it is written. A slow reader must not make its
+            # record time out.
+            message_timeout_s=None if exec_ is None else timeout_s,
+            retry=replace(RetryPolicy(), retry_limit=retry_limit),
+            scheme=scheme,
+        )
+        _consume(spout, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
+    except ConfigError as exc:
+        spelt = _OPTION_NAMES.get(exc.option or "")
+        raise (exc if spelt is None else exc.respelt(spelt)) from None
 
 
 def _consume(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from msgspec.structs import replace
@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from kinesis_spout import __version__
-from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals, one_sentence
-from kinesis_spout.cli.looking import show
+from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals
+from kinesis_spout.cli.places import show
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import errors, root_options, usage_errors
+from kinesis_spout.cli.shared_options import errors, option, own_options, usage_errors
 from kinesis_spout.drills.choice import Chosen, choose
 from kinesis_spout.drills.history.events import History
 from kinesis_spout.drills.history.history_json import encode_history
@@ -40,140 +40,75 @@ LOCALSTACK = "http://127.0.0.1:4566"
 JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
 
 
-def drill(
-    ctx: typer.Context,
-    *,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
+@own_options(
+    {
+        "names": typer.Argument(
             metavar="NAME...", help="Names of drills, or all, or soak.", show_default=False
         ),
-    ] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the drills and their requirements.")
-    ] = False,
-    spout: Annotated[
-        bool,
-        typer.Option(
-            "--spout",
-            help=("Drill the standalone spout instead of a Spark job."),
-            rich_help_panel=JOB,
-        ),
-    ] = False,
-    efo: Annotated[
-        bool,
-        typer.Option("--efo", help="Read by enhanced fan-out.", rich_help_panel=JOB),
-    ] = False,
-    executors: Annotated[
-        bool,
-        typer.Option(
-            "--executors",
-            help="Run the Spark job on two executors, in processes of their own.",
-            rich_help_panel=JOB,
-        ),
-    ] = False,
-    process: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help=(
+        "list_": option("List the drills and their requirements.", "--list"),
+        JOB: {
+            "spout": "Drill the standalone spout instead of a Spark job.",
+            "efo": "Read by enhanced fan-out.",
+            "executors": "Run the Spark job on two executors, in processes of their own.",
+            "process": option(
                 "A function of your own that takes a TrackedBatch, as module:function, called "
                 "instead of the drill's function. The module is looked for in the current "
-                "directory first. Data that the function writes to sinks stays there."
+                "directory first. Data that the function writes to sinks stays there.",
+                metavar="MODULE:FUNCTION",
             ),
-            rich_help_panel=JOB,
-        ),
-    ] = None,
-    payload: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help=(
+            "payload": option(
                 "A function of your own that makes the records: it takes a key and a number and "
-                "returns bytes."
+                "returns bytes.",
+                metavar="MODULE:FUNCTION",
             ),
-            rich_help_panel=JOB,
-        ),
-    ] = None,
-    ensemble: Annotated[
-        bool,
-        typer.Option(
-            "--ensemble", help="Run three ZooKeeper servers instead of one.", rich_help_panel=WORLD
-        ),
-    ] = False,
-    localstack: Annotated[
-        bool,
-        typer.Option(
-            "--localstack",
-            help=f"Use the emulator at --endpoint-url (default: {LOCALSTACK}).",
-            rich_help_panel=WORLD,
-        ),
-    ] = False,
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option(
-            help=("Kinesis endpoint to use instead of the drill's own local Kinesis."),
-            rich_help_panel=WORLD,
-        ),
-    ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option(
-            help=("AWS region whose Kinesis is used instead of the drill's own local Kinesis."),
-            rich_help_panel=WORLD,
-        ),
-    ] = None,
-    stream_prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="On AWS: the drill creates the stream PREFIX-drill-ID and deletes it at the end.",
-            rich_help_panel=WORLD,
-        ),
-    ] = None,
-    records_per_second: Annotated[
-        float,
-        typer.Option(
-            min=1, max=1_000, help=("Number of records to put per second."), rich_help_panel=WORLD
-        ),
-    ] = 50.0,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the keys and of the random faults.", rich_help_panel=WORLD)
-    ] = 1,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            min=0.1, help=("For how many minutes a soak disturbs the job."), rich_help_panel=WORLD
-        ),
-    ] = 10.0,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help=("Write the verdicts to this file, as JSON."),
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    html_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            help=(
-                "Write the verdict to this file, as an HTML page. With several drills, each gets "
-                "a file with its name in the file name."
+        },
+        WORLD: {
+            "ensemble": "Run three ZooKeeper servers instead of one.",
+            "localstack": f"Use the emulator at --endpoint-url (default: {LOCALSTACK}).",
+            "endpoint_url": "Kinesis endpoint to use instead of the drill's own local Kinesis.",
+            "region": "AWS region whose Kinesis is used instead of the drill's own local Kinesis.",
+            "stream_prefix": "On AWS: the drill creates the stream PREFIX-drill-ID and deletes it "
+            "at the end.",
+            "records_per_second": option("Number of records to put per second.", min=1, max=1_000),
+            "seed": "Seed of the keys and of the random faults.",
+            "minutes": option("For how many minutes a soak disturbs the job.", min=0.1),
+        },
+        OUTPUT: {
+            "json_file": option(
+                "Write the verdicts to this file, as JSON.", "--json", metavar="FILE"
             ),
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Keep logs, output and ZooKeeper's data in this directory.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+            "html_file": option(
+                "Write the verdict to this file, as an HTML page. With several drills, each gets a "
+                "file with its name in the file name.",
+                "--html",
+                metavar="FILE",
+            ),
+            "keep": option(
+                "Keep logs, output and ZooKeeper's data in this directory.", metavar="DIR"
+            ),
+        },
+    }
+)
+def drill(
+    *,
+    names: list[str] | None = None,
+    list_: bool = False,
+    spout: bool = False,
+    efo: bool = False,
+    executors: bool = False,
+    process: str | None = None,
+    payload: str | None = None,
+    ensemble: bool = False,
+    localstack: bool = False,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    stream_prefix: str | None = None,
+    records_per_second: float = 50.0,
+    seed: int = 1,
+    minutes: float = 10.0,
+    json_file: Path | None = None,
+    html_file: Path | None = None,
+    keep: Path | None = None,
 ) -> None:
     """Disturb a job with kills, faults and reshards, and show whether a record was lost.
 
@@ -202,7 +137,7 @@ def drill(
     )
     _check(setting)
     chosen, left_out = _choice(names or [], setting, minutes)
-    with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
+    with StopSignals(once=True):
         for refusal in left_out:
             _say(f"left out: {refusal}")
         _warn_of_function(setting)
@@ -244,9 +179,9 @@ def _check(setting: Setting) -> None:
             "with it",
             param_hint="--stream-prefix",
         )
-    for option, text in (("--process", setting.process), ("--payload", setting.payload)):
+    for name, text in (("--process", setting.process), ("--payload", setting.payload)):
         if text is not None:
-            with usage_errors(option):
+            with usage_errors(name):
                 load_function(text)  # a wrong one is reported before anything is started
 
 

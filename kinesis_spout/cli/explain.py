@@ -1,8 +1,7 @@
 """`kinesis-spout explain`: why a shard stands where it does, and what to do. Read-only."""
 
-import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Group as Lines
@@ -11,23 +10,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import StopSignals
-from kinesis_spout.cli.looking import (
+from kinesis_spout.cli.looking import looking, two_snapshots
+from kinesis_spout.cli.places import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
-    Ask,
-    Window,
-    looking,
-    show,
-    stdout_console,
-    two_snapshots,
-)
-from kinesis_spout.cli.places import (
-    AsJson,
+    Operation,
     Place,
+    command,
     folded_command,
-    operators_command,
-    takes_place,
+    stdout_console,
     whole_command,
 )
 from kinesis_spout.cli.shared_options import shard_id_of
@@ -48,25 +39,25 @@ MAX_NAMED = 5
 _INDENT = 5  # of what an arrow points to
 
 
-@takes_place()
-def explain_command(
-    ctx: typer.Context,
-    shard: Annotated[
-        str | None,
-        typer.Argument(
+@command(
+    shows=True,
+    options={
+        "shard": typer.Argument(
             metavar="SHARD",
             help=(
                 "Id or number of a shard. Without it, all shards are explained; shards with the "
                 "same cause are shown together."
             ),
             show_default=False,
-        ),
-    ] = None,
+        )
+    },
+)
+def explain_command(
+    op: Operation,
+    shard: str | None = None,
     *,
-    place: Place,
-    window: Window = DEFAULT_WINDOW,
-    ask: Ask = DEFAULT_ASKED,
-    as_json: AsJson = False,
+    window: str = DEFAULT_WINDOW,
+    ask: int = DEFAULT_ASKED,
 ) -> None:
     """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
 
@@ -74,32 +65,25 @@ def explain_command(
     outside: throttling by other consumers, the job's own limits, its log.
     The exit code is 0 when there is an answer, whatever the answer is.
     """
-    with (
-        operators_command(ctx),
-        StopSignals() as signals,
-        looking(place, max_asked=ask) as looks,
-    ):
-        window_s = parse_duration_ms(window, option="window") / 1000
-        commands = ctx.find_root().command.list_commands(ctx)  # type: ignore[attr-defined]  # a group
-        shard_id = None if shard is None else shard_id_of(shard)
-        before, now = two_snapshots(looks, signals, window_s, first=shard_id)
-        if now.is_known and shard_id is not None and shard_id not in now.known_shards:
-            raise typer.BadParameter(
-                f"stream {now.stream.name} does not list {shard_id}, and application "
-                f"{now.application} has no state of it; see the shards with kinesis-spout shards",
-                param_hint="SHARD",
-            )
-        look = looks.look(before, now, first=shard_id)
-        found = grouped(look)
-        if shard_id is not None:
-            found = [Group(explain(look, shard_id), (shard_id,))]
-        if as_json:
-            typer.echo(
-                json.dumps([explained_json(look, one, commands, place) for one in found], indent=2)
-            )
-            return
-        console, whole = stdout_console(), shard is None
-        show(console, explained_screen(look, found, commands, place, console.width, whole=whole))
+    signals, looks = op.signals(), op.stack.enter_context(looking(op.place, max_asked=ask))
+    window_s = parse_duration_ms(window, option="window") / 1000
+    shard_id = None if shard is None else shard_id_of(shard)
+    before, now = two_snapshots(looks, signals, window_s, first=shard_id)
+    if now.is_known and shard_id is not None and shard_id not in now.known_shards:
+        raise typer.BadParameter(
+            f"stream {now.stream.name} does not list {shard_id}, and application "
+            f"{now.application} has no state of it; see the shards with kinesis-spout shards",
+            param_hint="SHARD",
+        )
+    look, commands, place = looks.look(before, now, first=shard_id), op.commands, op.place
+    found = grouped(look)
+    if shard_id is not None:
+        found = [Group(explain(look, shard_id), (shard_id,))]
+    width, whole = stdout_console().width, shard is None
+    op.show(
+        [explained_json(look, one, commands, place) for one in found],
+        [explained_screen(look, found, commands, place, width, whole=whole)],
+    )
 
 
 def explained_screen(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -19,19 +19,10 @@ from kinesis_spout.checkpoints.migration.import_plan import (
 )
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
-from kinesis_spout.cli.checkpoint import Replace, check_replaced
-from kinesis_spout.cli.places import (
-    DEFAULT_COUNT,
-    Count,
-    Operation,
-    Options,
-    note,
-    operates,
-    records_of,
-    say,
-)
+from kinesis_spout.cli.checkpoint import check_replaced
+from kinesis_spout.cli.places import DEFAULT_COUNT, Operation, command, note, records_of, say
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import usage_errors
+from kinesis_spout.cli.shared_options import option, parameter, usage_errors
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position
@@ -55,43 +46,40 @@ _STATE: dict[str, tuple[tuple[System, ...], type, str]] = {
     "prefix": (
         (STORM,),
         str,
-        (f"prefix of the topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})"),
+        f"prefix of the topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})",
     ),
     "from_zookeeper": (
         (STORM,),
         str,
-        ("connect string of the topology's ZooKeeper (default: --zookeeper)"),
+        "connect string of the topology's ZooKeeper (default: --zookeeper)",
     ),
     "lease_table": (
         (KCL,),
         str,
-        ("name of the lease table, which is the name of the KCL application"),
+        "name of the lease table, which is the name of the KCL application",
     ),
     "checkpoint_location": (
         (AWSLABS, DATABRICKS),
         Path,
-        ("local copy of the query's checkpointLocation"),
+        "local copy of the query's checkpointLocation",
     ),
     "metadata_path": (
         (AWSLABS,),
         Path,
-        ("local copy of the directory in the query's option kinesis.metadataPath"),
+        "local copy of the directory in the query's option kinesis.metadataPath",
     ),
     "metadata_table": ((AWSLABS,), str, "value of the query's option kinesis.dynamodb.tableName"),
     "dynamodb_endpoint_url": ((KCL, AWSLABS), str, "endpoint of DynamoDB, e.g. of a local one"),
     "progress": (
         (DATABRICKS,),
         Path,
-        ("file with the query's lastProgress as JSON, used instead of --checkpoint-location"),
+        "file with the query's lastProgress as JSON, used instead of --checkpoint-location",
     ),
 }
-_OPTIONS: Options = {
-    name: (
-        Annotated[kind | None, typer.Option(help=f"{', '.join(systems)}: {meaning}.")],
-        None,
-    )
+_OPTIONS = [
+    parameter(name, kind | None, f"{', '.join(systems)}: {meaning}.", default=None)
     for name, (systems, kind, meaning) in _STATE.items()
-}
+]
 
 
 @usage_errors()
@@ -105,24 +93,26 @@ def _in_all_shards(text: str) -> RequestedPosition:
     return requested
 
 
-@operates(writes=True, options=_OPTIONS)
+@command(
+    writes=True,
+    options={
+        "system": option("The consumer whose state is imported.", "--from"),
+        "at": option(
+            "Where to start in shards for which the other consumer has no position: TRIM_HORIZON, "
+            "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
+            metavar="POSITION",
+            parser=_in_all_shards,
+        ),
+    },
+    more=_OPTIONS,
+)
 def import_(
     op: Operation,
     *,
-    system: Annotated[System, typer.Option("--from", help="The consumer whose state is imported.")],
-    at: Annotated[
-        RequestedPosition | None,
-        typer.Option(
-            metavar="POSITION",
-            parser=_in_all_shards,
-            help=(
-                "Where to start in shards for which the other consumer has no position: "
-                "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC) or an ISO time."
-            ),
-        ),
-    ] = None,
-    replace: Replace = False,
-    count: Count = DEFAULT_COUNT,
+    system: System,
+    at: RequestedPosition | None = None,
+    replace: bool = False,
+    count: int = DEFAULT_COUNT,
     **given: Any,
 ) -> None:
     """Continue where another consumer of the stream has stopped.

@@ -4,14 +4,14 @@ Python.
 
 import errno
 import re
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.shared_options import errors, option, own_options
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
 
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -26,30 +26,25 @@ class _Stream(NamedTuple):
     shards: int
 
 
-def local(
-    ctx: typer.Context,
-    *,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 chooses a free one.")
-    ] = DEFAULT_PORT,
-    host: Annotated[
-        str,
-        typer.Option(
-            help=("Address to listen on. Anybody who can reach it can read and write the streams.")
-        ),
-    ] = LOOPBACK[0],
-    stream: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME[:SHARDS]", help="Create this stream at the start. Repeatable."),
-    ] = None,
-    region: Annotated[str, typer.Option(help="AWS region in the ARNs.")] = "us-east-1",
-    limits: Annotated[
-        bool,
-        typer.Option(
+@own_options(
+    {
+        "port": option("Port to listen on; 0 chooses a free one.", min=0, max=65_535),
+        "host": "Address to listen on. Anybody who can reach it can read and write the streams.",
+        "stream": option("Create this stream at the start. Repeatable.", metavar="NAME[:SHARDS]"),
+        "region": "AWS region in the ARNs.",
+        "limits": option(
+            "Enforce the service's limits on reads, writes and stream operations.",
             "--limits/--no-limits",
-            help="Enforce the service's limits on reads, writes and stream operations.",
         ),
-    ] = False,
+    }
+)
+def local(
+    *,
+    port: int = DEFAULT_PORT,
+    host: str = LOOPBACK[0],
+    stream: list[str] | None = None,
+    region: str = "us-east-1",
+    limits: bool = False,
 ) -> None:
     """Serve a local Kinesis to boto3, Spark or any other client, until Ctrl-C.
 
@@ -65,11 +60,7 @@ def local(
     for wanted in streams:
         _create(fake, wanted)
     console = Console()
-    with (
-        StopSignals() as stop,
-        one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug),
-        stop.deferred(),
-    ):
+    with StopSignals() as stop, stop.deferred():
         if host not in LOOPBACK:
             errors().print(
                 f"[bold yellow]warning:[/] anybody who can reach {escape(host)} can read and "

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.shared_options import errors
@@ -22,8 +19,6 @@ from state.position import Position
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rich.console import RenderableType
-
     from kinesis_spout.cli.exit_codes import StopSignals
     from kinesis_spout.cli.places import Place
     from kinesis_spout.clock import Clock
@@ -33,31 +28,8 @@ if TYPE_CHECKING:
     from kinesis_spout.service.client import KinesisClient
     from state.znodes.topics import StoreTopics
 
-DEFAULT_WINDOW = "10s"
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
-DEFAULT_ASKED = 100
 FILE_WIDTH = 10_000
-Window = Annotated[
-    str,
-    typer.Option(
-        metavar="TIME",
-        help=(
-            "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, "
-            "without knowing whether positions move."
-        ),
-    ),
-]
-Ask = Annotated[
-    int,
-    typer.Option(
-        metavar="SHARDS",
-        min=0,
-        help=(
-            "How many shards to ask for their tips; those whose position does not move come "
-            "first. Each question takes one of a shard's 5 reads per second."
-        ),
-    ),
-]
 
 
 @dataclass(slots=True)
@@ -204,20 +176,3 @@ def look_once(
     before, now = two_snapshots(looks, signals, window_s, is_silent=is_silent)
     refuse_another_stream(now)
     return status_of(looks.look(before, now))
-
-
-def stdout_console() -> Console:
-    """The console on stdout. A shard may take two lines on a terminal, and takes one in a file."""
-    console = Console()
-    return console if console.is_terminal else Console(width=FILE_WIDTH)
-
-
-def show(console: Console, shown: RenderableType) -> None:
-    """Print it on a terminal as it is, and into a file without spaces at the ends of lines."""
-    if console.is_terminal:
-        console.print(shown, highlight=False, emoji=False)
-        return
-    with console.capture() as captured:
-        console.print(shown, highlight=False, emoji=False)
-    for line in captured.get().splitlines():
-        typer.echo(line.rstrip())

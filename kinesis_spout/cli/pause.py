@@ -3,14 +3,13 @@
 import getpass
 import socket
 import time
-from typing import Annotated
 
 import typer
 
 from kinesis_spout.application.pause import pause_clause
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
-from kinesis_spout.cli.places import Operation, note, operates, say
-from kinesis_spout.cli.shared_options import usage_errors
+from kinesis_spout.cli.places import Operation, command, note, say
+from kinesis_spout.cli.shared_options import option, usage_errors
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from state.process import describe
@@ -23,29 +22,24 @@ SETTLES_S = 3.0
 MAX_REASON = 1_000
 
 
-@operates(aws=False)
+@command(
+    aws=False,
+    options={
+        "reason": option(
+            "The reason for the pause, which status and explain show.", metavar="TEXT"
+        ),
+        "wait": "Wait until the application is at rest: nothing is in flight.",
+        "timeout": option("How long --wait waits at most, e.g. 10m.", metavar="TIME"),
+        "before_start": "Also pause an application that has never run.",
+    },
+)
 def pause(
     op: Operation,
     *,
-    reason: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help=("The reason for the pause, which status and explain show.")
-        ),
-    ] = None,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", help=("Wait until the application is at rest: nothing is in flight.")
-        ),
-    ] = False,
-    timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="How long --wait waits at most, e.g. 10m.")
-    ] = "60s",
-    before_start: Annotated[
-        bool,
-        typer.Option("--before-start", help="Also pause an application that has never run."),
-    ] = False,
+    reason: str | None = None,
+    wait: bool = False,
+    timeout: str = "60s",
+    before_start: bool = False,
 ) -> None:
     """Pause an application: it keeps its positions and its ownership, and reads nothing.
 
@@ -63,18 +57,18 @@ def pause(
             f"the text is longer than {MAX_REASON} characters", param_hint="--reason"
         )
     requested = Pause(by=_operator(), since_ms=op.clock.now_ms(), reason=reason)
-    with StopSignals() as signals:
-        with op.patience(aws=False):
-            if not before_start:
-                _check_known(op)
-            stored = op.store.pause.begin(requested)
-        was = "paused" if stored == requested else "paused already"
-        say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
-        if wait:
-            say(_rested(op.store, signals, limit_s))
+    signals = op.signals()
+    with op.patience(aws=False):
+        if not before_start:
+            _check_known(op)
+        stored = op.store.pause.begin(requested)
+    was = "paused" if stored == requested else "paused already"
+    say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
+    if wait:
+        say(_rested(op.store, signals, limit_s))
 
 
-@operates(aws=False)
+@command(aws=False)
 def resume(op: Operation) -> None:
     """End the pause of an application. A running application reads again at once.
 

@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
@@ -16,7 +16,7 @@ from kinesis_spout.checkpoints.record import (
     status_of,
 )
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.places import Operation, operates, reason_text
+from kinesis_spout.cli.places import Operation, command, reason_text
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import decoded_fields
 from kinesis_spout.cli.shared_options import scheme_flag, shard_id_of, usage_errors
@@ -33,23 +33,22 @@ from state.shard_state import ShardState
 MAX_SHOWN = 2_000  # characters of data; with --json all
 
 
-@operates(shows=True, application="optional")
-def peek(
-    op: Operation,
-    shard: Annotated[
-        str,
-        typer.Argument(metavar="SHARD", parser=shard_id_of, help="The shard, by id or number."),
-    ],
-    sequence: Annotated[
-        SequenceNumber,
-        typer.Argument(
+@command(
+    "optional",
+    shows=True,
+    options={
+        "shard": typer.Argument(
+            metavar="SHARD", parser=shard_id_of, help="The shard, by id or number."
+        ),
+        "sequence": typer.Argument(
             metavar="SEQUENCE",
             parser=usage_errors()(SequenceNumber.parse),
             help="The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
         ),
-    ],
-    scheme: Annotated[Any, scheme_flag()] = None,
-) -> None:
+        "scheme": scheme_flag(),
+    },
+)
+def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 
     It only reads, so it may run beside the job. With --application it also shows whether

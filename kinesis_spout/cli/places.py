@@ -9,30 +9,37 @@ import shlex
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial, wraps
-from typing import Annotated, Any, Literal
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from kinesis_spout.checkpoints.located import Counted
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import service_time
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, operators_exit_code_of
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import (
     AWS,
     CONNECTION_OPTIONS,
+    PAIRS,
+    Options,
+    as_command,
     connection_of,
     errors,
     flag,
     known_option,
+    option,
+    parameter,
+    parameters_of,
     parse_pairs,
-    root_options,
     security_of,
+    sentences,
     shard_id_of,
     typed_text,
     usage_errors,
@@ -48,6 +55,49 @@ from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import DEFAULT_ROOT, StoredApplications, ZookeeperStateStore
 
 PATIENCE_S = 2.0
+OWNER_WAIT_S = 15.0  # of an application that was just killed: until its session expires
+RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
+FILE_WIDTH = 10_000
+DEFAULT_WINDOW, DEFAULT_ASKED, DEFAULT_COUNT = "10s", 100, 10_000
+TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
+_CONTINUES = " \\"
+_SWITCHES = {"dry_run": "writes", "yes": "writes", "as_json": "shows"}
+# Options that mean the same in several commands.
+COMMON: Options = {
+    "dry_run": "Show the changes without making them.",
+    "yes": option("Do not ask for confirmation.", "--yes", "-y"),
+    "as_json": option("Print only JSON on stdout.", "--json"),
+    "shard": option(
+        "Id or number of a shard (default: all shards). Repeatable.",
+        metavar="SHARD",
+        parser=shard_id_of,
+    ),
+    "allow_skip": "Also move the checkpoint of a shard where that skips unread records, or where "
+    "its records have expired. Those records are never read.",
+    "count": option(
+        "Count at most this many repeated or skipped records in each shard. Counting reads them.",
+        min=0,
+        max=1_000_000,
+    ),
+    "replace": "Replace the state that the application has.",
+    "window": option(
+        "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, without "
+        "knowing whether positions move.",
+        metavar="TIME",
+    ),
+    "ask": option(
+        "How many shards to ask for their tips; those whose position does not move come first. "
+        "Each question takes one of a shard's 5 reads per second.",
+        metavar="SHARDS",
+        min=0,
+    ),
+}
+
+
+def zookeeper_flag(*, panel: str | None = None, needs: str = "") -> Any:
+    """The option --zookeeper, with its default from the environment."""
+    environment = {"envvar": "KINESIS_SPOUT_ZOOKEEPER"}
+    return flag("zookeeper", "--zookeeper", "-z", panel=panel, needs=needs, **environment)
 
 
 @contextmanager
@@ -83,37 +133,6 @@ def services(aws: AwsConfig, stream: str, zookeeper: str | None = None) -> str:
     """What a command connects to, for `patience`."""
     also = "" if zookeeper is None else f", and ZooKeeper at {zookeeper}"
     return f"stream {stream} {place_in_words(aws, aws.region)}{also}"
-
-
-_APPLICATION = flag(
-    "application",
-    "--application",
-    "-a",
-    callback=typed_text,
-    envvar="KINESIS_SPOUT_APPLICATION",
-)
-_STREAM: dict[str, Any] = {"help": "Name or ARN of the stream.", "envvar": "KINESIS_SPOUT_STREAM"}
-_STREAM_ARGUMENT = typer.Argument(metavar="STREAM", show_default=False, **_STREAM)
-StreamArgument = Annotated[str, _STREAM_ARGUMENT]
-_CONNECTION = typer.Option(
-    metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
-)
-
-
-def zookeeper_flag(*, panel: str | None = None, needs: str = "") -> Any:
-    """The option --zookeeper, with its default from the environment."""
-    environment = {"envvar": "KINESIS_SPOUT_ZOOKEEPER"}
-    return flag("zookeeper", "--zookeeper", "-z", panel=panel, needs=needs, **environment)
-
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
-
-# An application that was just killed owns the stream until its ZooKeeper session expires.
-OWNER_WAIT_S = 15.0
-RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
-_CONTINUES = " \\"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +208,100 @@ class Place:
             )
 
 
+class Operation:
+    """One run of a command. It connects when it is first asked to, and its stack disconnects.
+
+    `dry_run`, `yes`, `as_json`: the options of these names; False where the command has none.
+    """
+
+    def __init__(
+        self,
+        ctx: typer.Context,
+        place: Place,
+        stack: ExitStack,
+        *,
+        dry_run: bool = False,
+        yes: bool = False,
+        as_json: bool = False,
+    ) -> None:
+        self.ctx = ctx
+        self.place = place
+        self.stack = stack
+        self.clock = SystemClock()
+        self.dry_run = dry_run
+        self.as_json = as_json
+        self._yes = yes
+
+    @cached_property
+    def client(self) -> KinesisClient:
+        """The stream."""
+        return self.place.client(self.stack)
+
+    @cached_property
+    def store(self) -> ZookeeperStateStore:
+        """The application's state. Raises as `Place.store`."""
+        return self.place.store(self.stack)
+
+    @property
+    def on_stream(self) -> str:
+        """As `on stream orders`."""
+        return f"on stream {self.place.stream}"
+
+    @property
+    def commands(self) -> list[str]:
+        """The names of all commands, which advice may name."""
+        return self.ctx.find_root().command.list_commands(self.ctx)  # type: ignore[attr-defined, no-any-return]  # a group
+
+    def signals(self) -> StopSignals:
+        """Handle SIGINT and SIGTERM until the command ends."""
+        return self.stack.enter_context(StopSignals())
+
+    def service_time(self) -> Callable[[], int]:
+        """The service's time, asked for now."""
+        return service_time(self.client, self.clock)
+
+    def patience(self, *, aws: bool = True) -> AbstractContextManager[None]:
+        """Note what the block waits for, if it takes long. `aws`: whether it asks the service."""
+        return self.place.patience(self.client if aws else None)
+
+    def own(self, store: ZookeeperStateStore) -> None:
+        """Own the application until the command ends, but not in a dry run. Raises
+        `OwnedByAnotherError` while it runs.
+        """
+        if not self.dry_run:
+            store.ownership.acquire(this_process(self.clock.now_ms()), timeout_s=OWNER_WAIT_S)
+
+    def own_started(self) -> None:
+        """The same for an application that has state. Raises `CliError` for any other."""
+        store = self.store
+        if store.identity.read_start() is None and not store.shard_states.load():
+            raise CliError(
+                f"application {self.place.application} has no state {self.on_stream}",
+                "correct the names, or start the application first",
+            )
+        self.own(store)
+
+    def confirmed(self, question: str) -> bool:
+        """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
+        if self.dry_run:
+            say("nothing was written")
+            return False
+        if not self._yes and not typer.confirm(question):
+            raise typer.Exit(1)
+        return True
+
+    def show(self, value: object, shown: Iterable[RenderableType]) -> None:
+        """Print the value with --json, and the lines and screens without."""
+        if self.as_json:
+            typer.echo(json.dumps(value, indent=2))
+            return
+        for one in shown:
+            if isinstance(one, str):
+                say(one)
+            else:
+                show(stdout_console(), one)
+
+
 Need = Literal["required", "optional", "any", "free", "none"]
 _MAY_LACK: dict[Need, tuple[str, ...]] = {
     "required": (),
@@ -199,45 +312,72 @@ _MAY_LACK: dict[Need, tuple[str, ...]] = {
 }
 
 
-def takes_place(
-    *, application: Need = "required", aws: bool = True, stream_is_argument: bool = False
+def command(
+    application: Need = "required",
+    *,
+    aws: bool = True,
+    stream_is_argument: bool = False,
+    only_typed: str | None = None,
+    writes: bool = False,
+    shows: bool = False,
+    panel: str | None = None,
+    options: Options = MappingProxyType({}),
+    more: Sequence[inspect.Parameter] = (),
+    notes: bool = True,
+    code_of: Callable[[Exception], int] = operators_exit_code_of,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The decorated command gets a `Place`, and its command line the options of one: those that
-    say which application come before the command's own, those that say how to connect behind them.
+    """The decorated command gets an `Operation`, and its command line the options that all commands
+    share: those that say which application come before the command's own, those that say how to
+    connect behind them. Errors, and with `notes` warnings of the log, are sentences.
 
-    `application`: whether the command needs one. Where it is "optional", the command needs
-    ZooKeeper with it, and gets empty names else; with "any" it works on all applications in
-    ZooKeeper where none is named, and the stream may be left out then; "free" needs nothing. `aws`:
-    whether the command asks the service. `stream_is_argument`: STREAM instead of --stream.
+    - `application`: whether the command needs one. Where it is "optional", the command needs
+      ZooKeeper with it, and gets empty names else; with "any" it works on all applications in
+      ZooKeeper where none is named, and the stream may be left out then; "free" needs nothing.
+    - `aws`: whether the command asks the service. `stream_is_argument`: STREAM instead of --stream.
+    - `only_typed`: the option of these that no environment variable sets.
+    - `writes`: has --dry-run and --yes. `shows`: has --json.
+    - `options`: the command's own, those of `COMMON` left out. `more`: options that the command
+      gets by name, though its signature does not have them. `panel`: of the shared ones.
     """
-    named = {
-        "application": _APPLICATION,
-        "stream": _STREAM_ARGUMENT
-        if stream_is_argument
-        else typer.Option("--stream", "-s", **_STREAM),
-        "zookeeper": zookeeper_flag(needs="--application" if application == "optional" else ""),
-    }
+
+    def environment(name: str) -> str | None:
+        return None if name == only_typed else f"KINESIS_SPOUT_{name.upper()}"
+
+    words: Any = {"help": "Name or ARN of the stream.", "envvar": environment("stream")}
     has_application = application != "none"
+    named = {"stream": typer.Option("--stream", "-s", **words)}
+    if stream_is_argument:
+        named = {"stream": typer.Argument(metavar="STREAM", show_default=False, **words)}
+    if has_application:
+        named = {
+            "application": flag(
+                *("application", "--application", "-a"),
+                callback=typed_text,
+                envvar=environment("application"),
+            ),
+            **named,
+            "zookeeper": zookeeper_flag(needs="--application" if application == "optional" else ""),
+        }
+    lacking = _MAY_LACK[application]
     first = [
-        _parameter(name, Annotated[str | None, option], None)
-        if name in _MAY_LACK[application]
-        else _parameter(name, Annotated[str, option])
-        for name, option in named.items()
-        if has_application or name == "stream"
+        parameter(name, str | None, told, panel, None)
+        if name in lacking
+        else parameter(name, str, told)
+        for name, told in named.items()
     ]
     last = [
-        _parameter(name, Annotated[str | None, flag(name)], None)
+        parameter(name, str | None, flag(name), panel, None)
         for name in ("region", "endpoint_url")
         if aws
     ]
-    last.append(_parameter("option", Annotated[list[str] | None, _CONNECTION], None))
+    last.append(parameter("option", list[str] | None, PAIRS, panel, None))
     if has_application:
-        root = Annotated[str, flag("zookeeper_root")]
-        last.insert(0, _parameter("zookeeper_root", root, DEFAULT_ROOT))
+        root = flag("zookeeper_root")
+        last.insert(0, parameter("zookeeper_root", str, root, panel, DEFAULT_ROOT))
     names = {one.name for one in (*first, *last)}
+    switches = [name for name, has in _SWITCHES.items() if (writes if has == "writes" else shows)]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in names}
             if application == "any":
@@ -246,24 +386,17 @@ def takes_place(
                 both = both_or_neither(ctx, values["application"], values["zookeeper"])
                 values["application"], values["zookeeper"] = both
             place = Place(**{name: one for name, one in values.items() if one is not None})
-            command(ctx, place=place, **given)
+            chosen = {name: given.pop(name) for name in switches}
+            with sentences(ctx, code_of), ExitStack() as stack:
+                if notes:
+                    stack.enter_context(log_as_notes())  # until the connections are closed
+                function(Operation(ctx, place, stack, **chosen), **given)
 
-        context, *own = inspect.signature(command, eval_str=True).parameters.values()
-        own = [one for one in own if one.name != "place"]
-        parameters = [
-            context,
-            *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *own, *last)),
-        ]
-        # typer reads the signature for the names and defaults, and the annotations for the types.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
-        return run
+        own = parameters_of(function, {**COMMON, **options}, "op", "given")
+        added = [parameter(name, bool, COMMON[name], default=False) for name in switches]
+        return as_command(run, function, [*first, *own, *more, *added, *last])
 
     return decorate
-
-
-def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def _check_stream(*, application: str | None, stream: str | None, **_: object) -> None:
@@ -340,20 +473,6 @@ def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[s
     return [*lines, last]
 
 
-@contextmanager
-def operators_command(ctx: typer.Context) -> Iterator[ExitStack]:
-    """A command that looks at an application or changes one. The stack closes what it opens; an
-    error becomes a sentence, and one of the operator's exit codes.
-    """
-    with (
-        one_sentence(
-            errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=operators_exit_code_of
-        ),
-        ExitStack() as stack,
-    ):
-        yield stack
-
-
 def note(sentence: str) -> None:
     """Print a note on stderr."""
     errors().print(f"note: {sentence}", highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -395,159 +514,21 @@ class _Shown(logging.Handler):
         self._show(record)
 
 
-Options = Mapping[str, tuple[Any, Any]]
-"""By name, what a command's signature has of an option: its annotation, and its default."""
-
-Shard = Annotated[
-    str, typer.Option(metavar="SHARD", parser=shard_id_of, help="Id or number of the shard.")
-]
-Shards = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="SHARD",
-        parser=shard_id_of,
-        help="Id or number of a shard (default: all shards). Repeatable.",
-    ),
-]
-AllowSkip = Annotated[
-    bool,
-    typer.Option(
-        "--allow-skip",
-        help=(
-            "Also move the checkpoint of a shard where that skips unread records, or where its "
-            "records have expired. Those records are never read."
-        ),
-    ),
-]
-DEFAULT_COUNT = 10_000
-Count = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        max=1_000_000,
-        help=(
-            "Count at most this many repeated or skipped records in each shard. Counting reads "
-            "them."
-        ),
-    ),
-]
-TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
+def stdout_console() -> Console:
+    """The console on stdout. A shard may take two lines on a terminal, and takes one in a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=FILE_WIDTH)
 
 
-class Operation:
-    """One run of a command. It connects when it is first asked to, and its stack disconnects.
-
-    `dry_run`, `yes`, `as_json`: the options of these names; False where the command has none.
-    """
-
-    def __init__(
-        self,
-        place: Place,
-        stack: ExitStack,
-        *,
-        dry_run: bool = False,
-        yes: bool = False,
-        as_json: bool = False,
-    ) -> None:
-        self.place = place
-        self.stack = stack
-        self.clock = SystemClock()
-        self.dry_run = dry_run
-        self.as_json = as_json
-        self._yes = yes
-
-    @cached_property
-    def client(self) -> KinesisClient:
-        """The stream."""
-        return self.place.client(self.stack)
-
-    @cached_property
-    def store(self) -> ZookeeperStateStore:
-        """The application's state. Raises as `Place.store`."""
-        return self.place.store(self.stack)
-
-    @property
-    def on_stream(self) -> str:
-        """As `on stream orders`."""
-        return f"on stream {self.place.stream}"
-
-    def service_time(self) -> Callable[[], int]:
-        """The service's time, asked for now."""
-        return service_time(self.client, self.clock)
-
-    def patience(self, *, aws: bool = True) -> AbstractContextManager[None]:
-        """Note what the block waits for, if it takes long. `aws`: whether it asks the service."""
-        return self.place.patience(self.client if aws else None)
-
-    def own(self, store: ZookeeperStateStore) -> None:
-        """Own the application until the command ends, but not in a dry run. Raises
-        `OwnedByAnotherError` while it runs.
-        """
-        if not self.dry_run:
-            store.ownership.acquire(this_process(self.clock.now_ms()), timeout_s=OWNER_WAIT_S)
-
-    def own_started(self) -> None:
-        """The same for an application that has state. Raises `CliError` for any other."""
-        store = self.store
-        if store.identity.read_start() is None and not store.shard_states.load():
-            raise CliError(
-                f"application {self.place.application} has no state {self.on_stream}",
-                "correct the names, or start the application first",
-            )
-        self.own(store)
-
-    def confirmed(self, question: str) -> bool:
-        """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
-        if self.dry_run:
-            say("nothing was written")
-            return False
-        if not self._yes and not typer.confirm(question):
-            raise typer.Exit(1)
-        return True
-
-    def show(self, value: object, lines: Iterable[str]) -> None:
-        """Print the value with --json, and the lines without."""
-        for line in [json.dumps(value, indent=2)] if self.as_json else lines:
-            say(line)
-
-
-def operates(
-    *, writes: bool = False, shows: bool = False, options: Options | None = None, **place: Any
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The decorated command gets an `Operation`, and its command line the options of it: those of
-    `takes_place`, which has the arguments `place`, --dry-run and --yes where it `writes`, and
-    --json where it `shows` something. It gets the values of `options` by name. Errors, and warnings
-    of the log, are sentences.
-    """
-    switches: dict[str, Any] = {"dry_run": DryRun, "yes": Yes} if writes else {}
-    switches |= {"as_json": AsJson} if shows else {}
-    added = dict(options or {}) | {name: (kind, False) for name, kind in switches.items()}
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def run(ctx: typer.Context, *, place: Place, **given: Any) -> None:
-            chosen = {name: given.pop(name) for name in switches}
-            with operators_command(ctx) as stack:
-                stack.enter_context(log_as_notes())  # until the connections are closed
-                command(Operation(place, stack, **chosen), **given)
-
-        own = list(inspect.signature(command, eval_str=True).parameters.values())
-        parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-        run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # takes_place reads it
-            [
-                inspect.Parameter(
-                    "ctx", inspect.Parameter.POSITIONAL_ONLY, annotation=typer.Context
-                ),
-                *(one for one in own[1:] if one.kind is not inspect.Parameter.VAR_KEYWORD),
-                *(
-                    parameter(name, default=default, annotation=kind)
-                    for name, (kind, default) in added.items()
-                ),
-            ]
-        )
-        return takes_place(**place)(run)
-
-    return decorate
+def show(console: Console, shown: RenderableType) -> None:
+    """Print it on a terminal as it is, and into a file without spaces at the ends of lines."""
+    if console.is_terminal:
+        console.print(shown, highlight=False, emoji=False)
+        return
+    with console.capture() as captured:
+        console.print(shown, highlight=False, emoji=False)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 @usage_errors()

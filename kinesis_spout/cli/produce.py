@@ -4,20 +4,16 @@ import secrets
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from kinesis_spout.aggregation.hash_range import UserRecord
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import CliError, exit_code_of
 from kinesis_spout.cli.line_io import LineReader, LongLine
-from kinesis_spout.cli.places import note, patience, services
+from kinesis_spout.cli.places import Operation, command, note
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
-from kinesis_spout.cli.shared_options import connection_of, errors, flag, root_options, typed_text
-from kinesis_spout.config import StreamRef
+from kinesis_spout.cli.shared_options import errors, option, typed_text
 from kinesis_spout.errors import KinesisError, RequestRefusedError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
@@ -31,7 +27,6 @@ from kinesis_spout.service.record_putter import (
 from kinesis_spout.service.shard_info import ShardInfo
 from kinesis_spout.shards.shard_packer import ShardPacker, users_of
 
-RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
 MAX_WARNINGS = 10
 MAX_NAMED_LINES = 10
 AGGREGATED_LINES = 20 * REQUEST_RECORDS  # that are packed together, if so many have arrived
@@ -131,56 +126,38 @@ class LinePutter:
             self._warn(f"line {line} {why}")
 
 
-def produce(
-    ctx: typer.Context,
-    stream: Annotated[
-        str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
-    ],
-    *,
-    key: Annotated[
-        str | None,
-        typer.Option(
+@command(
+    "none",
+    stream_is_argument=True,
+    only_typed="stream",
+    code_of=exit_code_of,
+    options={
+        "key": option(
+            "Partition key of all records (default: a random key for each).",
             metavar="TEXT",
-            help="Partition key of all records (default: a random key for each).",
             callback=typed_text,
         ),
-    ] = None,
-    key_from: Annotated[
-        str | None,
-        typer.Option(
+        "key_from": option(
+            "Read each line as a JSON object and take the partition key from this field.",
             metavar="FIELD",
-            help="Read each line as a JSON object and take the partition key from this field.",
             callback=typed_text,
         ),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
+        "as_json": option(
+            "Read each line as JSON in the form that consume and its --dead-letter write. The "
+            "record gets the data and the partition key of that JSON.",
             "--json",
-            help=(
-                "Read each line as JSON in the form that consume and its --dead-letter write. "
-                "The record gets the data and the partition key of that JSON."
-            ),
         ),
-    ] = False,
-    aggregate: Annotated[
-        bool,
-        typer.Option(
-            "--aggregate",
-            help=(
-                "Pack lines that arrive at the same time into aggregates of the Kinesis Producer "
-                "Library. Readers must unpack them."
-            ),
-        ),
-    ] = False,
-    region: Annotated[str | None, flag("region")] = None,
-    endpoint_url: Annotated[str | None, flag("endpoint_url")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
-        ),
-    ] = None,
+        "aggregate": "Pack lines that arrive at the same time into aggregates of the Kinesis "
+        "Producer Library. Readers must unpack them.",
+    },
+)
+def produce(
+    op: Operation,
+    *,
+    key: str | None = None,
+    key_from: str | None = None,
+    as_json: bool = False,
+    aggregate: bool = False,
 ) -> None:
     """Put each line of stdin on a stream as one record, as it arrives.
 
@@ -195,40 +172,31 @@ def produce(
         raise typer.BadParameter(
             ("use only one of the three"), param_hint="--key, --key-from, --json"
         )
-    console = errors()
-    with (
-        StopSignals() as stop,
-        one_sentence(console, ctx=ctx, debug=root_options(ctx).debug),
-        stop.deferred(),
-    ):
-        ref = StreamRef.of(stream)
-        aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
-        with closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)) as client:
-            putter = RecordPutter(client.connection)
-            lines = LinePutter(
-                _aggregating(putter, client) if aggregate else putter.put,
-                _record_maker(key, key_from, as_json=as_json),
-                note,
-                (lambda records: [list(records)]) if aggregate else in_requests,
-            )
-            reader = LineReader(
-                sys.stdin.fileno(),
-                lambda: stop.stopping,
-                max_lines=AGGREGATED_LINES if aggregate else REQUEST_RECORDS,
-                max_bytes=REQUEST_BYTES,
-                max_line_bytes=MAX_RECORD_BYTES
-                if key_from is None and not as_json
-                else MAX_JSON_LINE_BYTES,
-            )
-            _put_all(reader, lines, ref.name, console, services(aws, ref.name))
+    stop, client = op.signals(), op.client
+    op.stack.enter_context(stop.deferred())
+    putter = RecordPutter(client.connection)
+    lines = LinePutter(
+        _aggregating(putter, client) if aggregate else putter.put,
+        _record_maker(key, key_from, as_json=as_json),
+        note,
+        (lambda records: [list(records)]) if aggregate else in_requests,
+    )
+    reader = LineReader(
+        sys.stdin.fileno(),
+        lambda: stop.stopping,
+        max_lines=AGGREGATED_LINES if aggregate else REQUEST_RECORDS,
+        max_bytes=REQUEST_BYTES,
+        max_line_bytes=MAX_RECORD_BYTES
+        if key_from is None and not as_json
+        else MAX_JSON_LINE_BYTES,
+    )
+    _put_all(reader, lines, op)
 
 
-def _put_all(
-    reader: LineReader, lines: LinePutter, stream: str, console: Console, trying: str
-) -> None:
+def _put_all(reader: LineReader, lines: LinePutter, op: Operation) -> None:
     try:
         for batch in reader.batches():
-            with patience(note, trying):
+            with op.patience():
                 lines.put(batch)
     except KinesisError as exc:
         put = _counted(lines.put_count, "record was", "records were")
@@ -239,8 +207,8 @@ def _put_all(
     finally:
         put, empty = _counted(lines.put_count, "record", "records"), lines.empty_count
         skipped = f"; {_counted(empty, 'empty line was', 'empty lines were')} skipped"
-        console.print(
-            f"put {put} on stream {escape(stream)}{skipped if empty else ''}",
+        errors().print(
+            f"put {put} on stream {escape(op.client.stream.name)}{skipped if empty else ''}",
             highlight=False,
             soft_wrap=True,
         )

@@ -1,18 +1,26 @@
-"""Options that several commands share: the connections to Kinesis and ZooKeeper, `--option
-KEY=VALUE`, and the options before the command's name. Also the console on stderr.
+"""How commands declare their options, and the options that several of them share: the connections
+to Kinesis and ZooKeeper, `--option KEY=VALUE`, and those before the command's name. Also the
+console on stderr.
+
+A command's own options are the arguments of its function, with their types and defaults. What the
+help says of each stands in a table of `Options`.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from kinesis_spout import options
+from kinesis_spout.cli.exit_codes import exit_code_of, one_sentence
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
@@ -22,7 +30,8 @@ from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.position import StartingPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from kinesis_spout.options import Option
     from state.zookeeper.security import ZookeeperSecurity
@@ -30,6 +39,87 @@ if TYPE_CHECKING:
 # The options of the Spark reader that a command takes by `--option`.
 AWS = {name: option for name, option in SHARED.items() if name in AwsConfig.__dataclass_fields__}
 CONNECTION_OPTIONS = AWS | SECURITY
+Options = Mapping[str, Any]
+"""By the name of its argument, an option: its help, or what `option` or typer makes of it. A switch
+has one name only. The options of a panel stand in a table below the panel's name.
+"""
+
+
+def option(text: str, *names: str, **more: Any) -> Any:
+    """An option with this help."""
+    return typer.Option(*names, help=text, **more)
+
+
+PAIRS = option("Any other connection option, e.g. profile=work. Repeatable.", metavar="KEY=VALUE")
+
+
+def parameters_of(
+    command: Callable[..., None], table: Options, *others: str
+) -> list[inspect.Parameter]:
+    """The arguments of a command, but `others`, as typer takes them."""
+    panels = {name: told for name, told in table.items() if isinstance(told, dict)}
+    found = {name: (told, None) for name, told in table.items() if name not in panels}
+    for panel, told in panels.items():
+        found |= {name: (one, panel) for name, one in told.items()}
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    return [
+        parameter(one.name, one.annotation, *found[one.name], default=one.default)
+        for one in own
+        if one.name not in others
+    ]
+
+
+def parameter(
+    name: str,
+    kind: Any,
+    told: Any,
+    panel: str | None = None,
+    default: Any = inspect.Parameter.empty,
+) -> inspect.Parameter:
+    """One argument of this type, as typer takes it."""
+    if isinstance(told, str):
+        told = option(told, *([f"--{name.replace('_', '-')}"] if kind is bool else []))
+    if panel is not None:
+        told = copy(told)
+        told.rich_help_panel = panel
+    annotated = Annotated[kind, told]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated
+    )
+
+
+def as_command(
+    run: Callable[..., None], command: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """`run` as typer is to see it: with the name and the help of the command, and these arguments
+    behind the context.
+    """
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    whole = [context, *parameters]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {one.name: one.annotation for one in whole}
+    return run
+
+
+def own_options(table: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The decorated command has the options of the table alone. An error becomes a sentence."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(ctx: typer.Context, **given: Any) -> None:
+            with sentences(ctx):
+                command(**given)
+
+        return as_command(run, command, parameters_of(command, table))
+
+    return decorate
+
+
+def sentences(
+    ctx: typer.Context, code_of: Callable[[Exception], int] = exit_code_of
+) -> AbstractContextManager[None]:
+    """`one_sentence` on stderr, for this command."""
+    return one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=code_of)
 
 
 def flag(field: str, *names: str, panel: str | None = None, needs: str = "", **more: Any) -> Any:

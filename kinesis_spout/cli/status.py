@@ -2,13 +2,12 @@
 application in ZooKeeper. Read-only.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -18,20 +17,23 @@ from rich.text import Text
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, sentence_of
 from kinesis_spout.cli.looking import (
-    DEFAULT_ASKED,
-    DEFAULT_WINDOW,
     REFRESH_S,
-    Ask,
     Looking,
     MovingWindow,
-    Window,
     look_once,
     looking,
     say_watching,
-    show,
+)
+from kinesis_spout.cli.places import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    Operation,
+    Place,
+    command,
+    note,
     stdout_console,
 )
-from kinesis_spout.cli.places import AsJson, Place, note, operators_command, takes_place
+from kinesis_spout.cli.shared_options import option
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef, duration, parse_duration_ms
 from kinesis_spout.errors import KinesisError
@@ -68,23 +70,21 @@ COLOURS = {
 }
 
 
-@takes_place(application="any")
+@command(
+    "any",
+    shows=True,
+    options={
+        "watch": "Refresh until Ctrl-C. Each verdict is over the latest --window.",
+        "show_all": option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
+    },
+)
 def status(
-    ctx: typer.Context,
+    op: Operation,
     *,
-    place: Place,
-    window: Window = DEFAULT_WINDOW,
-    ask: Ask = DEFAULT_ASKED,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch", help=("Refresh until Ctrl-C. Each verdict is over the latest --window.")
-        ),
-    ] = False,
-    as_json: AsJson = False,
-    show_all: Annotated[
-        bool, typer.Option("--all", help=f"Show all shards instead of only the worst {SHOWN}.")
-    ] = False,
+    window: str = DEFAULT_WINDOW,
+    ask: int = DEFAULT_ASKED,
+    watch: bool = False,
+    show_all: bool = False,
 ) -> None:
     """Show an application's health: one verdict, then a line for each shard, the worst first.
 
@@ -94,37 +94,28 @@ def status(
     and for an application that does not exist; 3 if Kinesis or ZooKeeper
     cannot be reached.
     """
-    if watch and as_json:
+    if watch and op.as_json:
         raise typer.BadParameter("give one of the two", param_hint="--watch, --json")
-    if not place.application:
-        if watch:
-            raise typer.BadParameter(
-                ("it needs --application: it watches one application"), param_hint="--watch"
-            )
-        with operators_command(ctx) as stack:
-            signals = stack.enter_context(StopSignals())
-            window_s = parse_duration_ms(window, option="window") / 1000
-            lines = look_at_all(place, signals, window_s, max_asked=ask)
-            print_applications(stdout_console(), lines, place, as_json=as_json)
-            if code := max((EXIT_CODES[one.verdict] for one in lines), default=0):
-                raise typer.Exit(code)
-        return
-    with (
-        operators_command(ctx),
-        StopSignals() as signals,
-        looking(place, max_asked=ask) as looks,
-    ):
-        window_s = parse_duration_ms(window, option="window") / 1000
+    if watch and not op.place.application:
+        raise typer.BadParameter(
+            "it needs --application: it watches one application", param_hint="--watch"
+        )
+    signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
+    if not op.place.application:
+        lines = look_at_all(op.place, signals, window_s, max_asked=ask)
+        show_applications(op, lines)
+        code = max((EXIT_CODES[one.verdict] for one in lines), default=0)
+    else:
+        looks = op.stack.enter_context(looking(op.place, max_asked=ask))
         most = None if show_all else SHOWN
         if watch:
             _watch(looks, signals, window_s, most)
         found = look_once(looks, signals, window_s)
-        if as_json:
-            typer.echo(json.dumps(found.as_json(), indent=2))
-        else:
-            _print(stdout_console(), found, most)
-        if code := EXIT_CODES[found.verdict]:
-            raise typer.Exit(code)
+        width = stdout_console().width
+        op.show(found.as_json(), [status_screen(found, width=width, most=most)])
+        code = EXIT_CODES[found.verdict]
+    if code:
+        raise typer.Exit(code)
 
 
 def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | None) -> None:
@@ -143,10 +134,6 @@ def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | No
             )
             live.update(screen, refresh=True)
             signals.wait(REFRESH_S)
-
-
-def _print(console: Console, found: ApplicationStatus, most: int | None) -> None:
-    show(console, status_screen(found, width=console.width, most=most))
 
 
 MAX_CONCURRENT_LOOKS = 32
@@ -231,15 +218,12 @@ def look_at_all(
     return sorted(lines, key=lambda one: (-SEVERITY[one.verdict], one.application, one.stream))
 
 
-def print_applications(
-    console: Console, lines: Sequence[ApplicationLine], place: Place, *, as_json: bool
-) -> None:
-    if as_json:
-        typer.echo(json.dumps([one.as_json() for one in lines], indent=2))
-        return
-    if not lines:
-        on = f" on stream {place.stream}" if place.stream else ""
-        note(f"no application has state{on} under {place.zookeeper_root} in {place.zookeeper}")
+def show_applications(op: Operation, lines: Sequence[ApplicationLine]) -> None:
+    if not lines and not op.as_json:
+        on = f" on stream {op.place.stream}" if op.place.stream else ""
+        note(
+            f"no application has state{on} under {op.place.zookeeper_root} in {op.place.zookeeper}"
+        )
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("application", "stream", "verdict", "lag", "owner"):
@@ -254,9 +238,9 @@ def print_applications(
         lag = lag_cell(None if one.status is None else one.status.lag_ms)
         verdict = Text(one.verdict.value, COLOURS[one.verdict])
         table.add_row(Text(one.application), Text(one.stream), verdict, lag, Text(one.owner))
-    show(console, table)
+    op.show([one.as_json() for one in lines], [table])
     for one in lines:
-        if one.error:
+        if one.error and not op.as_json:
             note(f"application {one.application} on stream {one.stream}: {one.error}")
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Self
+from typing import Any, Protocol, Self
 from urllib.parse import parse_qs, urlsplit
 
 import typer
@@ -19,19 +19,12 @@ import typer
 from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals, sentence_of
 from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.letter_folder import LetterFolder
-from kinesis_spout.cli.looking import (
-    DEFAULT_ASKED,
-    DEFAULT_WINDOW,
-    REFRESH_S,
-    MovingWindow,
-    look_once,
-    looking,
-)
+from kinesis_spout.cli.looking import REFRESH_S, MovingWindow, look_once, looking
 from kinesis_spout.cli.page_server import LOOPBACK, Answer, PageServer, is_loopback, text
-from kinesis_spout.cli.places import Place, note, operators_command, takes_place
-from kinesis_spout.cli.shared_options import shard_id_of
+from kinesis_spout.cli.places import DEFAULT_ASKED, DEFAULT_WINDOW, Operation, Place, command, note
+from kinesis_spout.cli.shared_options import option, shard_id_of
 from kinesis_spout.cli.status import look_at_all
-from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.clock import Clock
 from kinesis_spout.config import StreamRef, parse_duration_ms
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Look
@@ -361,54 +354,28 @@ DEFAULT_PORT = 8_642
 _WAKE_S = 3_600.0
 
 
-@takes_place(application="any")
-def ui(
-    ctx: typer.Context,
-    *,
-    place: Place,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the page; 0 takes a free port.")
-    ] = DEFAULT_PORT,
-    host: Annotated[
-        str,
-        typer.Option(
-            help=(
-                "Address to listen on. With any other address than loopback, other machines can "
-                "open the page."
-            )
-        ),
-    ] = LOOPBACK,
-    window: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="How long to watch before the verdict, e.g. 30s or 5m."),
-    ] = DEFAULT_WINDOW,
-    ask: Annotated[
-        int,
-        typer.Option(
-            metavar="SHARDS",
-            min=0,
-            help=(
-                "How many shards to ask for their tips at each refresh. Each question takes one "
-                "of a shard's 5 reads per second."
-            ),
-        ),
-    ] = DEFAULT_ASKED,
-    dead_letters: Annotated[
-        Path | None,
-        typer.Option(
+@command(
+    "any",
+    options={
+        "port": option("Port of the page; 0 takes a free port.", min=0, max=65_535),
+        "host": "Address to listen on. With any other address than loopback, other machines can "
+        "open the page.",
+        "dead_letters": option(
+            "File or folder with dead letters (JSON, parquet, orc). The page shows their reasons.",
             metavar="PATH",
-            help=(
-                "File or folder with dead letters (JSON, parquet, orc). The page shows their "
-                "reasons."
-            ),
         ),
-    ] = None,
-    once: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help=("Write the page to this file and end, without serving it.")
-        ),
-    ] = None,
+        "once": option("Write the page to this file and end, without serving it.", metavar="FILE"),
+    },
+)
+def ui(
+    op: Operation,
+    *,
+    port: int = DEFAULT_PORT,
+    host: str = LOOPBACK,
+    window: str = DEFAULT_WINDOW,
+    ask: int = DEFAULT_ASKED,
+    dead_letters: Path | None = None,
+    once: Path | None = None,
 ) -> None:
     """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
 
@@ -416,43 +383,43 @@ def ui(
     one to open it. It only reads, so it may run beside the jobs. The page has no login.
     Only this machine can open it, unless --host is given. Ctrl-C ends it.
     """
+    place = op.place
     if dead_letters is not None and not place.application:
         raise typer.BadParameter(
-            ("it needs --application: the application of the letters"), param_hint="--dead-letters"
+            "it needs --application: the application of the letters", param_hint="--dead-letters"
         )
-    with operators_command(ctx) as stack:
-        signals = stack.enter_context(StopSignals())
-        settings = Settings(
-            window_s=parse_duration_ms(window, option="window") / 1000,
-            max_asked=ask,
-            commands=ctx.find_root().command.list_commands(ctx),  # type: ignore[attr-defined]  # a group
-            clock=SystemClock(),
-        )
-        every = ObservedApplications(place, settings, signals, is_at_once=once is None)
-        one = None
-        if place.application:
-            letters = None
-            if dead_letters is not None:
-                stream = StreamRef.of(place.stream).name
-                letters = LetterFolder(dead_letters, place.application, stream)
-                letters.check()
-            one = ObservedApplication(place, settings, letters)
-        if once is not None:
-            data = every.observe() if one is None else _once(one, signals)
-            _write(page({**data, "shard": None, "trouble": None}), once)
-            return
+    signals = op.signals()
+    settings = Settings(
+        window_s=parse_duration_ms(window, option="window") / 1000,
+        max_asked=ask,
+        commands=op.commands,
+        clock=op.clock,
+    )
+    every = ObservedApplications(place, settings, signals, is_at_once=once is None)
+    one = None
+    if place.application:
+        letters = None
+        if dead_letters is not None:
+            stream = StreamRef.of(place.stream).name
+            letters = LetterFolder(dead_letters, place.application, stream)
+            letters.check()
+        one = ObservedApplication(place, settings, letters)
+    if once is not None:
+        data = every.observe() if one is None else _once(one, signals)
+        _write(page({**data, "shard": None, "trouble": None}), once)
+        return
 
-        def opened(application: str, stream: str) -> Watcher | None:
-            arn = every.streams.get((application, stream))
-            if arn is None:
-                return None
-            its_place = replace(place, application=application, stream=arn)
-            watcher = settings.watcher(ObservedApplication(its_place, settings))
-            watcher.open(first_look=False)
-            return watcher
+    def opened(application: str, stream: str) -> Watcher | None:
+        arn = every.streams.get((application, stream))
+        if arn is None:
+            return None
+        its_place = replace(place, application=application, stream=arn)
+        watcher = settings.watcher(ObservedApplication(its_place, settings))
+        watcher.open(first_look=False)
+        return watcher
 
-        first = settings.watcher(one or every)
-        _serve(PageAnswers(first, None if one else opened), signals, port, host)
+    first = settings.watcher(one or every)
+    _serve(PageAnswers(first, None if one else opened), signals, port, host)
 
 
 def _once(one: ObservedApplication, signals: StopSignals) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from kinesis_spout.cli.consume import stats_table
 from kinesis_spout.cli.explain import explained_screen
-from kinesis_spout.cli.looking import show
-from kinesis_spout.cli.places import Place
+from kinesis_spout.cli.places import Place, show
 from kinesis_spout.cli.shards import shard_tree
 from kinesis_spout.cli.status import COLOURS, shard_table, status_screen
 from kinesis_spout.inspection.explanation import grouped
