@@ -68,7 +68,9 @@ from state.shard_state import ShardState, UnresolvedRecord
 from state.store.history import HistoryEntry
 from state.zookeeper.store import ZookeeperStateStore
 
-MAX_SHOWN = 10
+MAX_SHOWN = 10  # shards of an entry of the history
+MAX_NAMED = 20  # records; with --all there may be 100,000
+_NAME_ANOTHER = "name a file that does not exist"
 Change = tuple[Position | None, Position | None]
 
 
@@ -102,14 +104,16 @@ def _state_lines(state: ShardState, max_columns: int | None) -> list[str]:
     return [f"{about}  {unresolved}", f"  read        {read}", f"  checkpoint  {checkpoint}"]
 
 
-def _since(text: str) -> RequestedPosition:
-    return past_time(with_zone("--since", text, note) or text)
-
-
 @command(
     aws=False,
     shows=True,
-    options={"since": option(TIME_HELP, metavar="TIME", parser=_since)},
+    options={
+        "since": option(
+            TIME_HELP,
+            metavar="TIME",
+            parser=lambda text: past_time(with_zone("--since", text, note) or text),
+        )
+    },
 )
 def history(
     op: Operation, *, shard: list[str] | None = None, since: RequestedPosition | None = None
@@ -134,7 +138,17 @@ def history(
     ]
     shown = [(entry, changed) for entry, changed in found if changed]
     op.show(
-        [_entry_json(entry, changed) for entry, changed in shown],
+        [
+            {
+                "time": str(Position.at_timestamp(entry.time_ms)),
+                "cause": entry.cause or "settled",
+                "shards": {
+                    shard: {"from": before and str(before), "to": after and str(after)}
+                    for shard, (before, after) in changed.items()
+                },
+            }
+            for entry, changed in shown
+        ],
         (line for entry in shown for line in _entry_lines(*entry, is_whole=bool(shard))),
     )
 
@@ -151,20 +165,6 @@ def _entry_lines(
         yield f"    to    {'removed' if after is None else after}"
     if left := len(changed) - len(shown):
         yield f"  and {left} more, with --json"
-
-
-def _entry_json(entry: HistoryEntry, changed: Mapping[str, Change]) -> dict[str, Any]:
-    return {
-        "time": str(Position.at_timestamp(entry.time_ms)),
-        "cause": entry.cause or "settled",
-        "shards": {
-            shard: {
-                "from": None if before is None else str(before),
-                "to": None if after is None else str(after),
-            }
-            for shard, (before, after) in changed.items()
-        },
-    }
 
 
 @command(
@@ -232,22 +232,18 @@ def rewind(
     with op.patience():
         op.own_started()
         found = find_rewind(op.client, op.store, to, clock=op.clock, max_counted=count)
-    say(
-        f"positions at {Position.at_timestamp(found.requested_ms)}, as stored at "
-        f"{Position.at_timestamp(found.past_ms)}"
-    )
+    past, requested = map(Position.at_timestamp, (found.past_ms, found.requested_ms))
+    say(f"positions at {requested}, as stored at {past}")
     _show(found, allow_skip=allow_skip)
     for shard, position in found.lost.items():
-        say(
-            f"{shard}\n  the stream does not list it any more: nothing after {position} can be "
-            "read again"
-        )
+        say(shard)
+        say(f"  the stream does not list it any more: nothing after {position} can be read again")
     expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
-    lost = sorted({*found.lost, *expired})
-    if lost and not allow_skip:
-        raise CliError(
-            f"records of {', '.join(lost)} would be read again, but may have expired",
-            "give --allow-skip to go back as far as is possible",
+    if not allow_skip:
+        _refuse(
+            sorted({*found.lost, *expired}),
+            "would be read again, but may have expired",
+            "go back as far as is possible",
         )
     _write(op, found)
 
@@ -256,21 +252,18 @@ def _show(found: ApplicationMove, *, allow_skip: bool) -> None:
     """Raises `CliError` where records would be skipped, or have expired unread, unless that is
     allowed.
     """
-    for one in found.moves:
-        for line in move_lines(one):
-            say(line)
-    losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
-    if losing and not allow_skip:
-        raise CliError(
-            f"records of {', '.join(losing)} have expired and were never read",
-            "give --allow-skip to continue without them",
-        )
-    skipping = [one.after.shard_id for one in found.moves if one.skips]
-    if skipping and not allow_skip:
-        raise CliError(
-            f"records of {', '.join(skipping)} would be skipped and never be read",
-            "give --allow-skip to skip them",
-        )
+    for line in (line for one in found.moves for line in move_lines(one)):
+        say(line)
+    if not allow_skip:
+        losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
+        _refuse(losing, "have expired and were never read", "continue without them")
+        skipping = [one.after.shard_id for one in found.moves if one.skips]
+        _refuse(skipping, "would be skipped and never be read", "skip them")
+
+
+def _refuse(shards: list[str], what: str, purpose: str) -> None:
+    if shards:
+        raise CliError(f"records of {', '.join(shards)} {what}", f"give --allow-skip to {purpose}")
 
 
 def _write(op: Operation, found: ApplicationMove) -> None:
@@ -326,9 +319,6 @@ def reset(op: Operation) -> None:
     if op.confirmed("Remove this state?"):
         identity.reset(this_process(op.clock.now_ms()), timeout_s=OWNER_WAIT_S)
         say("removed")
-
-
-MAX_NAMED = 20  # records; with --all there may be 100,000
 
 
 @command(
@@ -421,27 +411,26 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
     listed = {shard.shard_id: shard for shard in client.list_shards()}
     shard, clock = listed.get(found.before.shard_id), SystemClock()
     if path.exists():
-        raise CliError(f"--to {path}: the file exists already", "name a file that does not exist")
+        raise CliError(f"--to {path}: the file exists already", _NAME_ANOTHER)
     saved = 0
     with LetterFile(path) as file:
         for record in found.records:
+            there = [] if shard is None else unresolved_records(client, shard, record, clock)
             letters, has_first = 0, False
-            if shard is not None:
-                for one in unresolved_records(client, shard, record, clock):
-                    file(
-                        Letter.of_record(
-                            record,
-                            one.number,
-                            stream_name=client.stream.name,
-                            shard_id=found.before.shard_id,
-                            application=application,
-                            data=one.data,
-                            partition_key=one.key,
-                            approximate_arrival=moment(one.arrival_ms, per_second=1_000),
-                        )
+            for letters, one in enumerate(there, 1):  # noqa: B007  # it is their number afterwards
+                file(
+                    Letter.of_record(
+                        record,
+                        one.number,
+                        stream_name=client.stream.name,
+                        shard_id=found.before.shard_id,
+                        application=application,
+                        data=one.data,
+                        partition_key=one.key,
+                        approximate_arrival=moment(one.arrival_ms, per_second=1_000),
                     )
-                    letters += 1
-                    has_first = has_first or one.number == record.first
+                )
+                has_first |= one.number == record.first
             if missing := missing_records(record.count, letters, has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
                 say(f"  not saved, because expired: {which}{_name(record)}")
@@ -481,13 +470,10 @@ def _write_new(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError as exc:
-        raise CliError(
-            f"--to {path}: the file exists already", ("name a file that does not exist")
-        ) from exc
+        raise CliError(f"--to {path}: the file exists already", _NAME_ANOTHER) from exc
     except OSError as exc:
-        raise CliError(
-            f"--to {path}: cannot be written: {exc.strerror}", "choose a file that can be written"
-        ) from exc
+        problem = f"--to {path}: cannot be written: {exc.strerror}"
+        raise CliError(problem, "choose a file that can be written") from exc
 
 
 @command(

@@ -25,6 +25,7 @@ from kinesis_spout.cli.exec_process import ExecProcess
 from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, exit_code_of
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.places import Operation, command, note, patience, services, shown_log
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.record_lines import raw_line, record_line
 from kinesis_spout.cli.shared_options import flag, option, scheme_flag, with_zone
 from kinesis_spout.config import duration, parse_duration_ms
@@ -281,11 +282,10 @@ def _consume(
 def _fail_for_letters(spout: KinesisSpout, letters: Path | None) -> None:
     """Raise `CliError` when records were not processed, though the run has ended."""
     if count := spout.metrics().total.counts.dead_lettered:
-        what = "1 record was" if count == 1 else f"{count:,} records were"
         how = f"dead-lettered to {letters}"
         if letters is None:
             how = "dropped; --dead-letter FILE keeps such records"
-        raise CliError(f"{what} not processed, and {how}")
+        raise CliError(f"{plural(count, 'record was', 'records were')} not processed, and {how}")
 
 
 def _run_command(
@@ -313,15 +313,14 @@ def _run_command(
         return
     left = ""
     if command.waiting:
-        count = "1 record" if command.waiting == 1 else f"{command.waiting:,} records"
-        what = f"{count} without an answer"
-        if command.has_read_nothing:
-            what = f"{count} that it was sent but has not read"
+        what = (
+            "that it was sent but has not read" if command.has_read_nothing else "without an answer"
+        )
         later = "read again in the next run"
         if not is_kept:
             later = "not remembered, because there is no --application"
         verb = "is" if command.waiting == 1 else "are"
-        left = f". {what} {verb} {later}"
+        left = f". {plural(command.waiting, 'record')} {what} {verb} {later}"
     ended = CliError(f"the command {command.outcome}, so no more records are processed{left}")
     spout.close(crashed=command.has_crashed, error=ended)
     raise ended

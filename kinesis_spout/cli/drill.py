@@ -10,14 +10,12 @@ from typing import Any
 
 import typer
 from msgspec.structs import replace
-from rich.console import Console
-from rich.markup import escape
 
 from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals
-from kinesis_spout.cli.places import show
+from kinesis_spout.cli.places import say, show, stdout_console, write_file
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import errors, option, own_options, usage_errors
+from kinesis_spout.cli.shared_options import option, own_options, tell, usage_errors, warn
 from kinesis_spout.drills.choice import Chosen, choose
 from kinesis_spout.drills.history.events import History
 from kinesis_spout.drills.history.history_json import encode_history
@@ -28,13 +26,12 @@ from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, take
 from kinesis_spout.drills.tables import listing, overview, verdict_text
 from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.setting import Setting
-from kinesis_spout.errors import ConfigError, KinesisError
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.page.document import page
 from kinesis_spout.page.drill_json import drill_json
 from kinesis_spout.programs.modules import load_function
 from state.errors import StateError
 
-_FILE_WIDTH = 320
 _LOG_LINES = 12
 LOCALSTACK = "http://127.0.0.1:4566"
 JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
@@ -119,7 +116,7 @@ def drill(
     Exit codes: 0 all promises were kept, 1 one was broken, 3 a service cannot be reached.
     """
     if list_:
-        show(_stdout(), listing(list(DRILLS.values())))
+        show(stdout_console(), listing(list(DRILLS.values())))
         return
     setting = Setting(
         spout=spout,
@@ -135,28 +132,31 @@ def drill(
         payload=payload,
         seed=seed,
     )
-    _check(setting)
-    chosen, left_out = _choice(names or [], setting, minutes)
+    _check(names or [], setting)
+    with usage_errors("NAME"):
+        chosen, left_out = choose(names or [], setting, minutes=minutes)
     with StopSignals(once=True):
         for refusal in left_out:
-            _say(f"left out: {refusal}")
-        _warn_of_function(setting)
+            tell(f"left out: {refusal}")
+        if process is not None:
+            _warn_of_function(process)
         verdicts: list[Verdict] = []
-        undone: list[str] = []
+        undone: list[str] = []  # the drills that could not do their work, and so have no verdict
         for one in chosen:
             try:
                 with _directory(keep, one.name) as directory:
                     verdict, html = _judged(one, directory, is_kept=keep is not None)
             except DrillError as exc:
-                _say_error(exc)
+                _tell_error(exc)
                 undone.append(one.name)
                 continue
             except (KinesisError, StateError) as exc:  # the next one would meet it, too
-                _say_error(exc)
+                _tell_error(exc)
                 _report(verdicts, [*undone, one.name], json_file)
                 raise typer.Exit(UNREACHABLE) from exc
             if html_file is not None:
-                _write(_page_file(html_file, one, chosen), html)
+                of_several = html_file.with_stem(f"{html_file.stem}-{one.name}")
+                write_file(html_file if len(chosen) == 1 else of_several, html)
             if verdict.undone is not None:
                 undone.append(one.name)
             else:
@@ -166,7 +166,7 @@ def drill(
         raise typer.Exit(FAILED)
 
 
-def _check(setting: Setting) -> None:
+def _check(names: Sequence[str], setting: Setting) -> None:
     """Raises typer's usage error for options that contradict each other, or name no function."""
     if setting.spout and (setting.process or setting.executors):
         raise typer.BadParameter(
@@ -183,46 +183,35 @@ def _check(setting: Setting) -> None:
         if text is not None:
             with usage_errors(name):
                 load_function(text)  # a wrong one is reported before anything is started
-
-
-def _choice(
-    names: Sequence[str], setting: Setting, minutes: float
-) -> tuple[list[Chosen], list[ConfigError]]:
     if not names:
         raise typer.BadParameter(
-            ("give the name of a drill, all or soak; --list shows the names"), param_hint="NAME"
+            "give the name of a drill, all or soak; --list shows the names", param_hint="NAME"
         )
-    with usage_errors("NAME"):
-        return choose(names, setting, minutes=minutes)
 
 
-def _warn_of_function(setting: Setting) -> None:
+def _warn_of_function(process: str) -> None:
     """Say what the drill cannot keep from being touched."""
-    if setting.process is None:
-        return
-    has_parameter = takes_scratch(load_function(setting.process))
-    errors().print(
-        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code, and the drill "
-        "really calls it. Records of the drill that it writes outside of its scratch directory "
-        f"stay there, some of them several times. The environment variable {SCRATCH_VARIABLE} "
-        "names the scratch directory. "
+    warn(
+        f"{process} is your own code, and the drill really calls it. Records of the drill that it "
+        "writes outside of its scratch directory stay there, some of them several times. The "
+        f"environment variable {SCRATCH_VARIABLE} names the scratch directory. "
         + (
             f"So does its parameter {SCRATCH}."
-            if has_parameter
+            if takes_scratch(load_function(process))
             else f"So would a parameter {SCRATCH}, which the function does not have."
-        ),
-        highlight=False,
-        soft_wrap=True,
+        )
     )
 
 
 def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, bytes]:
     """Run a drill, and judge it. Returns the verdict and its page. Raises as `Chosen.run`."""
-    _say(f"{one.name}: {one.sentence}")
+    tell(f"{one.name}: {one.sentence}")
     began_s = time.monotonic()
-    drilled = one.run(
-        directory, lambda sentence: _say(f"{time.monotonic() - began_s:6.1f} s  {sentence}")
-    )
+
+    def timed(sentence: str) -> None:
+        tell(f"{time.monotonic() - began_s:6.1f} s  {sentence}")
+
+    drilled = one.run(directory, timed)
     again = redeliveries(drilled.history)
     verdict = judge(
         drilled.history,
@@ -236,13 +225,12 @@ def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, by
     about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
     stored, figures = encode_history(drilled.history), verdict_json(verdict)
     html = page(drill_json(figures, stored, _unexplained(drilled.history, again), [about]))
-    _write(directory / "history.json", stored)
-    _write(directory / "verdict.json", figures)
-    _write(directory / "verdict.html", html)
+    for name, data in (("history.json", stored), ("verdict.json", figures), ("verdict.html", html)):
+        write_file(directory / name, data)
     if drilled.undone is not None:
-        _say_error(DrillError(drilled.undone))
+        _tell_error(DrillError(drilled.undone))
     else:
-        _say(f"{time.monotonic() - began_s:6.1f} s  {'ok' if verdict.ok else 'BROKEN'}")
+        timed("ok" if verdict.ok else "BROKEN")
     if drilled.log is not None and (drilled.undone is not None or drilled.troubles):
         _show_log(drilled.log, is_kept=is_kept)
     return verdict, html
@@ -273,14 +261,9 @@ def _show_log(log: Path, *, is_kept: bool) -> None:
         lines = log.read_text("utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    _say(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
+    tell(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
     for line in lines[-_LOG_LINES:]:
-        _say(f"  {visible(line)}")
-
-
-def _page_file(file: Path, one: Chosen, chosen: Sequence[Chosen]) -> Path:
-    """A page is about one drill: of several, each has its name in the file's."""
-    return file if len(chosen) == 1 else file.with_stem(f"{file.stem}-{one.name}")
+        tell(f"  {visible(line)}")
 
 
 @contextmanager
@@ -300,36 +283,15 @@ def _directory(keep: Path | None, name: str) -> Iterator[Path]:
 
 
 def _report(verdicts: Sequence[Verdict], undone: Sequence[str], json_file: Path | None) -> None:
-    """`undone`: the drills that could not do their work, and so have no verdict."""
-    console = _stdout()
     for one in verdicts:
-        console.print(verdict_text(one), markup=False, highlight=False, soft_wrap=True)
+        say(verdict_text(one))
     if len(verdicts) > 1:
-        show(console, overview(verdicts))
+        show(stdout_console(), overview(verdicts))
     for name in undone:
-        console.print(f"{name}: not done", markup=False, highlight=False)
+        say(f"{name}: not done")
     if json_file is not None:
-        _write(json_file, b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n")
+        write_file(json_file, b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n")
 
 
-def _write(file: Path, data: bytes) -> None:
-    try:
-        file.write_bytes(data)
-    except OSError as exc:
-        raise CliError(f"{file} cannot be written: {exc.strerror}") from exc
-
-
-def _stdout() -> Console:
-    """As wide as the terminal; a file gets whole lines."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
-    return console
-
-
-def _say_error(exc: Exception) -> None:
-    errors().print(f"[bold red]error:[/] {escape(str(exc))}", highlight=False, soft_wrap=True)
-
-
-def _say(sentence: str) -> None:
-    errors().print(sentence, highlight=False, markup=False, soft_wrap=True)
+def _tell_error(exc: Exception) -> None:
+    tell(str(exc), "error:", "bold red")

@@ -3,9 +3,8 @@
     CliError        what is wrong, where, what to do: FAILED
     Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
-Of other errors, `exit_code_of` says which code they have. Usage errors are typer's: USAGE.
-Commands that look at an application, or change one, tell more by their codes:
-`operators_exit_code_of`.
+Of other errors, `exit_code_of` says which code they have, or `operators_exit_code_of` in commands
+that look at an application or change one. Usage errors are typer's: USAGE.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import re
 import signal
 import threading
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
@@ -40,7 +39,7 @@ from state.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from types import FrameType
 
@@ -63,44 +62,33 @@ _FLAGS = {
 }
 _OPTION = re.compile(rf"\boption ({'|'.join(_FLAGS)})(?![\w.])")
 BROKEN_PIPE = 141  # of a program ended by SIGPIPE
-_CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
-    (UNREACHABLE, (ServiceUnavailableError, StoreUnavailableError)),
-    (OWNED, (OwnedByAnotherError,)),
-)
-_OPERATORS_CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
-    (USAGE, (ConfigError, InvalidStoreSettingError, StreamNotFoundError)),
-    (
-        UNREACHABLE,
-        (
-            AccessDeniedError,
-            CredentialsError,
-            EmbeddedZookeeperError,
-            StoreAccessError,
-            ThrottledError,
-        ),
-    ),
-    *_CODES,
-)
+_CODES: dict[type[Exception], int] = {
+    ServiceUnavailableError: UNREACHABLE,
+    StoreUnavailableError: UNREACHABLE,
+    OwnedByAnotherError: OWNED,
+}
+_OPERATORS_CODES: dict[type[Exception], int] = {
+    **dict.fromkeys((ConfigError, InvalidStoreSettingError, StreamNotFoundError), USAGE),
+    **dict.fromkeys((AccessDeniedError, CredentialsError, ThrottledError), UNREACHABLE),
+    **dict.fromkeys((EmbeddedZookeeperError, StoreAccessError), UNREACHABLE),
+    **_CODES,
+}
 
 
-def exit_code_of(exc: Exception) -> int:
+def exit_code_of(exc: Exception, codes: Mapping[type[Exception], int] = _CODES) -> int:
     """The exit code of a command that failed with this error: 3 where Kinesis or ZooKeeper cannot
     be reached, 4 where another process owns the application, 1 for all else.
     """
-    return _code_in(_CODES, exc)
+    if isinstance(exc, CliError) and isinstance(exc.__cause__, Exception):
+        exc = exc.__cause__  # the sentence of a `CliError` may add to another error's
+    return next((code for kind, code in codes.items() if isinstance(exc, kind)), FAILED)
 
 
 def operators_exit_code_of(exc: Exception) -> int:
     """The same for an operator's command. It tells more: 2 for a wrong name or setting, 3 also
     where Kinesis or ZooKeeper refuses to answer.
     """
-    return _code_in(_OPERATORS_CODES, exc)
-
-
-def _code_in(codes: tuple[tuple[int, tuple[type[Exception], ...]], ...], exc: Exception) -> int:
-    if isinstance(exc, CliError) and isinstance(exc.__cause__, Exception):
-        exc = exc.__cause__  # the sentence of a `CliError` may add to another error's
-    return next((code for code, kinds in codes if isinstance(exc, kinds)), FAILED)
+    return exit_code_of(exc, _OPERATORS_CODES)
 
 
 class CliError(RemediedError):
@@ -221,7 +209,9 @@ def one_sentence(
         if debug:
             traceback.print_exc(file=errors.file)
         if log_file is not None:
-            _append_traceback(log_file)
+            # A log that cannot be written must not hide the sentence on stderr.
+            with suppress(OSError), log_file.open("a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
         sentence = in_flags(sentence_of(exc), ctx)
         errors.print(_line("error:", "bold red", sentence), soft_wrap=True)
         if log_file is not None and log_file.exists():
@@ -253,21 +243,10 @@ def in_flags(sentence: str, context: typer.Context | None) -> str:
         if flag in flags:
             return f"option {flag}"
         argument = flags.get(flag.removeprefix("--"))
-        return (
-            match[0]
-            if argument is None
-            else f"argument {(argument.metavar or argument.name or '').upper()}"
-        )
+        name = argument and (argument.metavar or argument.name)
+        return f"argument {name.upper()}" if name else match[0]
 
     return _OPTION.sub(spelt, sentence)
-
-
-def _append_traceback(log_file: Path) -> None:
-    try:
-        with log_file.open("a", encoding="utf-8") as log:
-            traceback.print_exc(file=log)
-    except OSError:
-        return  # a log that cannot be written must not hide the sentence on stderr
 
 
 def _line(head: str, style: str, text: str) -> Text:

@@ -39,46 +39,40 @@ class System(StrEnum):
 
 
 AWSLABS, DATABRICKS, KCL, STORM = System.AWSLABS, System.DATABRICKS, System.KCL, System.STORM_SPOUT
-# The options that say where a system's state is: its systems, type and meaning. The first one of a
-# system is required, but for Databricks, whose state may be unknown.
-_STATE: dict[str, tuple[tuple[System, ...], type, str]] = {
-    "topology": ((STORM,), str, "name of the topology"),
+# The options that say where a system's state is: its systems and meaning. The first one of a system
+# is required, but for Databricks, whose state may be unknown.
+_STATE: dict[str, tuple[list[System], str]] = {
+    "topology": ([STORM], "name of the topology"),
     "prefix": (
-        (STORM,),
-        str,
+        [STORM],
         f"prefix of the topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})",
     ),
     "from_zookeeper": (
-        (STORM,),
-        str,
+        [STORM],
         "connect string of the topology's ZooKeeper (default: --zookeeper)",
     ),
-    "lease_table": (
-        (KCL,),
-        str,
-        "name of the lease table, which is the name of the KCL application",
-    ),
-    "checkpoint_location": (
-        (AWSLABS, DATABRICKS),
-        Path,
-        "local copy of the query's checkpointLocation",
-    ),
+    "lease_table": ([KCL], "name of the lease table, which is the name of the KCL application"),
+    "checkpoint_location": ([AWSLABS, DATABRICKS], "local copy of the query's checkpointLocation"),
     "metadata_path": (
-        (AWSLABS,),
-        Path,
+        [AWSLABS],
         "local copy of the directory in the query's option kinesis.metadataPath",
     ),
-    "metadata_table": ((AWSLABS,), str, "value of the query's option kinesis.dynamodb.tableName"),
-    "dynamodb_endpoint_url": ((KCL, AWSLABS), str, "endpoint of DynamoDB, e.g. of a local one"),
+    "metadata_table": ([AWSLABS], "value of the query's option kinesis.dynamodb.tableName"),
+    "dynamodb_endpoint_url": ([KCL, AWSLABS], "endpoint of DynamoDB, e.g. of a local one"),
     "progress": (
-        (DATABRICKS,),
-        Path,
+        [DATABRICKS],
         "file with the query's lastProgress as JSON, used instead of --checkpoint-location",
     ),
 }
+_PATHS = {"checkpoint_location", "metadata_path", "progress"}
 _OPTIONS = [
-    parameter(name, kind | None, f"{', '.join(systems)}: {meaning}.", default=None)
-    for name, (systems, kind, meaning) in _STATE.items()
+    parameter(
+        name,
+        Path | None if name in _PATHS else str | None,
+        f"{', '.join(systems)}: {meaning}.",
+        default=None,
+    )
+    for name, (systems, meaning) in _STATE.items()
 ]
 
 
@@ -194,25 +188,20 @@ def _storm_spout(
     place, topology = op.place, given["topology"]
     prefix = given["prefix"] or storm_spout.PREFIX
     where = f"/{prefix.strip('/')}/{topology}/{stream}"
-    zookeeper, root = storm_spout.chroot_and_root(
-        given["from_zookeeper"] or place.zookeeper, prefix
-    )
+    above = given["from_zookeeper"] or place.zookeeper
+    zookeeper, root = storm_spout.chroot_and_root(above, prefix)
     mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
     if (zookeeper, root, topology) == mine:
         return storm_spout.origin_of(store, where, in_place=True)
     other = ZookeeperStateStore(
-        zookeeper,
-        root=root,
-        application=topology,
-        stream=stream,
-        security=place.security(),
+        zookeeper, root=root, application=topology, stream=stream, security=place.security()
     )
     return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
 
 
 def _check_options(system: System, given: Mapping[str, object]) -> None:
     """Raises typer's usage error for an option of another system, and for one that lacks."""
-    own_options = [name for name, (systems, _, _) in _STATE.items() if system in systems]
+    own_options = [name for name, (systems, _) in _STATE.items() if system in systems]
     for name, value in given.items():
         if value is not None and name not in own_options:
             raise typer.BadParameter(
@@ -230,18 +219,14 @@ def _flag(name: str) -> str:
 
 
 def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
-    for one in plan.shards:
-        for line in _lines(one, found):
-            say(line)
+    for line in (line for one in plan.shards for line in _lines(one, found)):
+        say(line)
     for shard_id in sorted(found.states.keys() - {one.state.shard_id for one in plan.shards}):
-        say(
-            f"{shard_id}\n  its state is removed, because the stream no longer lists the shard more"
-        )
+        say(shard_id)
+        say("  its state is removed, because the stream no longer lists the shard more")
     for shard_id in plan.expired:
-        note(
-            f"{visible(shard_id)} expired before it was read to its end: its remaining records "
-            "are lost"
-        )
+        lost = "expired before it was read to its end: its remaining records are lost"
+        note(f"{visible(shard_id)} {lost}")
     for sentence in origin.notes:
         note(visible(sentence))
 

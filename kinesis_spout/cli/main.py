@@ -9,7 +9,7 @@ because the package of an extra is missing stays in the list, and says what to i
 
 import ast
 import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +21,8 @@ from typer.core import TyperGroup
 
 from kinesis_spout import __version__
 from kinesis_spout.cli import early_interrupt
-from kinesis_spout.cli.exit_codes import CliError, one_sentence
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.shared_options import root_options, sentences
 from kinesis_spout.programs.installation import how_to_install
 
 COMMAND_GROUP = "kinesis_spout.commands"
@@ -75,9 +75,11 @@ class CommandsByEntryPoint(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names. Registered commands come first, because most users come for them."""
+        """All names. Registered commands come first, because most users come for them; `demo`
+        before all others, for newcomers.
+        """
         del ctx
-        return [*_demo_first(_entry_points()), *OWN_COMMANDS]
+        return [*sorted(_entry_points(), key=lambda name: (name != "demo", name)), *OWN_COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command, imported now unless it is only listed; None for an unknown name."""
@@ -134,11 +136,6 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=COMMAND_GROUP)}
 
 
-def _demo_first(names: dict[str, importlib.metadata.EntryPoint]) -> list[str]:
-    """`demo` first, for newcomers; then by name."""
-    return sorted(names, key=lambda name: (name != "demo", name))
-
-
 def _sentence_of(point: importlib.metadata.EntryPoint) -> str | None:
     """The first paragraph of the function's docstring, from the source file; None if only importing
     the module tells, as where a package is missing.
@@ -175,10 +172,17 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
             raise
         package, extras = EXTRAS_BY_MODULE[missing]
         install = how_to_install(*extras)
-        short_help = escape(f"(needs {package}) {install}")
-        command.command(name, help=short_help, context_settings=_ANY_ARGUMENTS)(
-            _missing_package(package, install)
-        )
+
+        def fail(ctx: typer.Context) -> None:
+            with sentences(ctx):
+                what = f"kinesis-spout {ctx.info_name} needs {package}, which is not installed"
+                raise CliError(what, install)
+
+        command.command(
+            name,
+            help=escape(f"(needs {package}) {install}"),
+            context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        )(fail)
     else:
         if isinstance(function, typer.Typer):
             command = function  # commands of its own below it
@@ -188,18 +192,3 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
     loaded = typer.main.get_command(command)
     loaded.name = name  # a group has none of its own, and the list of commands shows it
     return loaded
-
-
-_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-
-def _missing_package(package: str, install: str) -> Callable[[typer.Context], None]:
-    """A command that fails because its package is not installed."""
-
-    def fail(ctx: typer.Context) -> None:
-        with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
-            raise CliError(
-                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed", install
-            )
-
-    return fail

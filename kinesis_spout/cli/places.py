@@ -11,8 +11,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -31,7 +32,6 @@ from kinesis_spout.cli.shared_options import (
     Options,
     as_command,
     connection_of,
-    errors,
     flag,
     known_option,
     option,
@@ -41,10 +41,11 @@ from kinesis_spout.cli.shared_options import (
     security_of,
     sentences,
     shard_id_of,
+    tell,
     typed_text,
     usage_errors,
 )
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef, duration
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
@@ -208,29 +209,20 @@ class Place:
             )
 
 
+@dataclass
 class Operation:
     """One run of a command. It connects when it is first asked to, and its stack disconnects.
 
     `dry_run`, `yes`, `as_json`: the options of these names; False where the command has none.
     """
 
-    def __init__(
-        self,
-        ctx: typer.Context,
-        place: Place,
-        stack: ExitStack,
-        *,
-        dry_run: bool = False,
-        yes: bool = False,
-        as_json: bool = False,
-    ) -> None:
-        self.ctx = ctx
-        self.place = place
-        self.stack = stack
-        self.clock = SystemClock()
-        self.dry_run = dry_run
-        self.as_json = as_json
-        self._yes = yes
+    ctx: typer.Context
+    place: Place
+    stack: ExitStack
+    dry_run: bool = False
+    yes: bool = False
+    as_json: bool = False
+    clock: Clock = field(default_factory=SystemClock)
 
     @cached_property
     def client(self) -> KinesisClient:
@@ -286,7 +278,7 @@ class Operation:
         if self.dry_run:
             say("nothing was written")
             return False
-        if not self._yes and not typer.confirm(question):
+        if not self.yes and not typer.confirm(question):
             raise typer.Exit(1)
         return True
 
@@ -345,25 +337,21 @@ def command(
 
     words: Any = {"help": "Name or ARN of the stream.", "envvar": environment("stream")}
     has_application = application != "none"
-    named = {"stream": typer.Option("--stream", "-s", **words)}
-    if stream_is_argument:
-        named = {"stream": typer.Argument(metavar="STREAM", show_default=False, **words)}
-    if has_application:
-        named = {
-            "application": flag(
-                *("application", "--application", "-a"),
-                callback=typed_text,
-                envvar=environment("application"),
-            ),
-            **named,
-            "zookeeper": zookeeper_flag(needs="--application" if application == "optional" else ""),
-        }
+    short: Any = {"callback": typed_text, "envvar": environment("application")}
+    named = {
+        "application": flag("application", "--application", "-a", **short),
+        "stream": typer.Argument(metavar="STREAM", show_default=False, **words)
+        if stream_is_argument
+        else typer.Option("--stream", "-s", **words),
+        "zookeeper": zookeeper_flag(needs="--application" if application == "optional" else ""),
+    }
     lacking = _MAY_LACK[application]
     first = [
         parameter(name, str | None, told, panel, None)
         if name in lacking
         else parameter(name, str, told)
         for name, told in named.items()
+        if has_application or name == "stream"
     ]
     last = [
         parameter(name, str | None, flag(name), panel, None)
@@ -380,9 +368,12 @@ def command(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in names}
-            if application == "any":
-                _check_stream(**values)
-            elif application == "optional":
+            if application == "any" and values["application"] is not None and not values["stream"]:
+                raise typer.BadParameter(
+                    "name the stream: an application has a state for each of its streams",
+                    param_hint="--stream",
+                )
+            if application == "optional":
                 both = both_or_neither(ctx, values["application"], values["zookeeper"])
                 values["application"], values["zookeeper"] = both
             place = Place(**{name: one for name, one in values.items() if one is not None})
@@ -397,15 +388,6 @@ def command(
         return as_command(run, function, [*first, *own, *more, *added, *last])
 
     return decorate
-
-
-def _check_stream(*, application: str | None, stream: str | None, **_: object) -> None:
-    """Raises typer's usage error for an application without its stream."""
-    if application is not None and stream is None:
-        raise typer.BadParameter(
-            "name the stream: an application has a state for each of its streams",
-            param_hint="--stream",
-        )
 
 
 def both_or_neither(
@@ -425,31 +407,25 @@ def both_or_neither(
     return None, None
 
 
-_WITHOUT_AWS = frozenset({"pause", "resume", "reset"})
-_WITHOUT_APPLICATION = frozenset({"redrive"})
-
-
 def options_of(place: Place, command: str) -> list[tuple[str, str]]:
     """The options by which another command finds the same place, as far as it has them. A value
     that may be a secret is left to be filled in: `zookeeperPassword=...`.
     """
-    found: list[tuple[str, str]] = []
-    has_aws, has_application = command not in _WITHOUT_AWS, command not in _WITHOUT_APPLICATION
-    if has_application:
-        found += [("--application", place.application), ("--stream", place.stream)]
-        found.append(("--zookeeper", place.zookeeper))
-        if place.zookeeper_root != DEFAULT_ROOT:
-            found.append(("--zookeeper-root", place.zookeeper_root))
-    if has_aws and place.region is not None:
-        found.append(("--region", place.region))
-    if has_aws and place.endpoint_url is not None:
-        found.append(("--endpoint-url", place.endpoint_url))
+    has_aws, has_application = command not in {"pause", "resume", "reset"}, command != "redrive"
+    root = place.zookeeper_root
+    found = [
+        ("--application", place.application if has_application else None),
+        ("--stream", place.stream if has_application else None),
+        ("--zookeeper", place.zookeeper if has_application else None),
+        ("--zookeeper-root", root if has_application and root != DEFAULT_ROOT else None),
+        ("--region", place.region if has_aws else None),
+        ("--endpoint-url", place.endpoint_url if has_aws else None),
+    ]
     for key, value in parse_pairs("--option", place.option or ()).items():
         option = CONNECTION_OPTIONS[field := known_option(key)]
         if (has_aws and field in AWS) or (has_application and field in SECURITY):
-            shown = "..." if option.secret else value
-            found.append(("--option", f"{option.name}={shown}"))
-    return found
+            found.append(("--option", f"{option.name}={'...' if option.secret else value}"))
+    return [(name, value) for name, value in found if value is not None]
 
 
 def whole_command(place: Place, arguments: Sequence[str]) -> str:
@@ -475,7 +451,7 @@ def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[s
 
 def note(sentence: str) -> None:
     """Print a note on stderr."""
-    errors().print(f"note: {sentence}", highlight=False, markup=False, emoji=False, soft_wrap=True)
+    tell(sentence, "note:")
 
 
 def log_as_notes() -> AbstractContextManager[None]:
@@ -497,7 +473,8 @@ def warnings_as_notes() -> Iterator[None]:
 @contextmanager
 def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
     """Give `show` the log's warnings and errors while the block runs, from whichever thread."""
-    root, handler = logging.getLogger(), _Shown(show)
+    root, handler = logging.getLogger(), logging.Handler(logging.WARNING)
+    handler.emit = show  # type: ignore[method-assign, assignment]  # a class of its own would say no more
     root.addHandler(handler)
     try:
         yield
@@ -505,13 +482,12 @@ def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-class _Shown(logging.Handler):
-    def __init__(self, show: Callable[[logging.LogRecord], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._show = show
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._show(record)
+def write_file(file: Path, data: bytes, option: str = "", remedy: str = "") -> None:
+    """Raises `CliError`, which names the option."""
+    try:
+        file.write_bytes(data)
+    except OSError as exc:
+        raise CliError(f"{option}{file} cannot be written: {exc.strerror}", remedy) from exc
 
 
 def stdout_console() -> Console:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from kinesis_spout import options
 from kinesis_spout.cli.exit_codes import exit_code_of, one_sentence
@@ -281,6 +282,16 @@ def root_options(ctx: typer.Context) -> RootOptions:
 def errors() -> Console:
     """The console on stderr."""
     return Console(stderr=True)
+
+
+def tell(sentence: str, head: str = "", style: str = "") -> None:
+    """Print a sentence on stderr as it is, behind a head such as `error:`."""
+    errors().print(Text.assemble((head, style), " " if head else "", sentence), soft_wrap=True)
+
+
+def warn(sentence: str) -> None:
+    """Print a warning on stderr."""
+    tell(sentence, "warning:", "bold yellow")
 
 
 def command_group(**commands: Callable[..., None]) -> Callable[[Callable[[], None]], typer.Typer]:

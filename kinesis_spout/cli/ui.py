@@ -5,23 +5,33 @@ Read-only.
 import json
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from kinesis_spout.cli.exit_codes import CliError, Interrupted, StopSignals, sentence_of
+from kinesis_spout.cli.exit_codes import Interrupted, StopSignals, sentence_of
 from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.letter_folder import LetterFolder
 from kinesis_spout.cli.looking import REFRESH_S, MovingWindow, look_once, looking
 from kinesis_spout.cli.page_server import LOOPBACK, Answer, PageServer, is_loopback, text
-from kinesis_spout.cli.places import DEFAULT_ASKED, DEFAULT_WINDOW, Operation, Place, command, note
+from kinesis_spout.cli.places import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    Operation,
+    Place,
+    command,
+    note,
+    write_file,
+)
 from kinesis_spout.cli.shared_options import option, shard_id_of
 from kinesis_spout.cli.status import look_at_all
 from kinesis_spout.clock import Clock
@@ -32,30 +42,36 @@ from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.page.document import page
 from kinesis_spout.page.observation_json import needy, observation_json, sample_json, shard_json
 
+DEFAULT_PORT = 8_642
 READER_STAYS_S = 30.0
 LATE_S = 15.0  # an observation that takes longer is reported, though it has not failed
 END_S = 0.5
-_SILENT = "ZooKeeper or Kinesis does not answer"
+MAX_SAMPLES = 900  # half an hour at the faster pace
+MAX_EXPLAINED, MAX_GROUPS = 300, 8  # shards that are explained, and groups of them that are shown
+MAX_OPEN = 8  # applications that are observed at a time
+_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+_WAKE_S = 3_600.0
 
 
-class Observed(Protocol):
+class Observed(ABC):
     """What is observed. For one thread."""
 
-    def open(self) -> None:
+    def open(self) -> None:  # noqa: B027  # not every one has something to open
         """Open the connections; again, after it has failed. May raise what `observe` raises."""
-        ...
 
+    @abstractmethod
     def observe(self) -> dict[str, Any]:
         """The page's JSON. Blocks. An error changes nothing."""
-        ...
 
     def shard(self, shard_id: str) -> dict[str, Any] | None:
         """What the page shows of one shard of the last observation; None for one that it does not
         have. Any thread may ask.
         """
-        ...
+        del shard_id
+        return None
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027  # as above
+        """Close the connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +131,11 @@ class Watcher:
             seen, late_s = self._seen, now_s - self._seen_s
         if seen.trouble is None and late_s < self._slow_s + LATE_S:
             return seen
-        return replace(seen, trouble=seen.trouble or _SILENT, since_ms=round(late_s * 1000))
+        return replace(
+            seen,
+            trouble=seen.trouble or "ZooKeeper or Kinesis does not answer",
+            since_ms=round(late_s * 1000),
+        )
 
     def __enter__(self) -> Self:
         self.open()
@@ -156,41 +176,32 @@ class Watcher:
                 self._seen_s = self._clock.monotonic_s()
 
 
-MAX_SAMPLES = 900  # half an hour at the faster pace
-MAX_EXPLAINED, MAX_GROUPS = 300, 8  # shards that are explained, and groups of them that are shown
+class ObservedApplication(Observed):
+    """One application, over a window that moves along. `commands`: those that advice may name."""
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What holds for all that is observed. `commands`: those that advice may name."""
-
-    window_s: float
-    max_asked: int
-    commands: Collection[str]
-    clock: Clock
-
-    def watcher(self, observed: Observed) -> Watcher:
-        return Watcher(observed, slow_s=self.window_s, clock=self.clock)
-
-
-@dataclass(slots=True)
-class ObservedApplication:
-    """One application, over a window that moves along."""
-
-    place: Place
-    settings: Settings
-    letters: LetterFolder | None = None
-    _stack: ExitStack = field(default_factory=ExitStack, init=False)
-    _window: MovingWindow | None = field(default=None, init=False)
-    _look: Look | None = field(default=None, init=False)
-    _samples: deque[dict[str, Any]] = field(
-        default_factory=lambda: deque(maxlen=MAX_SAMPLES), init=False
-    )
+    def __init__(
+        self,
+        place: Place,
+        *,
+        window_s: float,
+        max_asked: int,
+        commands: Collection[str],
+        letters: LetterFolder | None = None,
+    ) -> None:
+        self.place = place
+        self._window_s = window_s
+        self._max_asked = max_asked
+        self._commands = commands
+        self._letters = letters
+        self._stack = ExitStack()
+        self._window: MovingWindow | None = None
+        self._look: Look | None = None
+        self._samples = deque[dict[str, Any]](maxlen=MAX_SAMPLES)
 
     def open(self) -> None:
         self._stack.close()
-        looks = self._stack.enter_context(looking(self.place, max_asked=self.settings.max_asked))
-        self._window = MovingWindow(looks, self.settings.window_s)
+        looks = self._stack.enter_context(looking(self.place, max_asked=self._max_asked))
+        self._window = MovingWindow(looks, self._window_s)
         self._window.begin()
 
     def observe(self) -> dict[str, Any]:
@@ -207,7 +218,7 @@ class ObservedApplication:
         groups = grouped(look, shards[:MAX_EXPLAINED])[:MAX_GROUPS] if shards else []
         return {
             **observation_json(status, [self._explained(look, one) for one in groups]),
-            "letters": None if self.letters is None else self.letters.read(),
+            "letters": None if self._letters is None else self._letters.read(),
             "samples": list(self._samples),
         }
 
@@ -222,32 +233,27 @@ class ObservedApplication:
         self._stack.close()
 
     def _explained(self, look: Look, group: Group) -> dict[str, Any]:
-        return explained_json(look, group, self.settings.commands, self.place)
+        return explained_json(look, group, self._commands, self.place)
 
 
 @dataclass(slots=True)
-class ObservedApplications:
+class ObservedApplications(Observed):
     """All applications under the root, as `status` lists them without `--application`.
     `is_at_once`: the next observation is of one look each, so that it does not take a window.
     """
 
-    place: Place
-    settings: Settings
+    op: Operation
     signals: StopSignals
+    window_s: float
+    max_asked: int
     is_at_once: bool = True
     streams: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
     """By application and stream, the stream's ARN, which tells its region too."""
 
-    def open(self) -> None:
-        """Opens nothing: each application has connections of its own while it is observed."""
-
     def observe(self) -> dict[str, Any]:
+        window_s = 0.0 if self.is_at_once else self.window_s
         lines = look_at_all(
-            self.place,
-            self.signals,
-            0.0 if self.is_at_once else self.settings.window_s,
-            max_asked=self.settings.max_asked,
-            is_silent=True,
+            self.op.place, self.signals, window_s, max_asked=self.max_asked, is_silent=True
         )
         self.is_at_once = False
         self.streams = {
@@ -258,19 +264,9 @@ class ObservedApplications:
         }
         return {
             "kind": "applications",
-            "timeMs": self.settings.clock.now_ms(),
+            "timeMs": self.op.clock.now_ms(),
             "applications": [one.as_json() for one in lines],
         }
-
-    def shard(self, shard_id: str) -> None:
-        """The list has no shards."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-MAX_OPEN = 8  # applications that are observed at a time
-_HTML, _JSON = "text/html; charset=utf-8", "application/json"
 
 
 @dataclass(slots=True)
@@ -310,7 +306,10 @@ class PageAnswers:
             key = watcher, seen.version, seen.since_ms // 5_000, shard
             if self._kept is None or self._kept[0] != key:
                 detail = watcher.observed.shard(shard_id_of(shard)) if shard else None
-                self._kept = key, _page_json(seen, detail, f'"{hash(key)}"')
+                trouble = seen.trouble and {"says": seen.trouble, "sinceMs": seen.since_ms}
+                data = {**(seen.data or {"kind": "waiting"}), "shard": detail, "trouble": trouble}
+                body = json.dumps(data, separators=(",", ":")).encode()
+                self._kept = key, Answer(HTTPStatus.OK, _JSON, body, f'"{hash(key)}"')
             return self._kept[1]
 
     def close(self) -> None:
@@ -332,15 +331,6 @@ class PageAnswers:
         return self._open[name]
 
 
-def _page_json(seen: Seen, shard: dict[str, Any] | None, tag: str) -> Answer:
-    trouble = None
-    if seen.trouble is not None:
-        trouble = {"says": seen.trouble, "sinceMs": seen.since_ms}
-    data = {**(seen.data or {"kind": "waiting"}), "shard": shard, "trouble": trouble}
-    body = json.dumps(data, separators=(",", ":")).encode()
-    return Answer(HTTPStatus.OK, _JSON, body, tag)
-
-
 def _status(seen: Seen) -> Answer:
     """As `status --json`. While observations fail it is the last good one, with the status 503."""
     data = seen.data or {}
@@ -348,10 +338,6 @@ def _status(seen: Seen) -> Answer:
     is_good = shown is not None and seen.trouble is None
     status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
     return Answer(status, _JSON, f"{json.dumps(shown, indent=2)}\n".encode())
-
-
-DEFAULT_PORT = 8_642
-_WAKE_S = 3_600.0
 
 
 @command(
@@ -388,14 +374,10 @@ def ui(
         raise typer.BadParameter(
             "it needs --application: the application of the letters", param_hint="--dead-letters"
         )
-    signals = op.signals()
-    settings = Settings(
-        window_s=parse_duration_ms(window, option="window") / 1000,
-        max_asked=ask,
-        commands=op.commands,
-        clock=op.clock,
-    )
-    every = ObservedApplications(place, settings, signals, is_at_once=once is None)
+    signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
+    every = ObservedApplications(op, signals, window_s, ask, is_at_once=once is None)
+    observed = partial(ObservedApplication, window_s=window_s, max_asked=ask, commands=op.commands)
+    watcher = partial(Watcher, slow_s=window_s, clock=op.clock)
     one = None
     if place.application:
         letters = None
@@ -403,28 +385,27 @@ def ui(
             stream = StreamRef.of(place.stream).name
             letters = LetterFolder(dead_letters, place.application, stream)
             letters.check()
-        one = ObservedApplication(place, settings, letters)
+        one = observed(place, letters=letters)
     if once is not None:
-        data = every.observe() if one is None else _once(one, signals)
-        _write(page({**data, "shard": None, "trouble": None}), once)
+        if one is None:
+            data = every.observe()
+        else:
+            looks = op.stack.enter_context(looking(place, max_asked=ask))
+            data = one.json_of(look_once(looks, signals, window_s))
+        write_file(
+            once, page({**data, "shard": None, "trouble": None}), "--once ", "choose another file"
+        )
         return
 
     def opened(application: str, stream: str) -> Watcher | None:
         arn = every.streams.get((application, stream))
         if arn is None:
             return None
-        its_place = replace(place, application=application, stream=arn)
-        watcher = settings.watcher(ObservedApplication(its_place, settings))
-        watcher.open(first_look=False)
-        return watcher
+        found = watcher(observed(replace(place, application=application, stream=arn)))
+        found.open(first_look=False)
+        return found
 
-    first = settings.watcher(one or every)
-    _serve(PageAnswers(first, None if one else opened), signals, port, host)
-
-
-def _once(one: ObservedApplication, signals: StopSignals) -> dict[str, Any]:
-    with looking(one.place, max_asked=one.settings.max_asked) as looks:
-        return one.json_of(look_once(looks, signals, one.settings.window_s))
+    _serve(PageAnswers(watcher(one or every), None if one else opened), signals, port, host)
 
 
 def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> None:
@@ -449,12 +430,3 @@ def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> 
     finally:
         answers.close()
         answers.first.close()
-
-
-def _write(data: bytes, file: Path) -> None:
-    try:
-        file.write_bytes(data)
-    except OSError as exc:
-        raise CliError(
-            f"--once {file} cannot be written: {exc.strerror}", "choose another file"
-        ) from exc

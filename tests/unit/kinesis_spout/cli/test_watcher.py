@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.cli.ui import Watcher
+from kinesis_spout.cli.ui import Observed, Watcher
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
 
 
-class MadeUp:
+class MadeUp(Observed):
     """Observes at once, or fails with what it is given; counts, and lets nobody in twice."""
 
     def __init__(self) -> None:
@@ -36,8 +36,6 @@ class MadeUp:
             with self.seen:
                 self.count += 1
                 self.seen.notify_all()
-
-    def shard(self, shard_id: str) -> None: ...
 
     def close(self) -> None:
         self.is_open = False
