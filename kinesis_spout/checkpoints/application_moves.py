@@ -7,42 +7,36 @@ younger goes back to its beginning, so a reshard since the time needs no care: p
 read to their ends since go back into their middle, and children wait for them again.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kinesis_spout.checkpoints.located import ShardSearch, for_each_shard
 from kinesis_spout.checkpoints.moves import (
     Goal,
     Move,
     MoveRefusedError,
+    RequestedPosition,
     gone_move,
     move_of,
     unknown_shard,
     unlisted,
 )
 from kinesis_spout.checkpoints.recorded_move import write_states
+from kinesis_spout.clock import Clock
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards, start_position
 from state.errors import ConflictError
-from state.moves.history import Past, past_at, resume_position
+from state.moves.history import past_at, resume_position
 from state.position import TRIM_HORIZON, Position
 from state.shard_state import ShardState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from kinesis_spout.checkpoints.moves import RequestedPosition
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from state.store.history import HistoryEntry, HistoryStore
-    from state.store.identity import StartPin
-    from state.store.shard_states import StoredState
-    from state.znodes.topics import StoreTopics
+from state.store.history import HistoryEntry, HistoryStore
+from state.store.identity import StartPin
+from state.store.shard_states import StoredState
+from state.znodes.topics import StoreTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,22 +266,50 @@ def find_rewind(
     progress = ApplicationProgress(client, store, clock)
     requested = to.at(progress.now_ms)
     check_past(requested, progress.now_ms)
-    past = _past(read_history(store.history), requested)
-    goals = {
-        shard: Goal(
-            _goal(shard, progress.pin, past),
-            was_there=True,
-            since_ms=_since_ms(shard, past, progress.summary.created_ms),
+    entries = read_history(store.history)
+    past = past_at(entries, requested.timestamp_ms or 0) if entries else None
+    if past is None:
+        raise MoveRefusedError(
+            f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}"
+            if entries
+            else "the application has no history yet. Its job writes the history while it runs",
+            f"move the application with `kinesis-spout checkpoint set --to {requested}`",
         )
+
+    def goal(shard_id: str) -> Position:
+        """Where a shard goes back to: where it was, or where it begins if the application did not
+        have it then. A start that was imported since says nothing of that time: it may lie after
+        the shard's first records.
+        """
+        if shard_id in past.positions:
+            return past.positions[shard_id]
+        if progress.pin is None or progress.pin.time_ms > past.time_ms:
+            return TRIM_HORIZON
+        return start_position(shard_id, progress.pin)
+
+    def since_ms(shard_id: str) -> int:
+        """A time before which the shard had no records, as far as history and stream tell."""
+        unknown_ms = 0 if shard_id in past.positions else past.time_ms
+        absent_ms = past.absent_until_ms.get(shard_id, unknown_ms)
+        return max(progress.summary.created_ms, absent_ms - LISTED_LATE_MS)
+
+    goals = {
+        shard: Goal(goal(shard), was_there=True, since_ms=since_ms(shard))
         for shard in progress.chosen(())
     }
+    lost = {}
+    for shard in sorted({*past.positions, *past.later} - progress.listed.keys()):
+        stored = progress.stored.get(shard)
+        stays = stored is not None and resume_position(stored.state) == goal(shard)
+        if not goal(shard).is_end and not stays:
+            lost[shard] = goal(shard)
     return Rewind(
         cause="rewind",
         moves=progress.moves_to(goals, max_counted),
         stored=progress.stored,
         requested_ms=requested.timestamp_ms or 0,
         past_ms=past.time_ms,
-        lost=_lost(past, progress),
+        lost=lost,
     )
 
 
@@ -302,47 +324,3 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
         if len(whole) == len(marks):
             return whole
     raise ConflictError("the history changed each time it was read", "run the command again")
-
-
-def _past(entries: list[HistoryEntry], requested: Position) -> Past:
-    if not entries:
-        raise MoveRefusedError(
-            "the application has no history yet. Its job writes the history while it runs",
-            f"move the application with `kinesis-spout checkpoint set --to {requested}`",
-        )
-    past = past_at(entries, requested.timestamp_ms or 0)
-    if past is None:
-        raise MoveRefusedError(
-            f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}",
-            f"move the application with `kinesis-spout checkpoint set --to {requested}`",
-        )
-    return past
-
-
-def _lost(past: Past, progress: ApplicationProgress) -> dict[str, Position]:
-    lost = {}
-    for shard in sorted({*past.positions, *past.later} - progress.listed.keys()):
-        goal, stored = _goal(shard, progress.pin, past), progress.stored.get(shard)
-        stays = stored is not None and resume_position(stored.state) == goal
-        if not goal.is_end and not stays:
-            lost[shard] = goal
-    return lost
-
-
-def _since_ms(shard_id: str, past: Past, created_ms: int) -> int:
-    """A time before which the shard had no records, as far as the history and the stream tell."""
-    unknown_ms = 0 if shard_id in past.positions else past.time_ms
-    absent_ms = past.absent_until_ms.get(shard_id, unknown_ms)
-    return max(created_ms, absent_ms - LISTED_LATE_MS)
-
-
-def _goal(shard_id: str, pin: StartPin | None, past: Past) -> Position:
-    """Where a shard goes back to: where it was, or where it begins if the application did not have
-    it then. A start that was imported since says nothing of that time: it may lie after the shard's
-    first records.
-    """
-    if shard_id in past.positions:
-        return past.positions[shard_id]
-    if pin is None or pin.time_ms > past.time_ms:
-        return TRIM_HORIZON
-    return start_position(shard_id, pin)

@@ -1,26 +1,20 @@
 """Finds positions in the stream, and counts the records between them. Blocks on the service."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self, TypeVar
 
+from kinesis_spout.clock import Clock
 from kinesis_spout.config import ReadRate
 from kinesis_spout.errors import ShardNotFoundError, UnreadableRecordError
 from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL, ShardInfo
 from state.position import SHARD_END, Position, PositionKind
 from state.sequence_number import SequenceNumber
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.reading.page import Page
-    from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import ShardInfo
 
 MAX_CONCURRENT_SHARDS = 16
 MAX_COUNTED_BYTES = 10 * 1024 * 1024  # a shard gives 2 MB a second
@@ -43,7 +37,7 @@ class Located:
     arrival_ms: int | None = None
     at_shard_end: bool = False
 
-    def is_before(self, other: Located) -> bool:
+    def is_before(self, other: Self) -> bool:
         """Whether something is read from here on that is not read from `other` on."""
         if self.first is None:
             return False
@@ -106,12 +100,11 @@ class ShardSearch:
 
     def pages(self, start: Position, last: SequenceNumber) -> Iterator[Page]:
         """The pages from a position on, up to the one that reaches `last`. Raises as `locate`."""
-        getter = self._getter(start)
-        while True:
+        getter, is_over = self._getter(start), False
+        while not is_over:
             page = self._page(getter, MAX_RECORDS_PER_CALL)
             yield page
-            if page.ended or page.at_tip or (page.last is not None and last <= page.last):
-                return
+            is_over = page.ended or page.at_tip or (page.last is not None and last <= page.last)
 
     def count(self, start: Located, end: Located, max_records: int) -> Counted:
         """The Kinesis records from `start` on that are not read from `end` on, up to `max_records`
@@ -126,9 +119,16 @@ class ShardSearch:
                 page = self._page(getter, min(MAX_RECORDS_PER_CALL, max_records + 1 - records))
             except UnreadableRecordError:
                 return Counted(records, is_more=True)
-            records += _before(page, end.first)
             read_bytes += page.payload_bytes
-            passed = end.first is not None and page.last is not None and end.first <= page.last
+            last, until = page.last, end.first
+            passed = False
+            if until is not None and last is not None and until <= last:
+                passed = True
+                # Of the last page, some records are not before the end, wholly or in part.
+                numbers = map(SequenceNumber.parse, page.columns.lists().numbers)
+                records += sum(number < until for number in numbers)
+            else:
+                records += page.count
             if records > max_records:
                 return Counted(max_records, is_more=True)
             if passed or page.ended or page.at_tip:
@@ -164,11 +164,3 @@ def _start(position: Position, first: SequenceNumber) -> SequenceNumber:
         return first
     past = position.kind is PositionKind.AFTER
     return SequenceNumber(wanted.sequence, wanted.sub + past)
-
-
-def _before(page: Page, end: SequenceNumber | None) -> int:
-    """How many records of the page are before `end`, wholly or in part."""
-    if end is None or page.last is None or page.last < end:
-        return page.count
-    numbers = map(SequenceNumber.parse, page.columns.lists().numbers)
-    return sum(number < end for number in numbers)

@@ -14,29 +14,22 @@ A position that the service refuses is not in the shard: nothing was read from t
 such a position can be moved like every other, as one before its oldest record.
 """
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Self
 
 from msgspec import structs
 
 from kinesis_spout.checkpoints.located import END, NONE, Counted, Located, ShardSearch
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
+from kinesis_spout.service.shard_info import ShardInfo
 from kinesis_spout.shards.data_loss import expired_unread
 from kinesis_spout.shards.start_position import pinned
 from state.errors import InvalidPositionError, RemediedError
 from state.moves.moved_state import moved_state, position_outside_ranges
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind, StartingPosition
-from state.shard_state import given_up
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from kinesis_spout.service.shard_info import ShardInfo
-    from state.sequence_number import SequenceNumber
-    from state.shard_state import ShardState, UnresolvedRecord
+from state.shard_state import ShardState, given_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,7 @@ class RequestedPosition:
     start: StartingPosition | None
 
     @classmethod
-    def parse(cls, text: str) -> RequestedPosition:
+    def parse(cls, text: str) -> Self:
         """Read `LATEST`, `-2h`, `14:00` or any position. Raises `InvalidPositionError`."""
         text = text.strip()
         if text == PositionKind.SHARD_END:
@@ -199,7 +192,12 @@ def move_of(
             goal = replace(goal, position=TRIM_HORIZON)
             found = resolved(search, TRIM_HORIZON, horizon_ms)
         lost_ms = lost_until(search, goal, found, horizon_ms)
-        origin = _origin(search, state, notes)
+        try:
+            origin = search.locate(state.read_position)
+        except RequestRefusedError:
+            origin = None
+            refused = f"the service refuses its position {state.read_position}"
+            notes.append(f"{refused}, so its records count as unread")
         found = _reached(search, state, found, notes, origin=origin, horizon_ms=horizon_ms)
         unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:
@@ -223,20 +221,6 @@ def move_of(
     )
 
 
-def _origin(search: ShardSearch, state: ShardState, notes: list[str]) -> Located | None:
-    """Where a shard with this state continues; None where the service refuses its position. Adds to
-    `notes`.
-    """
-    try:
-        return search.locate(state.read_position)
-    except RequestRefusedError:
-        notes.append(
-            f"the service refuses its position {state.read_position}, so its records count as "
-            "unread"
-        )
-        return None
-
-
 def _reached(
     search: ShardSearch,
     state: ShardState,
@@ -247,7 +231,7 @@ def _reached(
     horizon_ms: int,
 ) -> Located:
     """Where a shard with this state can be moved to, as near to `found` as is possible. `origin`:
-    see `_origin`. Adds to `notes`.
+    where it continues; None where the service refuses its position. Adds to `notes`.
     """
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
@@ -258,10 +242,11 @@ def _reached(
         found = search.locate(outside)
     left = moved_state(state, found.position, verified_until_ms=None).unresolved
     dropped = [record for record in state.unresolved if record not in left]
-    if not any(_has_expired(record, found) for record in dropped):
+    first = found.first
+    if not any(first is None or one.last.sequence < first.sequence for one in dropped):
         return found
     # Those that have expired become dead letters only as unresolved records.
-    if found.first is None:
+    if first is None:
         if origin is not None:
             notes.append(
                 "no record is left to be read again, so the state of the shard stays as it is"
@@ -270,23 +255,7 @@ def _reached(
         # Nothing is in the shard, so a time lies behind all that was read of it.
         return END if found.at_shard_end else Located(Position.at_timestamp(horizon_ms), None)
     notes.append("the oldest unresolved records of the shard have expired, so they stay unresolved")
-    oldest = position_outside_ranges(state, Position.at(found.first))
-    return Located(oldest, found.first, found.arrival_ms)
-
-
-def _has_expired(record: UnresolvedRecord, found: Located) -> bool:
-    return found.first is None or record.last.sequence < found.first.sequence
-
-
-def _check(search: ShardSearch, shard: ShardInfo, goal: Goal, notes: list[str]) -> None:
-    """Refuse an end that an open shard does not have, and a number that it cannot be moved to."""
-    if goal.position.is_end and not shard.is_closed:
-        raise MoveRefusedError(
-            f"shard {shard.shard_id} is open, so it has no end yet",
-            "use LATEST to skip the records that are in it now",
-        )
-    if goal.position.sequence is not None and not goal.was_there:
-        _check_number(search, shard, goal.position.sequence, notes)
+    return Located(position_outside_ranges(state, Position.at(first)), first, found.arrival_ms)
 
 
 def resolved(search: ShardSearch, wanted: Position, horizon_ms: int) -> Located:
@@ -329,29 +298,34 @@ def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int)
     return horizon_ms if found.arrival_ms is None else found.arrival_ms
 
 
-def _check_number(
-    search: ShardSearch, shard: ShardInfo, sequence: SequenceNumber, notes: list[str]
-) -> None:
-    """Refuse a sequence number that no record of the shard has, unless later records are there."""
-    first = None
+def _check(search: ShardSearch, shard: ShardInfo, goal: Goal, notes: list[str]) -> None:
+    """Refuse an end that an open shard does not have, and a sequence number that no record of the
+    shard has, unless later records are there. Adds to `notes`.
+    """
+    if goal.position.is_end and not shard.is_closed:
+        raise MoveRefusedError(
+            f"shard {shard.shard_id} is open, so it has no end yet",
+            "use LATEST to skip the records that are in it now",
+        )
+    sequence = goal.position.sequence
+    if sequence is None or goal.was_there:
+        return
+    first, why = None, " and no later record"
     if sequence.whole >= shard.starting_sequence:
         try:
             first = search.locate(Position.at(sequence.whole)).first
         except RequestRefusedError as exc:
-            raise MoveRefusedError(
-                f"shard {shard.shard_id} has no record {sequence.whole}: {exc.message}",
-                "give the number of one of its records, or a time",
-            ) from exc
+            why = f": {exc.message}"
     if first is None:
         raise MoveRefusedError(
-            f"shard {shard.shard_id} has no record {sequence.whole} and no later record",
+            f"shard {shard.shard_id} has no record {sequence.whole}{why}",
             "give the number of one of its records, or a time",
         )
     if not first.shares_record(sequence):
-        oldest = search.locate(TRIM_HORIZON).first
+        is_oldest = first == search.locate(TRIM_HORIZON).first
         notes.append(
             f"record {sequence.whole} has expired or was never in the shard; the oldest one is "
             f"{first}"
-            if first == oldest
+            if is_oldest
             else f"record {sequence.whole} is not in the shard; the next one is {first}"
         )

@@ -9,20 +9,24 @@ A range of records that are unresolved together has no known records between its
 given up as a whole.
 """
 
-from __future__ import annotations
-
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.application.open_plan import close_open_plan
 from kinesis_spout.checkpoints.located import ShardSearch
 from kinesis_spout.checkpoints.moves import MoveRefusedError, unknown_shard
+from kinesis_spout.clock import Clock
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.reading.user_records import OwnedOfRange, unpacked_retries, within
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.shard_info import ShardInfo
 from scheme.record import SUB_SEQUENCE_NUMBER
 from state.failpoint import failpoint
 from state.moves.moved_state import is_before
@@ -30,20 +34,10 @@ from state.plan import PlannedRetry
 from state.position import Position, PositionKind
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.store.shard_states import StateChange, StoredState
+from state.shard_state import ShardState, UnresolvedRecord
+from state.store.plans import PlanStore
+from state.store.shard_states import ShardStateStore, StateChange, StoredState
 from state.tracker.inflight_record_tracker import InflightRecordTracker
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    import pyarrow as pa
-
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import ShardInfo
-    from state.shard_state import ShardState, UnresolvedRecord
-    from state.store.plans import PlanStore
-    from state.store.shard_states import ShardStateStore
 
 
 class RecordStatus(StrEnum):

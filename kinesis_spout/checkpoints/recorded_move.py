@@ -2,31 +2,22 @@
 store.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
 from kinesis_spout.application.open_plan import closed_plan
-from kinesis_spout.clock import SteadyTime
+from kinesis_spout.clock import Clock, SteadyTime
+from kinesis_spout.service.client import KinesisClient
 from state.errors import StoredDataError
 from state.failpoint import failpoint
 from state.moves.history import earlier, resume_position, time_of_next
 from state.moves.moved_state import never_settling
-from state.store.history import HistoryEntry
-from state.store.shard_states import StateChange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
-    from state.position import Position
-    from state.shard_state import ShardState
-    from state.store.history import HistoryIndex, HistoryMark, HistoryStore
-    from state.store.shard_states import ShardStateStore, StoredState
-    from state.znodes.topics import StoreTopics
+from state.position import Position
+from state.shard_state import ShardState
+from state.store.history import HistoryEntry, HistoryIndex, HistoryMark, HistoryStore
+from state.store.shard_states import ShardStateStore, StateChange, StoredState
+from state.znodes.topics import StoreTopics
 
 
 def service_time(client: KinesisClient, clock: Clock) -> Callable[[], int]:

@@ -22,13 +22,14 @@ from kinesis_spout.checkpoints.application_moves import (
 from kinesis_spout.checkpoints.moves import Move, RequestedPosition
 from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
 from kinesis_spout.checkpoints.transfer import (
-    Import,
+    Changes,
     check_positions,
     check_states,
     check_stream,
     export_application,
     import_application,
     import_of,
+    moving_forward,
 )
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
@@ -507,7 +508,7 @@ def import_export(
         check_positions(op.client, exported)
         op.own(store)
         found = import_of(exported, store.shard_states.load())
-    for shard_id, (before, after) in found.states.items():
+    for shard_id, (before, after) in found.items():
         say(shard_id)
         if before == after and before is not None:
             say(f"  stays   {before.read_position}")
@@ -515,10 +516,9 @@ def import_export(
             say(f"  before  {'no state' if before is None else before.read_position}")
             say(f"  after   {'no state' if after is None else after.read_position}")
     check_replaced(op, store, found, replace=replace)
-    if found.ahead and not allow_skip:
+    if (ahead := moving_forward(found)) and not allow_skip:
         raise CliError(
-            f"{', '.join(found.ahead)} would move forward: the records in between would never be "
-            "read",
+            f"{', '.join(ahead)} would move forward: the records in between would never be read",
             "give --allow-skip to skip them",
         )
     if op.confirmed("Import these positions?"):
@@ -527,7 +527,7 @@ def import_export(
 
 
 def check_replaced(
-    op: Operation, store: ZookeeperStateStore, found: Import, *, replace: bool
+    op: Operation, store: ZookeeperStateStore, found: Changes, *, replace: bool
 ) -> None:
     """Raise `CliError` where the application has state that is not to be replaced. What an import
     has left that was stopped is replaced in any case, and said.
@@ -535,7 +535,7 @@ def check_replaced(
     start = store.identity.read_start(also_unfinished=True)
     if start is not None and start.importing:
         say("an earlier import was interrupted; this import replaces it")
-    elif found.replaces and not replace:
+    elif any(before for before, _ in found.values()) and not replace:
         raise CliError(
             f"application {op.place.application} has state {op.on_stream} already",
             "give --replace to replace that state, or give another --application",

@@ -9,8 +9,6 @@ Answers may come late and in any order. The command's stderr is that of this pro
 by line to a callback.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import logging
@@ -24,19 +22,15 @@ import sys
 import termios
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import IO, Any, cast
 
 import msgspec
 
 from kinesis_spout.cli.line_io import LineSplitter, LineWriter, LongLine
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.listener import SpoutListener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import IO
-
-    from kinesis_spout.spout.emission import SpoutEmission
 
 log = logging.getLogger("kinesis_spout")
 MAX_LATE_ANSWERS = 10_000  # how many timed-out records may still be answered

@@ -7,17 +7,19 @@ Of other errors, `exit_code_of` says which code they have, or `operators_exit_co
 that look at an application or change one. Usage errors are typer's: USAGE.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import threading
 import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from kinesis_spout.cli.plain_text import visible
@@ -37,13 +39,6 @@ from state.errors import (
     StoreAccessError,
     StoreUnavailableError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-    from types import FrameType
-
-    from rich.console import Console
 
 FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
 # The flag of a command for an option of Spark's reader, or for a field of the spout.

@@ -18,7 +18,7 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     find_import,
 )
 from kinesis_spout.checkpoints.moves import RequestedPosition
-from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
+from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
 from kinesis_spout.cli.checkpoint import check_replaced
 from kinesis_spout.cli.places import DEFAULT_COUNT, Operation, command, note, records_of, say
 from kinesis_spout.cli.plain_text import visible
@@ -218,10 +218,10 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
+def _say(origin: Origin, plan: ImportPlan, found: Changes) -> None:
     for line in (line for one in plan.shards for line in _lines(one, found)):
         say(line)
-    for shard_id in sorted(found.states.keys() - {one.state.shard_id for one in plan.shards}):
+    for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
         say(shard_id)
         say("  its state is removed, because the stream no longer lists the shard more")
     for shard_id in plan.expired:
@@ -231,8 +231,8 @@ def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
         note(visible(sentence))
 
 
-def _lines(one: ShardImport, found: Import) -> Iterator[str]:
-    before, _ = found.states[one.state.shard_id]
+def _lines(one: ShardImport, found: Changes) -> Iterator[str]:
+    before, _ = found[one.state.shard_id]
     arrived_ms = one.arrival_ms
     arrival = (
         "" if arrived_ms is None else f"  (next record arrived {Position.at_timestamp(arrived_ms)})"

@@ -1,24 +1,18 @@
 """Reads dead letters from local files, and counts them by their reason."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.dead_letter.files import FileName, LetterFormat, LocalLetterFiles, pieces_of
-from kinesis_spout.dead_letter.letter import iso
+from kinesis_spout.dead_letter.letter import Letter, iso
 from kinesis_spout.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from kinesis_spout.dead_letter.letter import Letter
 
 MAX_LETTERS, MAX_FILES, MAX_REASONS = 200_000, 20_000, 50
 READ_EVERY = 15  # observations

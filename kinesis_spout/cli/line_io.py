@@ -5,17 +5,13 @@ Neither blocks for ever. A line that has arrived does not wait long for others. 
 slow or gone does not block the writer for ever.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import stat
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from kinesis_spout.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _SYSTEM_CLOCK = SystemClock()
 _READ_BYTES = 1024 * 1024

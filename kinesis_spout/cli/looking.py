@@ -1,32 +1,22 @@
 """What `status`, `explain` and `ui` share: looks at an application over a window."""
 
-from __future__ import annotations
-
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.places import Place
 from kinesis_spout.cli.shared_options import errors
-from kinesis_spout.clock import SystemClock
+from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import duration
-from kinesis_spout.inspection.health import Look, worth_asking
+from kinesis_spout.inspection.health import Look, TipAnswer, worth_asking
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
-from kinesis_spout.inspection.status import status_of
+from kinesis_spout.inspection.snapshot import Snapshot
+from kinesis_spout.inspection.status import ApplicationStatus, status_of
+from kinesis_spout.service.client import KinesisClient
 from state.position import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kinesis_spout.cli.exit_codes import StopSignals
-    from kinesis_spout.cli.places import Place
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.inspection.health import TipAnswer
-    from kinesis_spout.inspection.snapshot import Snapshot
-    from kinesis_spout.inspection.status import ApplicationStatus
-    from kinesis_spout.service.client import KinesisClient
-    from state.znodes.topics import StoreTopics
+from state.znodes.topics import StoreTopics
 
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
 FILE_WIDTH = 10_000

@@ -6,8 +6,6 @@ and are stored nowhere. Each connection has one request and some seconds. There 
 `MAX_CONNECTIONS`: a further one ends the oldest.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from contextlib import suppress
@@ -15,14 +13,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.page.document import policy
-
-if TYPE_CHECKING:
-    from typing import Self
 
 LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 32

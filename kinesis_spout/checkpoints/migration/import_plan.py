@@ -16,18 +16,20 @@ stopped. Blocks on the service; writes nothing.
 A shard that is not listed any more is left out: nothing of it can be read.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.checkpoints.located import END, NONE, Counted, ShardSearch, for_each_shard
 from kinesis_spout.checkpoints.moves import Goal, lost_until, resolved, verified_until
+from kinesis_spout.clock import Clock
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 from kinesis_spout.shards.lineage import ShardLineage
 from state.codec.exported import ExportedApplication
 from state.errors import InvalidSequenceNumberError, RemediedError
@@ -35,14 +37,6 @@ from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.store.identity import StartPin
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-
 
 Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 """An item as DynamoDB has it: by name, `{"S": text}` or another kind."""

@@ -15,15 +15,15 @@ A pending checkpoint is one that was prepared and not made, so it does not count
 are removed once their children's are past TRIM_HORIZON (`LeaseCleanupManager`).
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
 from kinesis_spout.checkpoints.migration.import_plan import (
     GIVE_THIS_STREAMS,
+    Item,
     MigrationError,
     Origin,
     OriginShard,
@@ -32,11 +32,6 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     number_in,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesis_spout.checkpoints.migration.import_plan import Item
 
 _GIVE_LEASES = (
     "give --lease-table with the name of the lease table, which is the name of the KCL application"

@@ -39,16 +39,16 @@ the same text of an offset into `offsets/<n>` that it shows as `endOffset`, so a
 offsets are such lists is read. Of any other the error says from which time to continue (`--at`).
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from kinesis_spout.checkpoints.migration.import_plan import (
     COPY_AGAIN,
     GIVE_UNCHANGED,
+    Item,
     MigrationError,
     Origin,
     OriginShard,
@@ -60,15 +60,6 @@ from kinesis_spout.checkpoints.migration.import_plan import (
 from kinesis_spout.shards.start_position import LATEST_MARGIN_MS
 from state.errors import InvalidPositionError
 from state.position import SHARD_END, TRIM_HORIZON, Position
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from kinesis_spout.checkpoints.migration.import_plan import Item
-
-
-_NONE = "-"
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -86,33 +77,17 @@ class PlannedBatch:
     offsets: tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SparkCheckpoint:
-    """`committed`: the last batch that went through. `planned`: the batch after it, which was begun
-    at most. Either is None if there is none.
+def read_checkpoint(location: Path) -> tuple[PlannedBatch | None, PlannedBatch | None]:
+    """Of a folder of this machine, the last batch that was committed, and the batch after it, which
+    was begun at most. Either is None if there is none. Raises `MigrationError`.
     """
-
-    committed: PlannedBatch | None
-    planned: PlannedBatch | None
-
-
-def local_folder(location: Path) -> Path:
-    """The location, if it is a folder of this machine. Raises `MigrationError`."""
-    text = str(location)
-    if text.startswith("file:"):
-        location = type(location)("/" + text.removeprefix("file:").lstrip("/"))
-    if ":/" in text and not text.startswith("file:"):
+    if str(location).partition("/")[0].endswith(":"):
         raise MigrationError(
-            f"{text} is not a folder on this machine",
-            ("copy it here first, for example with `aws s3 sync`"),
+            f"{location} is not a folder on this machine",
+            "copy it here first, for example with `aws s3 sync`",
         )
     if not location.is_dir():
         raise MigrationError(f"{location} is not a folder", "give the query's checkpointLocation")
-    return location
-
-
-def read_checkpoint(location: Path) -> SparkCheckpoint:
-    """The batches of a location. Raises `MigrationError`."""
     offsets, commits = numbered(location / "offsets"), numbered(location / "commits")
     if not offsets:
         raise MigrationError(
@@ -125,10 +100,17 @@ def read_checkpoint(location: Path) -> SparkCheckpoint:
             f"{location} has commits/{last} but not offsets/{last}, so it is not complete",
             COPY_AGAIN,
         )
-    return SparkCheckpoint(
+    return (
         _batch(location, last) if last >= 0 else None,
         _batch(location, last + 1) if last + 1 in offsets else None,
     )
+
+
+def without_scheme(location: Path) -> Path:
+    """The path of `file:/path`; any other as it is."""
+    text = str(location)
+    is_url = text.startswith("file:")
+    return Path("/" + text.removeprefix("file:").lstrip("/")) if is_url else location
 
 
 def not_committed(number: int) -> str:
@@ -166,7 +148,7 @@ def _batch(location: Path, number: int) -> PlannedBatch:
             "give --at with a time before its last batch",
         )
     metadata = decoded("".join(lines[1:2]), _Metadata, f"the second line of {file}")
-    offsets = tuple(None if line == _NONE else line for line in lines[2:])
+    offsets = tuple(None if line == "-" else line for line in lines[2:])
     return PlannedBatch(number, metadata.batch_timestamp_ms, offsets)
 
 
@@ -224,12 +206,6 @@ class _TableItem(msgspec.Struct, rename="camel"):
     metadata_value: str
 
 
-@dataclass(frozen=True, slots=True)
-class _SourceOffset:
-    batch: int
-    shards: dict[str, _End]
-
-
 def awslabs_origin(
     location: Path,
     stream: str,
@@ -242,40 +218,48 @@ def awslabs_origin(
     `metadata_path`: its option `kinesis.metadataPath`. `table_items`: all items of its table, where
     its metadata is in DynamoDB. Raises `MigrationError`.
     """
-    location = local_folder(location)
-    checkpoint = read_checkpoint(location)
-    current = checkpoint.committed or checkpoint.planned
+    location = without_scheme(location)
+    committed, planned = read_checkpoint(location)
+    current = committed or planned
     if current is None:
         raise MigrationError(
-            f"{location} has neither commits/0 nor offsets/0, so it is not complete",
-            "copy it again",
+            f"{location} has neither commits/0 nor offsets/0, so it is not complete", COPY_AGAIN
         )
-    source, offset = _of_stream(current, stream, location)
+    source, last, starts = _of_stream(current, stream, location)
     ends = (
         _ends_in_table(table_items)
         if table_items is not None
         else _ends_in_files(metadata_path or location / "sources" / str(source))
     )
-    is_committed = checkpoint.committed is not None
+    is_committed = committed is not None
     latest = None if current.planned_ms is None else current.planned_ms - LATEST_MARGIN_MS
-    ended = ends.get(offset.batch, {}) if is_committed else {}
-    begun = ends.get(offset.batch + 1 if is_committed else offset.batch, {})
+    ended = ends.get(last, {}) if is_committed else {}
+    begun = ends.get(last + is_committed, {})
     notes = []
-    if is_committed and offset.shards and not ended:
+    if is_committed and starts and not ended:
         notes.append(
             f"the connector's metadata does not say where the last batch, {current.number}, ended, "
             "so all of it is read again. If the metadata is in another place, give "
             "--metadata-path or --metadata-table"
         )
-    if begun or (is_committed and checkpoint.planned is not None):
+    if begun or (is_committed and planned is not None):
         notes.append(not_committed(current.number + is_committed))
     shards = {
         shard: _awslabs_shard(shard, ended.get(shard, start), begun.get(shard), latest)
-        for shard, start in offset.shards.items()
+        for shard, start in starts.items()
     }
-    for batch in sorted((one for one in ends if one <= offset.batch), reverse=True):
+    left = "the connector stopped reading the shard when it was closed; its remaining records "
+    for batch in sorted((one for one in ends if one <= last), reverse=True):
         for shard, end in ends[batch].items():
-            shards.setdefault(shard, _left_shard(shard, end))
+            position = end.position(shard)
+            shards.setdefault(
+                shard,
+                OriginShard(
+                    stored=f"{end}, in an earlier batch",
+                    position=position,
+                    note=None if position == SHARD_END else f"{left}are unread",
+                ),
+            )
     return Origin(name="awslabs", shards=shards, drops_finished=True, notes=tuple(notes))
 
 
@@ -283,13 +267,9 @@ def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
     """The ends of batches, from the items of the connector's table."""
     ends: dict[int, dict[str, _End]] = {}
     wrong = "the table has an item that does not record where a batch ended"
+    remedy = "give the table that the connector's option kinesis.dynamodb.tableName names"
     for item in items:
-        found = in_item(
-            item,
-            _TableItem,
-            wrong,
-            ("give the table that the connector's option kinesis.dynamodb.tableName names"),
-        )
+        found = in_item(item, _TableItem, wrong, remedy)
         batch, shard = found.metadata_key, found.metadata_sort_key
         end = decoded(found.metadata_value, _End, f"batch {batch}, {shard}")
         ends.setdefault(batch, {})[shard] = end
@@ -308,47 +288,37 @@ def _ends_in_files(source: Path) -> dict[int, dict[str, _End]]:
     }
 
 
-def _of_stream(batch: PlannedBatch, stream: str, location: Path) -> tuple[int, _SourceOffset]:
-    """The source of the query that reads the stream, by its index, and its offset."""
-    found = []
+def _of_stream(
+    batch: PlannedBatch, stream: str, location: Path
+) -> tuple[int, int, dict[str, _End]]:
+    """The source of the query that reads the stream, by its index; the connector's number of the
+    batch, and where that begins in each shard.
+    """
+    where, found = f"{location}/offsets/{batch.number}", []
     for source, text in enumerate(batch.offsets):
-        where = f"{location}/offsets/{batch.number}"
-        offset = None if text is None else _source_offset(text, stream, where)
-        if offset is not None:
-            found.append((source, offset))
+        try:
+            parts = msgspec.json.decode(text or "null", type=dict[str, msgspec.Raw])
+            raw = parts.pop("metadata", b"null")
+            metadata = msgspec.json.decode(raw, type=_SourceMetadata, strict=False)
+        except msgspec.ValidationError:
+            continue  # another kind of source
+        except (msgspec.DecodeError, UnicodeError) as exc:
+            raise MigrationError(f"{where} is damaged ({exc})", COPY_AGAIN) from exc
+        if metadata.stream_name == stream:
+            ends = {one: decoded(part, _End, f"{where}, {one}") for one, part in parts.items()}
+            found.append((source, metadata.batch_id, ends))
     if len(found) != 1:
-        problem = (
-            f"reads stream {stream} in several sources"
-            if found
-            else f"does not read stream {stream}"
-        )
+        problem = f"reads stream {stream} in several sources"
         raise MigrationError(
-            f"the query of {location} {problem} (batch {batch.number})",
+            f"the query of {location} {problem if found else f'does not read stream {stream}'} "
+            f"(batch {batch.number})",
             "give the checkpointLocation of a query that reads the stream in one source",
         )
     return found[0]
 
 
-def _source_offset(text: str, stream: str, where: str) -> _SourceOffset | None:
-    """An offset of the connector on the stream; None for another source's."""
-    try:
-        parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        metadata = msgspec.json.decode(
-            parts.pop("metadata", b"null"), type=_SourceMetadata, strict=False
-        )
-    except msgspec.ValidationError:
-        return None
-    except (msgspec.DecodeError, UnicodeError) as exc:
-        raise MigrationError(f"{where} is damaged ({exc})", COPY_AGAIN) from exc
-    if metadata.stream_name != stream:
-        return None
-    shards = {shard: decoded(part, _End, f"{where}, {shard}") for shard, part in parts.items()}
-    return _SourceOffset(metadata.batch_id, shards)
-
-
 def _awslabs_shard(shard: str, end: _End, begun: _End | None, latest_ms: int | None) -> OriginShard:
-    note = None
-    position = end.position(shard)
+    position, note = end.position(shard), None
     if position is None and end.iterator_type == "LATEST" and latest_ms is not None:
         # It has found no record in this shard yet, and looked up to its last batch at least.
         position = Position.at_timestamp(latest_ms)
@@ -356,27 +326,8 @@ def _awslabs_shard(shard: str, end: _End, begun: _End | None, latest_ms: int | N
             "no record of the shard was read yet, so the shard is read from the time of the last "
             "batch"
         )
-    return OriginShard(
-        stored=str(end),
-        position=position,
-        read_to=None if begun is None else begun.position(shard),
-        note=note,
-    )
-
-
-def _left_shard(shard: str, end: _End) -> OriginShard:
-    position = end.position(shard)
-    is_done = position == SHARD_END
-    return OriginShard(
-        stored=f"{end}, in an earlier batch",
-        position=position,
-        note=None
-        if is_done
-        else (
-            "the connector stopped reading the shard when it was closed; its remaining records "
-            "are unread"
-        ),
-    )
+    read_to = None if begun is None else begun.position(shard)
+    return OriginShard(stored=str(end), position=position, read_to=read_to, note=note)
 
 
 class _Shard(msgspec.Struct, rename="camel"):
@@ -388,7 +339,6 @@ class _ShardOffset(msgspec.Struct, rename="camel"):
     shard: _Shard
     last_seq_num: str | None = None
     last_record_seq_num: str | None = None
-    closed: bool = False
 
 
 class _Source(msgspec.Struct, rename="camel"):
@@ -407,55 +357,37 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
     checkpoint location; without either nothing is known. Raises `MigrationError`.
     """
     shards: dict[str, OriginShard] = {}
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     if progress is not None:
-        shards = _of_progress(progress, stream)
+        remedy = "save `query.lastProgress` as JSON"
+        last = decoded(text_of(progress), _Progress, f"the progress in {progress}", remedy)
+        shards = _shards([bytes(each.end_offset).decode() for each in last.sources], stream)
+        if not shards:
+            raise MigrationError(
+                f"{progress} has no endOffset of a Kinesis source on stream {stream}",
+                "give --at with a time before the last batch",
+            )
     elif location is not None:
-        shards = _of_location(local_folder(location), stream, notes)
-    return Origin(name="databricks", shards=shards, notes=tuple(notes))
-
-
-def _of_location(location: Path, stream: str, notes: list[str]) -> dict[str, OriginShard]:
-    """Adds to `notes`."""
-    checkpoint = read_checkpoint(location)
-    committed = checkpoint.committed
-    if committed is None:
-        raise MigrationError(
-            f"{location} has no commits/0, so no batch was committed",
-            "give the start of the query with --at, and leave --checkpoint-location out",
-        )
-    shards = _shards([text for text in committed.offsets if text is not None], stream)
-    if not shards:
-        raise MigrationError(
-            f"{location}/offsets/{committed.number} has no offset of stream {stream} in the form "
-            "that Databricks documents",
-            _advice(committed),
-        )
-    if checkpoint.planned is not None:
-        notes.append(not_committed(checkpoint.planned.number))
-    return shards
-
-
-def _of_progress(file: Path, stream: str) -> dict[str, OriginShard]:
-    remedy = "save `query.lastProgress` as JSON"
-    progress = decoded(text_of(file), _Progress, f"the progress in {file}", remedy)
-    shards = _shards([bytes(each.end_offset).decode() for each in progress.sources], stream)
-    if not shards:
-        raise MigrationError(
-            f"{file} has no endOffset of a Kinesis source on stream {stream}",
-            "give --at with a time before the last batch",
-        )
-    return shards
-
-
-def _advice(batch: PlannedBatch) -> str:
-    if batch.planned_ms is None:
-        return "give --at with a time before its last batch"
-    time = Position.at_timestamp(batch.planned_ms)
-    return (
-        f"give --at with a time before {time}, when its last committed batch was planned, minus "
-        "the time by which the query was behind"
-    )
+        location = without_scheme(location)
+        committed, planned = read_checkpoint(location)
+        if committed is None:
+            raise MigrationError(
+                f"{location} has no commits/0, so no batch was committed",
+                "give the start of the query with --at, and leave --checkpoint-location out",
+            )
+        shards = _shards([text for text in committed.offsets if text is not None], stream)
+        if not shards:
+            time = committed.planned_ms and Position.at_timestamp(committed.planned_ms)
+            raise MigrationError(
+                f"{location}/offsets/{committed.number} has no offset of stream {stream} in the "
+                "form that Databricks documents",
+                f"give --at with a time before {time}, when its last committed batch was planned, "
+                "minus the time by which the query was behind"
+                if time
+                else "give --at with a time before its last batch",
+            )
+        notes = () if planned is None else (not_committed(planned.number),)
+    return Origin(name="databricks", shards=shards, notes=notes)
 
 
 def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:

@@ -12,20 +12,14 @@ shard and no children: a closed shard stays at its last record, and a resharded 
 more shards after the topology was started again.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from kinesis_spout.checkpoints.migration.import_plan import (
     MigrationError,
     Origin,
     OriginShard,
     requested_import,
 )
-
-if TYPE_CHECKING:
-    from state.shard_state import ShardState
-    from state.znodes.topics import StoreTopics
+from state.shard_state import ShardState
+from state.znodes.topics import StoreTopics
 
 PREFIX = "kinesis_storm_spout"
 NAME = "storm-spout"
