@@ -51,6 +51,7 @@ from kinesis_spout.cli.shared_options import (
     shard_id_of,
     usage_errors,
     with_zone,
+    wrong_usage,
 )
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.dead_letter.letter import Letter, moment
@@ -198,9 +199,7 @@ def move(
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
-        raise typer.BadParameter(
-            f"{to} is a position in one shard; name it with --shard", param_hint="--to"
-        )
+        raise wrong_usage("--to", f"{to} is a position in one shard; name it with --shard")
     with op.patience():
         op.own_started()
         found = find_moves(op.client, op.store, to, shards, clock=op.clock, max_counted=count)
@@ -360,9 +359,7 @@ def skip(
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
     if bool(sequences) == all_records:
-        raise typer.BadParameter(
-            "give either sequence numbers or --all", param_hint="SEQUENCE..., --all"
-        )
+        raise wrong_usage("SEQUENCE..., --all", "give either sequence numbers or --all")
     with op.patience():
         op.own_started()
         found = find_skip(op.store.shard_states.load(), shard, sequences or None)

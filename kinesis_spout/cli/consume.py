@@ -27,7 +27,7 @@ from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.places import Operation, command, note, patience, services, shown_log
 from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.record_lines import raw_line, record_line
-from kinesis_spout.cli.shared_options import flag, option, scheme_flag, with_zone
+from kinesis_spout.cli.shared_options import flag, option, scheme_flag, with_zone, wrong_usage
 from kinesis_spout.config import duration, parse_duration_ms
 from kinesis_spout.dead_letter.letter_file import LetterFile
 from kinesis_spout.errors import ConfigError, KinesisError
@@ -162,14 +162,12 @@ def consume(
     # An empty name is given, too, and refused.
     application, place = op.ctx.params["application"], op.place
     if raw and exec_ is not None:
-        raise typer.BadParameter(
-            "--raw leaves out the ids that a command needs; use only one of them",
-            param_hint="--raw, --exec",
+        raise wrong_usage(
+            "--raw, --exec", "--raw leaves out the ids that a command needs; use only one of them"
         )
     if raw and scheme is not None:
-        raise typer.BadParameter(
-            "--raw writes the payloads as they are; use only one of them",
-            param_hint="--raw, --scheme",
+        raise wrong_usage(
+            "--raw, --scheme", "--raw writes the payloads as they are; use only one of them"
         )
     stop = op.signals()
     timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000

@@ -14,7 +14,7 @@ from kinesis_spout.cli.exit_codes import (
     UNREACHABLE,
 )
 from kinesis_spout.cli.places import Operation, command
-from kinesis_spout.cli.shared_options import errors, flag, option, parse_pairs
+from kinesis_spout.cli.shared_options import errors, flag, option, parse_pairs, wrong_usage
 from kinesis_spout.config import StreamRef
 from kinesis_spout.doctor.examination import AreaFinding, examine, examine_executors
 from kinesis_spout.doctor.executors import Cluster
@@ -69,7 +69,7 @@ def doctor(
     service does not answer.
     """
     if conf and master is None:
-        raise typer.BadParameter("it needs --master", param_hint="--conf")
+        raise wrong_usage("--conf", "it needs --master")
     op.signals()
     place = op.place
     named = StreamRef.of(place.stream) if place.stream else None
@@ -112,7 +112,7 @@ def _consumer(stream: StreamRef | None, **given: str | None) -> str | None:
     if given["read_mode"] != "efo":
         return None
     if stream is None:
-        raise typer.BadParameter("efo needs --stream", param_hint="--read-mode")
+        raise wrong_usage("--read-mode", "efo needs --stream")
     return given["consumer_arn"] or given["consumer_name"]
 
 

@@ -15,7 +15,14 @@ from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals
 from kinesis_spout.cli.places import say, show, stdout_console, write_file
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import option, own_options, tell, usage_errors, warn
+from kinesis_spout.cli.shared_options import (
+    option,
+    own_options,
+    tell,
+    usage_errors,
+    warn,
+    wrong_usage,
+)
 from kinesis_spout.drills.choice import Chosen, choose
 from kinesis_spout.drills.history.events import History
 from kinesis_spout.drills.history.history_json import encode_history
@@ -169,24 +176,21 @@ def drill(
 def _check(names: Sequence[str], setting: Setting) -> None:
     """Raises typer's usage error for options that contradict each other, or name no function."""
     if setting.spout and (setting.process or setting.executors):
-        raise typer.BadParameter(
-            "--process and --executors need a Spark job; leave them or --spout out",
-            param_hint="--spout",
+        raise wrong_usage(
+            "--spout", "--process and --executors need a Spark job; leave them or --spout out"
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
-        raise typer.BadParameter(
+        raise wrong_usage(
+            "--stream-prefix",
             "--stream-prefix is missing: the drill creates a stream on AWS, whose name begins "
             "with it",
-            param_hint="--stream-prefix",
         )
     for name, text in (("--process", setting.process), ("--payload", setting.payload)):
         if text is not None:
             with usage_errors(name):
                 load_function(text)  # a wrong one is reported before anything is started
     if not names:
-        raise typer.BadParameter(
-            "give the name of a drill, all or soak; --list shows the names", param_hint="NAME"
-        )
+        raise wrong_usage("NAME", "give the name of a drill, all or soak; --list shows the names")
 
 
 def _warn_of_function(process: str) -> None:

@@ -22,7 +22,7 @@ from kinesis_spout.checkpoints.transfer import Changes, import_application, impo
 from kinesis_spout.cli.checkpoint import check_replaced
 from kinesis_spout.cli.places import DEFAULT_COUNT, Operation, command, note, records_of, say
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import option, parameter, usage_errors
+from kinesis_spout.cli.shared_options import option, parameter, usage_errors, wrong_usage
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position
@@ -204,14 +204,14 @@ def _check_options(system: System, given: Mapping[str, object]) -> None:
     own_options = [name for name, (systems, _) in _STATE.items() if system in systems]
     for name, value in given.items():
         if value is not None and name not in own_options:
-            raise typer.BadParameter(
+            raise wrong_usage(
+                _flag(name),
                 f"does not apply with --from {system}, which takes "
                 f"{', '.join(map(_flag, own_options))}",
-                param_hint=_flag(name),
             )
     needed = own_options[0]
     if system is not System.DATABRICKS and given[needed] is None:
-        raise typer.BadParameter(f"--from {system} needs {_flag(needed)}", param_hint=_flag(needed))
+        raise wrong_usage(_flag(needed), f"--from {system} needs {_flag(needed)}")
 
 
 def _flag(name: str) -> str:

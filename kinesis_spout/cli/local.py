@@ -9,7 +9,7 @@ import typer
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.plain_text import plural
-from kinesis_spout.cli.shared_options import option, own_options, warn
+from kinesis_spout.cli.shared_options import option, own_options, warn, wrong_usage
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
 
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -44,7 +44,7 @@ def local(
     any credentials and keeps everything in memory.
     """
     if not _REGION.fullmatch(region):
-        raise typer.BadParameter(f"{region!r} is not a region name", param_hint="--region")
+        raise wrong_usage("--region", f"{region!r} is not a region name")
     fake = FakeKinesis(
         settings=FakeKinesisSettings(region=region, limits=limits, control_limits=limits)
     )
@@ -80,15 +80,14 @@ def _created(fake: FakeKinesis, text: str) -> tuple[str, int]:
     """
     name, colon, shards = text.partition(":")
     if colon and not (shards.isascii() and shards.isdigit() and int(shards)):
-        raise typer.BadParameter(
-            f"{text!r} is neither NAME nor NAME:SHARDS, where SHARDS is 1 or more",
-            param_hint="--stream",
+        raise wrong_usage(
+            "--stream", f"{text!r} is neither NAME nor NAME:SHARDS, where SHARDS is 1 or more"
         )
     count = int(shards) if colon else 1
     try:
         fake.create(name, shards=count)
     except ServiceError as exc:
-        raise typer.BadParameter(f"{name!r}: {exc.message}", param_hint="--stream") from exc
+        raise wrong_usage("--stream", f"{name!r}: {exc.message}") from exc
     return name, count
 
 

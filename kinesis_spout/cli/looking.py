@@ -1,8 +1,8 @@
 """What `status`, `explain` and `ui` share: looks at an application over a window."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
@@ -19,7 +19,6 @@ from state.position import Position
 from state.znodes.topics import StoreTopics
 
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
-FILE_WIDTH = 10_000
 
 
 @dataclass(slots=True)
@@ -38,14 +37,10 @@ class Looking:
         """Ask the shards that are not known to be at their tips, so that `look` can tell how fast
         they are read.
         """
-        alone = Look(before=before, now=before)
-        wanted = [
-            one
-            for one in worth_asking(alone, len(before.shard_ids))
-            if one != first and not before.states[one].at_tip
-        ]
-        shards = [*([] if first is None else [first]), *wanted][: self.max_asked]
-        self._began = before, self._tips_of(before, shards)
+        every = worth_asking(Look(before=before, now=before), len(before.shard_ids))
+        wanted = [one for one in every if one != first and not before.states[one].at_tip]
+        shards = ([] if first is None else [first]) + wanted
+        self._began = before, self._tips_of(before, shards[: self.max_asked])
 
     def snapshot(self) -> Snapshot:
         return read_snapshot(
@@ -54,17 +49,15 @@ class Looking:
 
     def look(self, before: Snapshot, now: Snapshot, *, first: str | None = None) -> Look:
         """Ask the shards whose tips decide, `first` before all others."""
-        unasked = Look(before=before, now=now)
-        wanted = worth_asking(unasked, self.max_asked)
+        wanted = worth_asking(Look(before=before, now=now), self.max_asked)
         if first is not None and self.max_asked:
             wanted = [first, *wanted]
-        tips = self._tips_of(now, wanted)
-        began = self._began
+        began, tips_before = self._began or (None, {})
         return Look(
             before=before,
             now=now,
-            tips=tips,
-            tips_before=began[1] if began is not None and began[0] is before else {},
+            tips=self._tips_of(now, wanted),
+            tips_before=tips_before if began is before else {},
             throttled=self.tips.throttled,
             unanswered=self.tips.unanswered,
             refusal=self.tips.refused,
@@ -86,19 +79,16 @@ class MovingWindow:
         self._window_ms = window_s * 1000
         self._seen: deque[Snapshot] = deque()
 
-    def begin(self) -> None:
-        """Take the first snapshot, and ask no shard. Blocks and raises as `look` does."""
-        self._add()
-
     def look(self) -> Look:
         """One snapshot, the oldest in the window before it, and the tips that decide. Blocks, and
         raises the errors of both services, and `CliError` for the state of an earlier stream of
         that name. An error changes nothing.
         """
-        now = self._add()
+        now = self.begin()
         return self._looks.look(self._seen[0], now)
 
-    def _add(self) -> Snapshot:
+    def begin(self) -> Snapshot:
+        """Take a snapshot, and ask no shard. Blocks and raises as `look` does."""
         now, seen = self._looks.snapshot(), self._seen
         refuse_another_stream(now)
         seen.append(now)
@@ -118,15 +108,12 @@ def refuse_another_stream(seen: Snapshot) -> None:
         )
 
 
-@contextmanager
-def looking(place: Place, *, max_asked: int, clock: Clock | None = None) -> Iterator[Looking]:
-    """Open the connections, and close them at the end. Raises `CliError` for an embedded ZooKeeper
+def looking(place: Place, stack: ExitStack, *, max_asked: int) -> Looking:
+    """Open the connections, which the stack closes. Raises `CliError` for an embedded ZooKeeper
     that never ran.
     """
-    clock = clock or SystemClock()
-    with ExitStack() as stack:
-        client, store = place.client(stack), place.store(stack)
-        yield Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
+    client, store, clock = place.client(stack), place.store(stack), SystemClock()
+    return Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
 
 
 def two_snapshots(

@@ -4,12 +4,10 @@ import getpass
 import socket
 import time
 
-import typer
-
 from kinesis_spout.application.pause import pause_clause
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import Operation, command, note, say
-from kinesis_spout.cli.shared_options import option, usage_errors
+from kinesis_spout.cli.shared_options import option, usage_errors, wrong_usage
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from state.process import describe
@@ -53,9 +51,7 @@ def pause(
     with usage_errors("--timeout"):
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
-        raise typer.BadParameter(
-            f"the text is longer than {MAX_REASON} characters", param_hint="--reason"
-        )
+        raise wrong_usage("--reason", f"the text is longer than {MAX_REASON} characters")
     requested = Pause(by=_operator(), since_ms=op.clock.now_ms(), reason=reason)
     signals = op.signals()
     with op.patience(aws=False):

@@ -44,6 +44,7 @@ from kinesis_spout.cli.shared_options import (
     tell,
     typed_text,
     usage_errors,
+    wrong_usage,
 )
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef, duration
@@ -369,9 +370,9 @@ def command(
         def run(ctx: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in names}
             if application == "any" and values["application"] is not None and not values["stream"]:
-                raise typer.BadParameter(
+                raise wrong_usage(
+                    "--stream",
                     "name the stream: an application has a state for each of its streams",
-                    param_hint="--stream",
                 )
             if application == "optional":
                 both = both_or_neither(ctx, values["application"], values["zookeeper"])
@@ -401,9 +402,7 @@ def both_or_neither(
     for name, value in (("application", application), ("zookeeper", zookeeper)):
         source = ctx.get_parameter_source(name)
         if value is not None and (source is None or source.name != "ENVIRONMENT"):
-            raise typer.BadParameter(
-                "give both, or neither of them", param_hint="--application, --zookeeper"
-            )
+            raise wrong_usage("--application, --zookeeper", "give both, or neither of them")
     return None, None
 
 

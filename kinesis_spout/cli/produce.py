@@ -6,15 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import typer
-
 from kinesis_spout.aggregation.hash_range import UserRecord
 from kinesis_spout.cli.exit_codes import CliError, exit_code_of
 from kinesis_spout.cli.line_io import LineReader, LongLine
 from kinesis_spout.cli.places import Operation, command, note
 from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
-from kinesis_spout.cli.shared_options import option, tell, typed_text
+from kinesis_spout.cli.shared_options import option, tell, typed_text, wrong_usage
 from kinesis_spout.errors import KinesisError, RequestRefusedError
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
@@ -210,13 +208,9 @@ def produce(
     so the stream may get it twice. Empty lines are skipped.
     """
     if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
-        raise typer.BadParameter(
-            f"a partition key has 1 to {MAX_KEY_LENGTH} characters", param_hint="--key"
-        )
+        raise wrong_usage("--key", f"a partition key has 1 to {MAX_KEY_LENGTH} characters")
     if sum((key is not None, key_from is not None, as_json)) > 1:
-        raise typer.BadParameter(
-            ("use only one of the three"), param_hint="--key, --key-from, --json"
-        )
+        raise wrong_usage("--key, --key-from, --json", "use only one of the three")
     stop, client = op.signals(), op.client
     op.stack.enter_context(stop.deferred())
     put_records: Callable[[Sequence[OutgoingRecord], Accepted], int]
@@ -242,8 +236,8 @@ def produce(
 
     is_json = key_from is not None or as_json
     reader = LineReader(
-        sys.stdin.fileno(),
-        lambda: stop.stopping,
+        descriptor=sys.stdin.fileno(),
+        stopped=lambda: stop.stopping,
         max_lines=AGGREGATED_LINES if aggregate else REQUEST_RECORDS,
         max_bytes=REQUEST_BYTES,
         max_line_bytes=MAX_JSON_LINE_BYTES if is_json else MAX_RECORD_BYTES,

@@ -4,7 +4,6 @@ Read-only. `--json` prints the shards of `status --json`, oldest first, then the
 
 from collections.abc import Iterator, Sequence
 
-import typer
 from rich.console import Console
 from rich.measure import Measurement
 from rich.text import Text
@@ -13,6 +12,7 @@ from rich.tree import Tree
 from kinesis_spout.cli.exit_codes import exit_code_of
 from kinesis_spout.cli.looking import Looking, refuse_another_stream
 from kinesis_spout.cli.places import Operation, command, note, stdout_console
+from kinesis_spout.cli.shared_options import wrong_usage
 from kinesis_spout.cli.status import lag_cell
 from kinesis_spout.clock import Clock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
@@ -59,9 +59,7 @@ def shards(op: Operation, *, lag: bool = False) -> None:
     """
     application = op.place.application
     if lag and not application:
-        raise typer.BadParameter(
-            "it needs --application: a lag belongs to an application", param_hint="--lag"
-        )
+        raise wrong_usage("--lag", "it needs --application: a lag belongs to an application")
     client, store = op.client, op.store if application else None
     with op.patience():
         seen, found = inspect_shards(

@@ -176,7 +176,7 @@ def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             # Do not show the text: it may be a secret, which cannot be recognised without its key.
-            raise typer.BadParameter("expected key=value", param_hint=option)
+            raise wrong_usage(option, "expected key=value")
         found[key.strip()] = value
     return found
 
@@ -199,7 +199,12 @@ def usage_errors(option: str | None = None) -> Iterator[None]:
         InvalidSequenceNumberError,
         SchemeDefinitionError,
     ) as exc:
-        raise typer.BadParameter(str(exc), param_hint=option) from exc
+        raise wrong_usage(option, str(exc)) from exc
+
+
+def wrong_usage(option: str | None, problem: str) -> typer.BadParameter:
+    """Typer's usage error, which names the option."""
+    return typer.BadParameter(problem, param_hint=option)
 
 
 def typed_text(text: str | None) -> str | None:

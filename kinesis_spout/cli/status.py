@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -33,7 +33,7 @@ from kinesis_spout.cli.places import (
     note,
     stdout_console,
 )
-from kinesis_spout.cli.shared_options import option
+from kinesis_spout.cli.shared_options import option, wrong_usage
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef, duration, parse_duration_ms
 from kinesis_spout.errors import KinesisError
@@ -95,18 +95,16 @@ def status(
     cannot be reached.
     """
     if watch and op.as_json:
-        raise typer.BadParameter("give one of the two", param_hint="--watch, --json")
+        raise wrong_usage("--watch, --json", "give one of the two")
     if watch and not op.place.application:
-        raise typer.BadParameter(
-            "it needs --application: it watches one application", param_hint="--watch"
-        )
+        raise wrong_usage("--watch", "it needs --application: it watches one application")
     signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
     if not op.place.application:
         lines = look_at_all(op.place, signals, window_s, max_asked=ask)
         show_applications(op, lines)
         code = max((EXIT_CODES[one.verdict] for one in lines), default=0)
     else:
-        looks = op.stack.enter_context(looking(op.place, max_asked=ask))
+        looks = looking(op.place, op.stack, max_asked=ask)
         most = None if show_all else SHOWN
         if watch:
             _watch(looks, signals, window_s, most)
@@ -120,19 +118,13 @@ def status(
 
 def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | None) -> None:
     """Show looks until a signal comes, which raises `Interrupted`."""
-    console = Console()
-    window = MovingWindow(looks, window_s)
+    console, window = Console(), MovingWindow(looks, window_s)
     window.begin()
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
             found = status_of(window.look())
-            room = max(1, console.height - 12) if most is not None else None
-            screen = status_screen(
-                found,
-                width=console.width,
-                most=room if most is None or room is None else min(most, room),
-            )
-            live.update(screen, refresh=True)
+            room = None if most is None else min(most, max(1, console.height - 12))
+            live.update(status_screen(found, width=console.width, most=room), refresh=True)
             signals.wait(REFRESH_S)
 
 
@@ -165,7 +157,8 @@ class ApplicationLine:
 
     def as_json(self) -> dict[str, Any]:
         """The members of `status --json` that fit a list."""
-        found: dict[str, Any] = {
+        whole = {} if self.status is None else self.status.as_json()
+        return {
             "application": self.application,
             "stream": self.stream,
             "verdict": self.verdict.value,
@@ -173,9 +166,8 @@ class ApplicationLine:
             "lagMs": None,
             "unresolved": 0,
             "owners": [],
+            **{name: whole[name] for name in ("why", "lagMs", "unresolved", "owners") if whole},
         }
-        whole = {} if self.status is None else self.status.as_json()
-        return {name: whole.get(name, value) for name, value in found.items()}
 
 
 def look_at_all(
@@ -227,13 +219,8 @@ def show_applications(op: Operation, lines: Sequence[ApplicationLine]) -> None:
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("application", "stream", "verdict", "lag", "owner"):
-        is_figure = name == "lag"
-        table.add_column(
-            name,
-            justify="right" if is_figure else "left",
-            no_wrap=is_figure or name == "verdict",
-            overflow="fold",
-        )
+        justify: JustifyMethod = "right" if name == "lag" else "left"
+        table.add_column(name, justify=justify, no_wrap=name in {"lag", "verdict"}, overflow="fold")
     for one in lines:
         lag = lag_cell(None if one.status is None else one.status.lag_ms)
         verdict = Text(one.verdict.value, COLOURS[one.verdict])
@@ -286,18 +273,15 @@ def _head(status: ApplicationStatus) -> Table:
 
 def shard_table(shown: Sequence[ShardStatus], *, width: int, retention_ms: int) -> Table:
     """A line for each shard, in the widest layout that fits `width` columns."""
-    wide = _table(shown, is_wide=True, retention_ms=retention_ms)
-    is_wide = width >= WIDE and wide.__rich_measure__(_ENDLESS, _ENDLESS.options).maximum <= width
-    return wide if is_wide else _table(shown, is_wide=False, retention_ms=retention_ms)
-
-
-def _table(shown: Sequence[ShardStatus], *, is_wide: bool, retention_ms: int) -> Table:
-    rows = [_cells(one, is_wide=is_wide, retention_ms=retention_ms) for one in shown]
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row.values())
+    for is_wide in (True, False):
+        rows = [_cells(one, is_wide=is_wide, retention_ms=retention_ms) for one in shown]
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+        for name in rows[0]:
+            table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row.values())
+        if width >= WIDE and table.__rich_measure__(_ENDLESS, _ENDLESS.options).maximum <= width:
+            break
     return table
 
 

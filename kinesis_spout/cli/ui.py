@@ -32,7 +32,7 @@ from kinesis_spout.cli.places import (
     note,
     write_file,
 )
-from kinesis_spout.cli.shared_options import option, shard_id_of
+from kinesis_spout.cli.shared_options import option, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import look_at_all
 from kinesis_spout.clock import Clock
 from kinesis_spout.config import StreamRef, parse_duration_ms
@@ -200,7 +200,7 @@ class ObservedApplication(Observed):
 
     def open(self) -> None:
         self._stack.close()
-        looks = self._stack.enter_context(looking(self.place, max_asked=self._max_asked))
+        looks = looking(self.place, self._stack, max_asked=self._max_asked)
         self._window = MovingWindow(looks, self._window_s)
         self._window.begin()
 
@@ -371,8 +371,8 @@ def ui(
     """
     place = op.place
     if dead_letters is not None and not place.application:
-        raise typer.BadParameter(
-            "it needs --application: the application of the letters", param_hint="--dead-letters"
+        raise wrong_usage(
+            "--dead-letters", "it needs --application: the application of the letters"
         )
     signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
     every = ObservedApplications(op, signals, window_s, ask, is_at_once=once is None)
@@ -390,7 +390,7 @@ def ui(
         if one is None:
             data = every.observe()
         else:
-            looks = op.stack.enter_context(looking(place, max_asked=ask))
+            looks = looking(place, op.stack, max_asked=ask)
             data = one.json_of(look_once(looks, signals, window_s))
         write_file(
             once, page({**data, "shard": None, "trouble": None}), "--once ", "choose another file"
@@ -412,7 +412,7 @@ def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> 
     """Serve until a signal comes, which raises `Interrupted`."""
     try:
         answers.first.open()
-        with PageServer(answers, port, host) as server:
+        with PageServer(answers.answer, port, host) as server:
             if not is_loopback(host):
                 note(
                     f"the page has no login: anybody who can reach {host}:{server.port} sees "

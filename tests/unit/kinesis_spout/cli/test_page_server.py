@@ -34,7 +34,7 @@ class Echo:
 
 @pytest.fixture
 def server() -> Iterator[PageServer]:
-    with PageServer(Echo(), 0) as made:
+    with PageServer(Echo().answer, 0) as made:
         yield made
 
 
