@@ -24,7 +24,7 @@ from kinesis_spout.checkpoints.moves import (
 from kinesis_spout.checkpoints.recorded_move import write_states
 from kinesis_spout.clock import Clock
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+from kinesis_spout.service.shard_info import StreamSummary
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
@@ -34,9 +34,10 @@ from state.moves.history import past_at, resume_position
 from state.position import TRIM_HORIZON, Position
 from state.shard_state import ShardState
 from state.store.history import HistoryEntry, HistoryStore
-from state.store.identity import StartPin
 from state.store.shard_states import StoredState
 from state.znodes.topics import StoreTopics
+
+MAX_PASSES = 20  # over a history that is written meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,17 @@ class ApplicationProgress:
         self.pin = store.identity.read_start()
         self.stored = dict(store.shard_states.load())
         self.listed = ShardLineage.of(client.list_shards(), {}).listed
-        self.states = _with_new_shards(self.pin, self.stored, self.listed, self.now_ms)
+        self.states = {shard: each.state for shard, each in self.stored.items()}
+        if self.pin is not None:
+            # As the next owner would store them. They are written together with the moved ones: a
+            # moved shard may be verified up to now, and whoever reads that takes every shard for
+            # tracked up to now.
+            read_ms = [state.verified_until_ms for state in self.states.values()]
+            known_ms = max([self.pin.time_ms, *(ms for ms in read_ms if ms is not None)])
+            since_ms = min(known_ms - LISTED_LATE_MS, self.now_ms)
+            listed = list(self.listed.values())
+            fresh = new_shards(listed, self.states, self.pin, tracked_since_ms=since_ms)
+            self.states |= {state.shard_id: state for state in fresh}
 
     @property
     def lineage(self) -> ShardLineage:
@@ -213,32 +224,6 @@ def check_bound_stream(store: StoreTopics, summary: StreamSummary) -> None:
         store.identity.bind(summary.identity)
 
 
-def _with_new_shards(
-    pin: StartPin | None,
-    stored: Mapping[str, StoredState],
-    listed: Mapping[str, ShardInfo],
-    now_ms: int,
-) -> dict[str, ShardState]:
-    """All states, with the first states of listed shards that have none, as the next owner would
-    store them.
-
-    They are written together with the moved ones. A moved shard may be verified up to now, and
-    whoever reads that takes every shard for tracked up to now.
-    """
-    states = {shard: each.state for shard, each in stored.items()}
-    if pin is None:
-        return states
-    read_ms = [state.verified_until_ms for state in states.values()]
-    known_ms = max([pin.time_ms, *(ms for ms in read_ms if ms is not None)])
-    fresh = new_shards(
-        list(listed.values()), states, pin, tracked_since_ms=min(known_ms - LISTED_LATE_MS, now_ms)
-    )
-    return states | {state.shard_id: state for state in fresh}
-
-
-_MAX_PASSES = 20
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind(ApplicationMove):
     """A move to a past time. `requested_ms`: the time that was asked for. `past_ms`: that of the
@@ -317,7 +302,7 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
     """All entries, in their order; also beside a process that writes. Raises `ConflictError` if
     that goes on writing.
     """
-    for _ in range(_MAX_PASSES):
+    for _ in range(MAX_PASSES):
         marks = history.index().marks
         entries = history.read(marks)
         whole = [entry for entry in entries if entry is not None]

@@ -203,7 +203,16 @@ def find_skip(
     unresolved = stored.state.unresolved
     if numbers is None:
         return Skip(stored, without(stored.state, unresolved), unresolved)
-    chosen = [_named(stored.state, number) for number in numbers]
+    chosen = []
+    for number in numbers:
+        status, record = status_of(stored.state, number, None)
+        if record is None:
+            raise MoveRefusedError(
+                f"record {number} of shard {shard_id} is not unresolved but {status}, so it cannot "
+                "be skipped",
+                "look at the record with `kinesis-spout peek`",
+            )
+        chosen.append(record)
     records = tuple(record for record in unresolved if record in chosen)
     return Skip(stored, without(stored.state, records), records)
 
@@ -230,14 +239,3 @@ def write_skip(shard_states: ShardStateStore, plans: PlanStore, skip: Skip) -> N
     close_open_plan(plans)
     shard_states.save([StateChange(before=skip.stored, after=skip.after)])
     failpoint("states-moved")
-
-
-def _named(state: ShardState, number: SequenceNumber) -> UnresolvedRecord:
-    status, record = status_of(state, number, None)
-    if record is None:
-        raise MoveRefusedError(
-            f"record {number} of shard {state.shard_id} is not unresolved but {status}, so it "
-            "cannot be skipped",
-            "look at the record with `kinesis-spout peek`",
-        )
-    return record

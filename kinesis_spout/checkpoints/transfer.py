@@ -133,7 +133,11 @@ def import_application(
         time_ms=now_ms(), requested=_NOTHING_REQUESTED, position=TRIM_HORIZON, shards=()
     )
     stored = store.shard_states.load()
-    start = _start_after(store, exported)
+    start = exported.start
+    if start is None:  # then the application keeps the one that it has
+        there = store.identity.read_start(also_unfinished=True)
+        if there is not None and not (there.importing and there.requested == _NOTHING_REQUESTED):
+            start = replace(there, importing=False)
     if exported.stream is not None and store.identity.read() is not None:
         store.identity.bind(exported.stream)  # it only compares then
     # The first write: an application that was begun on has no other start.
@@ -152,15 +156,3 @@ def import_application(
     else:  # the application had not listed the shards, so it begins with the first ones again
         store.shard_list.remove()
     store.identity.replace_start(start)
-
-
-def _start_after(store: StoreTopics, exported: ExportedApplication) -> StartPin | None:
-    """The start that the application has after the import: an export without one leaves it the one
-    that it has.
-    """
-    if exported.start is not None:
-        return exported.start
-    there = store.identity.read_start(also_unfinished=True)
-    if there is None or (there.importing and there.requested == _NOTHING_REQUESTED):
-        return None
-    return replace(there, importing=False)

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 from kinesis_spout import __version__
 from kinesis_spout.cli import early_interrupt
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.shared_options import root_options, sentences
+from kinesis_spout.cli.shared_options import sentences
 from kinesis_spout.programs.installation import how_to_install
 
 COMMAND_GROUP = "kinesis_spout.commands"
@@ -118,9 +118,10 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
 
 @app.callback()
 def kinesis_spout(
-    ctx: typer.Context,
     *,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    _debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
+    ] = False,
     _version: Annotated[
         bool,
         typer.Option(
@@ -129,7 +130,6 @@ def kinesis_spout(
     ] = False,
 ) -> None:
     """Read Kinesis streams, track every record in flight, checkpoint in ZooKeeper."""
-    root_options(ctx).debug = debug
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:

@@ -381,7 +381,8 @@ def command(
             chosen = {name: given.pop(name) for name in switches}
             with sentences(ctx, code_of), ExitStack() as stack:
                 if notes:
-                    stack.enter_context(log_as_notes())  # until the connections are closed
+                    # until the connections are closed
+                    stack.enter_context(shown_log(lambda record: note(record.getMessage())))
                 function(Operation(ctx, place, stack, **chosen), **given)
 
         own = parameters_of(function, {**COMMON, **options}, "op", "given")
@@ -451,11 +452,6 @@ def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[s
 def note(sentence: str) -> None:
     """Print a note on stderr."""
     tell(sentence, "note:")
-
-
-def log_as_notes() -> AbstractContextManager[None]:
-    """Print warnings of the log as notes, while the block runs."""
-    return shown_log(lambda record: note(record.getMessage()))
 
 
 @contextmanager

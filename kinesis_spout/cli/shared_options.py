@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -120,7 +119,7 @@ def sentences(
     ctx: typer.Context, code_of: Callable[[Exception], int] = exit_code_of
 ) -> AbstractContextManager[None]:
     """`one_sentence` on stderr, for this command."""
-    return one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=code_of)
+    return one_sentence(errors(), ctx=ctx, debug=is_debug(ctx), code_of=code_of)
 
 
 def flag(field: str, *names: str, panel: str | None = None, needs: str = "", **more: Any) -> Any:
@@ -158,7 +157,7 @@ def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsC
     Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
     """
     texts = {name: text for name, text in named.items() if text is not None}
-    return aws_config(texts | _given(pairs))
+    return options.connection_of(_read(AWS, texts | _given(pairs)))
 
 
 def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
@@ -179,11 +178,6 @@ def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
             raise wrong_usage(option, "expected key=value")
         found[key.strip()] = value
     return found
-
-
-def aws_config(texts: Mapping[str, str]) -> AwsConfig:
-    """The connection from texts by field name. Raises `ConfigError`, which names the option."""
-    return options.connection_of(_read(AWS, texts))
 
 
 @contextmanager
@@ -266,22 +260,9 @@ def known_option(key: str) -> str:
     raise ConfigError(f"option {key} is not a connection option", hint, option=key)
 
 
-@dataclass(slots=True)
-class RootOptions:
-    """Options before the command's name."""
-
-    debug: bool = False
-
-
-def root_options(ctx: typer.Context) -> RootOptions:
-    """The options before the command's name.
-
-    They have their defaults when a command runs without `kinesis-spout` around it.
-    """
-    root = ctx.find_root()
-    if not isinstance(root.obj, RootOptions):
-        root.obj = RootOptions()
-    return root.obj
+def is_debug(ctx: typer.Context) -> bool:
+    """Whether --debug stands before the command's name."""
+    return bool(ctx.find_root().params.get("_debug"))
 
 
 def errors() -> Console:

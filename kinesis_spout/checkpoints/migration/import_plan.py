@@ -297,7 +297,17 @@ def _shard_import(
     max_counted: int,
 ) -> ShardImport:
     requested = one.position or TRIM_HORIZON
-    _check_number(shard, requested.sequence)
+    # A number that the shard cannot have: one from before it, or from after its end.
+    number, first, ending = requested.sequence, shard.starting_sequence, shard.ending_sequence
+    is_odd = ending is not None and ending < first  # an emulator's
+    is_past = ending is not None and not is_odd and number is not None and number.whole > ending
+    if number is not None and (number.whole < first or is_past):
+        raise MigrationError(
+            f"shard {shard.shard_id} cannot contain record {number.whole}, which is outside the "
+            "range of its sequence numbers: this is the state of another stream, or of one that "
+            "was created again",
+            GIVE_THIS_STREAMS,
+        )
     try:
         found = resolved(search, _exact(search, requested), horizon_ms)
         read_to = None if one.read_to is None else search.locate(_exact(search, one.read_to))
@@ -308,7 +318,7 @@ def _shard_import(
         ) from exc
     if found.first is None and found.at_shard_end:
         found = END
-    position, number = found.position, requested.sequence
+    position = found.position
     # A record of which a part was read is there as a whole, or has expired as a whole.
     whole = requested if number is None else Position.at(number.whole)
     oldest = search.locate(TRIM_HORIZON) if one.passed_over else found
@@ -329,21 +339,6 @@ def _shard_import(
         lost_until_ms=lost_until(search, Goal(whole, was_there=True), found, horizon_ms),
         note=one.note,
     )
-
-
-def _check_number(shard: ShardInfo, number: SequenceNumber | None) -> None:
-    """Refuse a number that the shard cannot have: one from before it, or from after its end."""
-    first, ending = shard.starting_sequence, shard.ending_sequence
-    if number is None:
-        return
-    is_odd = ending is not None and ending < first  # an emulator's
-    if number.whole < first or (ending is not None and not is_odd and number.whole > ending):
-        raise MigrationError(
-            f"shard {shard.shard_id} cannot contain record {number.whole}, which is outside the "
-            "range of its sequence numbers: this is the state of another stream, or of one that "
-            "was created again",
-            GIVE_THIS_STREAMS,
-        )
 
 
 def _exact(search: ShardSearch, position: Position) -> Position:

@@ -77,7 +77,15 @@ def origin_of(
         lease = in_item(item, _Lease, f"{where} is not a lease", _GIVE_LEASES)
         shard_id = _shard_of(lease.lease_key, where, stream, created_ms, account)
         if shard_id is not None:
-            shards[shard_id] = _origin_shard(lease, where)
+            stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number
+            if stored in _FIXED:
+                position = _FIXED[stored]
+                stored += "" if position is not None else ", nothing processed yet"
+            else:
+                number = number_in(stored, where)
+                stored = f"checkpoint {number}, user record {sub}"
+                position = after_user_record(number, sub)
+            shards[shard_id] = OriginShard(stored=stored, position=position)
             owners |= {lease.lease_owner} if lease.lease_owner else set()
     if not shards:
         raise MigrationError(f"table {table} has no lease of stream {stream}", _GIVE_LEASES)
@@ -113,16 +121,3 @@ def _shard_of(
             GIVE_THIS_STREAMS,
         )
     return of_several[4]
-
-
-def _origin_shard(lease: _Lease, where: str) -> OriginShard:
-    stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number
-    if stored not in _FIXED:
-        number = number_in(stored, where)
-        return OriginShard(
-            stored=f"checkpoint {number}, user record {sub}",
-            position=after_user_record(number, sub),
-        )
-    position = _FIXED[stored]
-    nothing = "" if position is not None else ", nothing processed yet"
-    return OriginShard(stored=f"{stored}{nothing}", position=position)
