@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
 
+from kinesis_spout.checkpoints import transfer
 from kinesis_spout.checkpoints.application_moves import (
     ApplicationMove,
     check_bound_stream,
@@ -21,16 +21,6 @@ from kinesis_spout.checkpoints.application_moves import (
 )
 from kinesis_spout.checkpoints.moves import Move, RequestedPosition
 from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
-from kinesis_spout.checkpoints.transfer import (
-    Changes,
-    check_positions,
-    check_states,
-    check_stream,
-    export_application,
-    import_application,
-    import_of,
-    moving_forward,
-)
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
     DEFAULT_COUNT,
@@ -445,7 +435,7 @@ def export(op: Operation, *, to: Path | None = None) -> None:
     running job continues, and the export lacks its later progress.
     """
     application = op.place.application
-    exported = export_application(op.store, application, now_ms=op.clock.now_ms())
+    exported = transfer.export_application(op.store, application, now_ms=op.clock.now_ms())
     if exported is None:
         raise CliError(
             f"application {application} has no state {op.on_stream}",
@@ -500,11 +490,11 @@ def import_export(
     exported = decode_export(data, str(file))
     store = op.place.new_store(op.stack)
     with op.patience():
-        check_stream(exported, op.client.describe().identity)
-        check_states(store, exported)
-        check_positions(op.client, exported)
+        transfer.check_stream(exported, op.client.describe().identity)
+        transfer.check_states(store, exported)
+        transfer.check_positions(op.client, exported)
         op.own(store)
-        found = import_of(exported, store.shard_states.load())
+        found = transfer.import_of(exported, store.shard_states.load())
     for shard_id, (before, after) in found.items():
         say(shard_id)
         if before == after and before is not None:
@@ -513,18 +503,18 @@ def import_export(
             say(f"  before  {'no state' if before is None else before.read_position}")
             say(f"  after   {'no state' if after is None else after.read_position}")
     check_replaced(op, store, found, replace=replace)
-    if (ahead := moving_forward(found)) and not allow_skip:
+    if (ahead := transfer.moving_forward(found)) and not allow_skip:
         raise CliError(
             f"{', '.join(ahead)} would move forward: the records in between would never be read",
             "give --allow-skip to skip them",
         )
     if op.confirmed("Import these positions?"):
-        import_application(store, exported, now_ms=op.service_time())
+        transfer.import_application(store, exported, now_ms=op.service_time())
         say("imported")
 
 
 def check_replaced(
-    op: Operation, store: ZookeeperStateStore, found: Changes, *, replace: bool
+    op: Operation, store: ZookeeperStateStore, found: transfer.Changes, *, replace: bool
 ) -> None:
     """Raise `CliError` where the application has state that is not to be replaced. What an import
     has left that was stopped is replaced in any case, and said.
@@ -539,18 +529,17 @@ def check_replaced(
         )
 
 
-_COMMANDS: dict[str, Any] = {
-    "show": show,
-    "set": move,
-    "skip": skip,
-    "reset": reset,
-    "export": export,
-    "import": import_export,
-    "history": history,
-    "rewind": rewind,
-}
-
-
-@command_group(**_COMMANDS)
+@command_group(
+    {
+        "show": show,
+        "set": move,
+        "skip": skip,
+        "reset": reset,
+        "export": export,
+        "import": import_export,
+        "history": history,
+        "rewind": rewind,
+    }
+)
 def checkpoint() -> None:
     """Show, move, save and restore an application's checkpoints."""

@@ -216,7 +216,8 @@ def _consume(
 ) -> None:
     """Read until the end. Blocks.
 
-    Raises `typer.Exit` when nobody reads stdout any more, `CliError`, and the errors of the spout.
+    Raises `typer.Exit` when nobody reads stdout any more, `CliError` also when records were not
+    processed, though the run has ended, and the errors of the spout.
     """
     stream = config.stream_ref.name
     # By default, only on a terminal that does not also show the records.
@@ -249,17 +250,10 @@ def _consume(
             try:
                 with screen.live(spout):
                     if command is not None:
-                        _run_command(
-                            spout, command, line_of, stopped, is_kept=bool(config.application)
-                        )
+                        is_kept = config.application is not None
+                        _run_command(spout, command, line_of, stopped, is_kept=is_kept)
                     else:
-                        write_records(
-                            spout,
-                            LineWriter(sys.stdout.fileno(), stopped),
-                            line_of,
-                            stopped=stopped,
-                            max_records=config.max_records,
-                        )
+                        write_records(spout, line_of, stopped, config.max_records)
                 spout.close()
             except BrokenPipeError:  # a reader of stdout that is gone is no error of the run
                 spout.close()
@@ -269,21 +263,15 @@ def _consume(
                 screen.finish(spout)
                 raise
             screen.finish(spout)
-            if command is not None and command.bad_answers:
-                screen.note(
-                    f"{command.bad_answers:,} lines of the command's output are not valid answers"
-                )
-            if not stop.stopping:
-                _fail_for_letters(spout, letters)
-
-
-def _fail_for_letters(spout: KinesisSpout, letters: Path | None) -> None:
-    """Raise `CliError` when records were not processed, though the run has ended."""
-    if count := spout.metrics().total.counts.dead_lettered:
-        how = f"dead-lettered to {letters}"
-        if letters is None:
-            how = "dropped; --dead-letter FILE keeps such records"
-        raise CliError(f"{plural(count, 'record was', 'records were')} not processed, and {how}")
+            if command is not None and (bad := command.bad_answers):
+                screen.note(f"{bad:,} lines of the command's output are not valid answers")
+            count = spout.metrics().total.counts.dead_lettered
+            if count and not stop.stopping:
+                how = f"dead-lettered to {letters}"
+                if letters is None:
+                    how = "dropped; --dead-letter FILE keeps such records"
+                what = plural(count, "record was", "records were")
+                raise CliError(f"{what} not processed, and {how}")
 
 
 def _run_command(
@@ -326,9 +314,7 @@ def _run_command(
 
 def write_records(
     spout: KinesisSpout,
-    writer: LineWriter,
     line_of: Callable[[SpoutEmission], bytes],
-    *,
     stopped: Callable[[], bool],
     max_records: int | None,
 ) -> None:
@@ -337,7 +323,7 @@ def write_records(
     Returns at the end, or when `stopped()`. Raises BrokenPipeError when nobody reads any more, and
     OSError. A record that could not be written is not acked.
     """
-    written = 0
+    written, writer = 0, LineWriter(sys.stdout.fileno(), stopped)
 
     def is_over() -> bool:
         return stopped() or written == max_records or writer.reader_is_gone
@@ -441,9 +427,14 @@ class ConsumeScreen:
             return
         live = Live(self._rendered(spout), console=self._console, auto_refresh=False)
         ended = threading.Event()
-        redrawing = threading.Thread(
-            target=self._redraw, args=(live, spout, ended), name="kinesis-spout-screen", daemon=True
-        )
+
+        def redraw() -> None:
+            while not ended.wait(_REFRESH_S):
+                table = self._rendered(spout)
+                with self._writing:
+                    live.update(table, refresh=True)
+
+        redrawing = threading.Thread(target=redraw, daemon=True)
         with self._writing:
             live.start(refresh=True)
         redrawing.start()
@@ -456,12 +447,6 @@ class ConsumeScreen:
             with self._writing:
                 live.update(table, refresh=True)
                 live.stop()
-
-    def _redraw(self, live: Live, spout: KinesisSpout, ended: threading.Event) -> None:
-        while not ended.wait(_REFRESH_S):
-            table = self._rendered(spout)
-            with self._writing:
-                live.update(table, refresh=True)
 
     def finish(self, spout: KinesisSpout) -> None:
         """Print the summary, and in a file the table. Call it after the spout is closed."""

@@ -1,7 +1,6 @@
 """`kinesis-spout consumers`: the consumers that are registered with a stream."""
 
 from dataclasses import asdict
-from typing import Any
 
 import typer
 
@@ -53,9 +52,6 @@ def remove(op: Operation, name: str) -> None:
         say("removed")
 
 
-_COMMANDS: dict[str, Any] = {"list": list_, "remove": remove}
-
-
-@command_group(**_COMMANDS)
+@command_group({"list": list_, "remove": remove})
 def consumers() -> None:
     """List and remove a stream's registered consumers, which read by enhanced fan-out."""

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,15 @@ def drill(
         for refusal in left_out:
             tell(f"left out: {refusal}")
         if process is not None:
-            _warn_of_function(process)
+            parameter = f"So would a parameter {SCRATCH}, which the function does not have."
+            if takes_scratch(load_function(process)):
+                parameter = f"So does its parameter {SCRATCH}."
+            warn(
+                f"{process} is your own code, and the drill really calls it. Records of the drill "
+                "that it writes outside of its scratch directory stay there, some of them several "
+                f"times. The environment variable {SCRATCH_VARIABLE} names the scratch directory. "
+                f"{parameter}"
+            )
         verdicts: list[Verdict] = []
         undone: list[str] = []  # the drills that could not do their work, and so have no verdict
         for one in chosen:
@@ -193,20 +201,6 @@ def _check(names: Sequence[str], setting: Setting) -> None:
         raise wrong_usage("NAME", "give the name of a drill, all or soak; --list shows the names")
 
 
-def _warn_of_function(process: str) -> None:
-    """Say what the drill cannot keep from being touched."""
-    warn(
-        f"{process} is your own code, and the drill really calls it. Records of the drill that it "
-        "writes outside of its scratch directory stay there, some of them several times. The "
-        f"environment variable {SCRATCH_VARIABLE} names the scratch directory. "
-        + (
-            f"So does its parameter {SCRATCH}."
-            if takes_scratch(load_function(process))
-            else f"So would a parameter {SCRATCH}, which the function does not have."
-        )
-    )
-
-
 def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, bytes]:
     """Run a drill, and judge it. Returns the verdict and its page. Raises as `Chosen.run`."""
     tell(f"{one.name}: {one.sentence}")
@@ -236,7 +230,14 @@ def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, by
     else:
         timed("ok" if verdict.ok else "BROKEN")
     if drilled.log is not None and (drilled.undone is not None or drilled.troubles):
-        _show_log(drilled.log, is_kept=is_kept)
+        # The end of the log of a job that did not do what the drill waited for.
+        where = str(drilled.log) if is_kept else f"{drilled.log.name} (give --keep DIR to keep it)"
+        lines: list[str] = []
+        with suppress(OSError):
+            lines = drilled.log.read_text("utf-8", errors="replace").splitlines()
+        tell(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
+        for line in lines[-_LOG_LINES:]:
+            tell(f"  {visible(line)}")
     return verdict, html
 
 
@@ -256,18 +257,6 @@ def _unexplained(history: History, again: Sequence[Redelivery]) -> Iterator[dict
             "earlierMs": (since.at_ns - began_ns) / 1e6,
             "earlierRun": since.run,
         }
-
-
-def _show_log(log: Path, *, is_kept: bool) -> None:
-    """The end of the log of a job that did not do what the drill waited for."""
-    where = str(log) if is_kept else f"{log.name} (give --keep DIR to keep it)"
-    try:
-        lines = log.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    tell(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
-    for line in lines[-_LOG_LINES:]:
-        tell(f"  {visible(line)}")
 
 
 @contextmanager

@@ -22,50 +22,35 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from kinesis_spout import errors as service_errors
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.errors import (
-    AccessDeniedError,
-    ConfigError,
-    CredentialsError,
-    ServiceUnavailableError,
-    StreamNotFoundError,
-    ThrottledError,
-)
-from state.errors import (
-    EmbeddedZookeeperError,
-    InvalidStoreSettingError,
-    OwnedByAnotherError,
-    RemediedError,
-    StoreAccessError,
-    StoreUnavailableError,
-)
+from state import errors as state_errors
 
 FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
 # The flag of a command for an option of Spark's reader, or for a field of the spout.
 _FLAGS = {
-    "streamName": "--stream",
-    "streamArn": "--stream",
-    "stream": "--stream",
-    "applicationName": "--application",
-    "application": "--application",
-    "zookeeper": "--zookeeper",
-    "startingPosition": "--from",
-    "starting_position": "--from",
-    "region": "--region",
-    "endpointUrl": "--endpoint-url",
-    "endpoint_url": "--endpoint-url",
+    **dict.fromkeys(("streamName", "streamArn", "stream"), "--stream"),
+    **dict.fromkeys(("applicationName", "application"), "--application"),
+    **dict.fromkeys(("startingPosition", "starting_position"), "--from"),
+    **dict.fromkeys(("endpointUrl", "endpoint_url"), "--endpoint-url"),
+    **{name: f"--{name}" for name in ("zookeeper", "region")},
 }
 _OPTION = re.compile(rf"\boption ({'|'.join(_FLAGS)})(?![\w.])")
 BROKEN_PIPE = 141  # of a program ended by SIGPIPE
 _CODES: dict[type[Exception], int] = {
-    ServiceUnavailableError: UNREACHABLE,
-    StoreUnavailableError: UNREACHABLE,
-    OwnedByAnotherError: OWNED,
+    service_errors.ServiceUnavailableError: UNREACHABLE,
+    state_errors.StoreUnavailableError: UNREACHABLE,
+    state_errors.OwnedByAnotherError: OWNED,
 }
 _OPERATORS_CODES: dict[type[Exception], int] = {
-    **dict.fromkeys((ConfigError, InvalidStoreSettingError, StreamNotFoundError), USAGE),
-    **dict.fromkeys((AccessDeniedError, CredentialsError, ThrottledError), UNREACHABLE),
-    **dict.fromkeys((EmbeddedZookeeperError, StoreAccessError), UNREACHABLE),
+    service_errors.ConfigError: USAGE,
+    service_errors.StreamNotFoundError: USAGE,
+    state_errors.InvalidStoreSettingError: USAGE,
+    service_errors.AccessDeniedError: UNREACHABLE,
+    service_errors.CredentialsError: UNREACHABLE,
+    service_errors.ThrottledError: UNREACHABLE,
+    state_errors.EmbeddedZookeeperError: UNREACHABLE,
+    state_errors.StoreAccessError: UNREACHABLE,
     **_CODES,
 }
 
@@ -86,7 +71,7 @@ def operators_exit_code_of(exc: Exception) -> int:
     return exit_code_of(exc, _OPERATORS_CODES)
 
 
-class CliError(RemediedError):
+class CliError(state_errors.RemediedError):
     """An error for the user of a command. `log_file`: the file that has the details."""
 
     def __init__(self, message: str, remedy: str = "", *, log_file: Path | None = None) -> None:

@@ -11,7 +11,6 @@ import typer
 from kinesis_spout.checkpoints.application_moves import check_bound_stream, check_past
 from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import (
-    ImportPlan,
     Item,
     Origin,
     ShardImport,
@@ -140,7 +139,16 @@ def import_(
             max_counted=count,
         )
         found = import_of(plan.application, store.shard_states.load())
-    _say(origin, plan, found)
+    for line in (line for one in plan.shards for line in _lines(one, found)):
+        say(line)
+    for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
+        say(shard_id)
+        say("  its state is removed, because the stream no longer lists the shard more")
+    for shard_id in plan.expired:
+        lost = "expired before it was read to its end: its remaining records are lost"
+        note(f"{visible(shard_id)} {lost}")
+    for sentence in origin.notes:
+        note(visible(sentence))
     check_replaced(op, store, found, replace=replace or origin.in_place)
     if op.confirmed("Import these positions?"):
         import_application(store, plan.application, now_ms=op.service_time())
@@ -216,19 +224,6 @@ def _check_options(system: System, given: Mapping[str, object]) -> None:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _say(origin: Origin, plan: ImportPlan, found: Changes) -> None:
-    for line in (line for one in plan.shards for line in _lines(one, found)):
-        say(line)
-    for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
-        say(shard_id)
-        say("  its state is removed, because the stream no longer lists the shard more")
-    for shard_id in plan.expired:
-        lost = "expired before it was read to its end: its remaining records are lost"
-        note(f"{visible(shard_id)} {lost}")
-    for sentence in origin.notes:
-        note(visible(sentence))
 
 
 def _lines(one: ShardImport, found: Changes) -> Iterator[str]:

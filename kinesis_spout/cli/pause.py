@@ -12,7 +12,6 @@ from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from state.process import describe
 from state.store.pause import Pause
-from state.store.view import StoredApplication
 from state.zookeeper.store import ZookeeperStateStore
 
 # A spout commits every second, and a driver that was just planning has planned by then.
@@ -52,7 +51,12 @@ def pause(
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
         raise wrong_usage("--reason", f"the text is longer than {MAX_REASON} characters")
-    requested = Pause(by=_operator(), since_ms=op.clock.now_ms(), reason=reason)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = "somebody"
+    by = f"{user} on {socket.gethostname()}"
+    requested = Pause(by=by, since_ms=op.clock.now_ms(), reason=reason)
     signals = op.signals()
     with op.patience(aws=False):
         if not before_start:
@@ -92,15 +96,6 @@ def _check_known(op: Operation) -> None:
         )
 
 
-def _operator() -> str:
-    """The user and the machine, as far as the machine tells."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may have no name for its user
-        user = "somebody"
-    return f"{user} on {socket.gethostname()}"
-
-
 def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) -> str:
     """Wait until the application is at rest. Returns the sentence that says so."""
     ends_s = time.monotonic() + limit_s
@@ -114,7 +109,10 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             )
         why = unrest(before, now)
         if why is None:
-            return f"at rest: nothing is in flight; {_owners(now)}"
+            owners = f"{len(now.owners)} tasks keep"
+            if len(now.owners) == 1:
+                owners = f"{describe(now.owners[0].info)} keeps"
+            return f"at rest: nothing is in flight; {owners} the ownership"
         if time.monotonic() >= ends_s:
             raise CliError(
                 f"the application is paused, but was not at rest after {limit_s:g} s: {why}",
@@ -124,9 +122,3 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             note(f"{why}; waiting")
         before, noted = now, why
     return "at rest: no process runs the application, and the next one starts paused"
-
-
-def _owners(stored: StoredApplication) -> str:
-    if len(stored.owners) == 1:
-        return f"{describe(stored.owners[0].info)} keeps the ownership"
-    return f"{len(stored.owners)} tasks keep the ownership"

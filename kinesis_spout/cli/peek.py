@@ -21,8 +21,6 @@ from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import decoded_fields
 from kinesis_spout.cli.shared_options import scheme_flag, shard_id_of, usage_errors
 from kinesis_spout.config import nearest_name
-from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.shard_info import ShardInfo
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from scheme.record_scheme import RecordScheme
@@ -61,7 +59,12 @@ def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None
         if application:
             stored = op.store.shard_states.load().get(shard)
             state = None if stored is None else stored.state
-        found = peek_record(op.client, _listed(op.client, shard), sequence, op.clock)
+        listed = {one.shard_id: one for one in op.client.list_shards()}
+        if shard not in listed:
+            nearest = nearest_name(shard, listed)
+            hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
+            raise CliError(f"the stream does not list shard {shard}", hint)
+        found = peek_record(op.client, listed[shard], sequence, op.clock)
     records = _records(found, sequence, state, scheme, has_application=bool(application))
     op.show(
         {"aggregate": bool(found.users), "records": records},
@@ -75,15 +78,6 @@ def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None
             f"record {sequence.whole} has no user record {sequence.sub}",
             f"choose one from 0 to {count - 1}" if count else "leave the sub-sequence number out",
         )
-
-
-def _listed(client: KinesisClient, shard_id: str) -> ShardInfo:
-    listed = {shard.shard_id: shard for shard in client.list_shards()}
-    if shard_id not in listed:
-        nearest = nearest_name(shard_id, listed)
-        hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
-        raise CliError(f"the stream does not list shard {shard_id}", hint)
-    return listed[shard_id]
 
 
 def _records(

@@ -193,13 +193,6 @@ class Place:
         )
         return stack.enter_context(closing(stored))
 
-    def patience(self, client: KinesisClient | None) -> AbstractContextManager[None]:
-        """Note what the block is trying, if it takes long: the stream, ZooKeeper, or both."""
-        zookeeper = self.zookeeper or None
-        if client is None:
-            return patience(note, f"ZooKeeper at {zookeeper}")
-        return patience(note, services(client.aws, client.stream.name, zookeeper))
-
     def _check_has_run(self) -> None:
         directory = embedded_directory(self.zookeeper)
         if directory is not None and not (directory / LOCK_NAME).is_file():
@@ -255,7 +248,10 @@ class Operation:
 
     def patience(self, *, aws: bool = True) -> AbstractContextManager[None]:
         """Note what the block waits for, if it takes long. `aws`: whether it asks the service."""
-        return self.place.patience(self.client if aws else None)
+        zookeeper = self.place.zookeeper or None
+        if not aws:
+            return patience(note, f"ZooKeeper at {zookeeper}")
+        return patience(note, services(self.client.aws, self.client.stream.name, zookeeper))
 
     def own(self, store: ZookeeperStateStore) -> None:
         """Own the application until the command ends, but not in a dry run. Raises

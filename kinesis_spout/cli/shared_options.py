@@ -280,7 +280,9 @@ def warn(sentence: str) -> None:
     tell(sentence, "warning:", "bold yellow")
 
 
-def command_group(**commands: Callable[..., None]) -> Callable[[Callable[[], None]], typer.Typer]:
+def command_group(
+    commands: Mapping[str, Callable[..., None]],
+) -> Callable[[Callable[[], None]], typer.Typer]:
     """The decorated function as a group of these commands, in their order."""
 
     def group(function: Callable[[], None]) -> typer.Typer:
