@@ -375,10 +375,10 @@ class ConsumeScreen:
     `table`: whether to show the table. `quiet`: no summary at the end.
     """
 
-    def __init__(self, spout_name: str, *, table: bool, quiet: bool) -> None:
+    def __init__(self, stream: str, *, table: bool, quiet: bool) -> None:
         console = Console(stderr=True)
         self._console = console if console.is_terminal else Console(stderr=True, width=_WIDE)
-        self._stream = spout_name
+        self._stream = stream
         self._table = table
         self._quiet = quiet
         self._warnings = 0

@@ -29,6 +29,7 @@ class LongLine(NamedTuple):
     size_bytes: int
 
 
+@dataclass
 class LineSplitter:
     """Cuts a stream of bytes into lines, in time and memory that are linear in the bytes.
 
@@ -36,11 +37,10 @@ class LineSplitter:
     is kept.
     """
 
-    def __init__(self, max_line_bytes: int) -> None:
-        self._max_line_bytes = max_line_bytes
-        self._parts: list[bytes] = []  # of the line that has no end yet
-        self._size_bytes = 0
-        self._is_long = False
+    max_line_bytes: int
+    _parts: list[bytes] = field(default_factory=list)  # of the line that has no end yet
+    _size_bytes: int = 0
+    _is_long: bool = False
 
     def feed(self, chunk: bytes) -> list[bytes | LongLine]:
         """The lines that end in this chunk."""
@@ -60,7 +60,7 @@ class LineSplitter:
         self._size_bytes += len(part)
         if not self._is_long:
             self._parts.append(part)
-            self._is_long = self._size_bytes > self._max_line_bytes
+            self._is_long = self._size_bytes > self.max_line_bytes
             if self._is_long:
                 self._parts = [b"".join(self._parts)[:HEAD_BYTES]]
 

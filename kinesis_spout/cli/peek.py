@@ -65,7 +65,24 @@ def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None
             hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
             raise CliError(f"the stream does not list shard {shard}", hint)
         found = peek_record(op.client, listed[shard], sequence, op.clock)
-    records = _records(found, sequence, state, scheme, has_application=bool(application))
+
+    def status(number: SequenceNumber, arrival_ms: int | None) -> dict[str, Any]:
+        return _status(number, arrival_ms, state) if application else {}
+
+    if found.record is None:
+        records = [{"sequence": str(sequence), "missing": True, **status(sequence, None)}]
+    else:
+        users = [one for one in found.users if not sequence.sub or one.number == sequence]
+        records = [
+            {
+                "sequence": str(record.number),
+                "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
+                "key": record.key,
+                **(_data(record.data) if scheme is None else _decoded(scheme, record)),
+                **status(record.number, record.arrival_ms),
+            }
+            for record in (users if found.users else [found.record])
+        ]
     op.show(
         {"aggregate": bool(found.users), "records": records},
         _lines(found, sequence, records, application, state),
@@ -78,34 +95,6 @@ def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None
             f"record {sequence.whole} has no user record {sequence.sub}",
             f"choose one from 0 to {count - 1}" if count else "leave the sub-sequence number out",
         )
-
-
-def _records(
-    found: Peeked,
-    number: SequenceNumber,
-    state: ShardState | None,
-    scheme: RecordScheme | None,
-    *,
-    has_application: bool,
-) -> list[dict[str, Any]]:
-    """The record that was asked for, or all user records of an aggregate, as JSON."""
-
-    def status(number: SequenceNumber, arrival_ms: int | None) -> dict[str, Any]:
-        return _status(number, arrival_ms, state) if has_application else {}
-
-    if found.record is None:
-        return [{"sequence": str(number), "missing": True, **status(number, None)}]
-    users = [user for user in found.users if not number.sub or user.number == number]
-    return [
-        {
-            "sequence": str(record.number),
-            "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
-            "key": record.key,
-            **(_data(record.data) if scheme is None else _decoded(scheme, record)),
-            **status(record.number, record.arrival_ms),
-        }
-        for record in (users if found.users else [found.record])
-    ]
 
 
 def _status(

@@ -63,7 +63,6 @@ FILE_WIDTH = 10_000
 DEFAULT_WINDOW, DEFAULT_ASKED, DEFAULT_COUNT = "10s", 100, 10_000
 TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
 _CONTINUES = " \\"
-_SWITCHES = {"dry_run": "writes", "yes": "writes", "as_json": "shows"}
 # Options that mean the same in several commands.
 COMMON: Options = {
     "dry_run": "Show the changes without making them.",
@@ -236,7 +235,9 @@ class Operation:
     @property
     def commands(self) -> list[str]:
         """The names of all commands, which advice may name."""
-        return self.ctx.find_root().command.list_commands(self.ctx)  # type: ignore[attr-defined, no-any-return]  # a group
+        group: Any = self.ctx.find_root().command
+        names: list[str] = group.list_commands(self.ctx)
+        return names
 
     def signals(self) -> StopSignals:
         """Handle SIGINT and SIGTERM until the command ends."""
@@ -360,7 +361,7 @@ def command(
         root = flag("zookeeper_root")
         last.insert(0, parameter("zookeeper_root", str, root, panel, DEFAULT_ROOT))
     names = {one.name for one in (*first, *last)}
-    switches = [name for name, has in _SWITCHES.items() if (writes if has == "writes" else shows)]
+    switches = ["dry_run", "yes"] * writes + ["as_json"] * shows
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, **given: Any) -> None:
@@ -465,7 +466,7 @@ def warnings_as_notes() -> Iterator[None]:
 def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
     """Give `show` the log's warnings and errors while the block runs, from whichever thread."""
     root, handler = logging.getLogger(), logging.Handler(logging.WARNING)
-    handler.emit = show  # type: ignore[method-assign, assignment]  # a class of its own would say no more
+    handler.emit = show  # type: ignore[method-assign, assignment]  # all that it has
     root.addHandler(handler)
     try:
         yield

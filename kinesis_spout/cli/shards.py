@@ -31,14 +31,10 @@ from kinesis_spout.shards.lineage import ShardPhase
 from state.znodes.topics import StoreTopics
 
 _COLOURS: dict[str, str] = {
-    StreamState.OPEN: "green",
-    ShardPhase.READABLE: "green",
-    ShardPhase.DRAINING: "yellow",
-    ShardPhase.WAITING: "cyan",
-    ShardPhase.NEW: "cyan",
-    ShardPhase.DRAINED: "yellow",
-    ShardPhase.VANISHED: "bold red",
-    StreamState.HOLE: "bold red",
+    **dict.fromkeys((StreamState.OPEN, ShardPhase.READABLE), "green"),
+    **dict.fromkeys((ShardPhase.DRAINING, ShardPhase.DRAINED), "yellow"),
+    **dict.fromkeys((ShardPhase.WAITING, ShardPhase.NEW), "cyan"),
+    **dict.fromkeys((ShardPhase.VANISHED, StreamState.HOLE), "bold red"),
 }
 
 

@@ -6,14 +6,12 @@ A command's own options are the arguments of its function, with their types and 
 help says of each stands in a table of `Options`.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
-from collections.abc import Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,17 +22,11 @@ from kinesis_spout.cli.exit_codes import exit_code_of, one_sentence
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.options import SECURITY, SHARED, meaning_of
+from kinesis_spout.options import SECURITY, SHARED, Option, meaning_of
 from scheme.errors import SchemeDefinitionError
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.position import StartingPosition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from kinesis_spout.options import Option
-    from state.zookeeper.security import ZookeeperSecurity
+from state.zookeeper.security import ZookeeperSecurity
 
 # The options of the Spark reader that a command takes by `--option`.
 AWS = {name: option for name, option in SHARED.items() if name in AwsConfig.__dataclass_fields__}

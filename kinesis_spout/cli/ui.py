@@ -176,32 +176,26 @@ class Watcher:
                 self._seen_s = self._clock.monotonic_s()
 
 
+@dataclass(kw_only=True)
 class ObservedApplication(Observed):
     """One application, over a window that moves along. `commands`: those that advice may name."""
 
-    def __init__(
-        self,
-        place: Place,
-        *,
-        window_s: float,
-        max_asked: int,
-        commands: Collection[str],
-        letters: LetterFolder | None = None,
-    ) -> None:
-        self.place = place
-        self._window_s = window_s
-        self._max_asked = max_asked
-        self._commands = commands
-        self._letters = letters
-        self._stack = ExitStack()
-        self._window: MovingWindow | None = None
-        self._look: Look | None = None
-        self._samples = deque[dict[str, Any]](maxlen=MAX_SAMPLES)
+    place: Place
+    window_s: float
+    max_asked: int
+    commands: Collection[str]
+    letters: LetterFolder | None = None
+    _stack: ExitStack = field(default_factory=ExitStack, init=False)
+    _window: MovingWindow | None = field(default=None, init=False)
+    _look: Look | None = field(default=None, init=False)
+    _samples: deque[dict[str, Any]] = field(
+        default_factory=partial(deque, maxlen=MAX_SAMPLES), init=False
+    )
 
     def open(self) -> None:
         self._stack.close()
-        looks = looking(self.place, self._stack, max_asked=self._max_asked)
-        self._window = MovingWindow(looks, self._window_s)
+        looks = looking(self.place, self._stack, max_asked=self.max_asked)
+        self._window = MovingWindow(looks, self.window_s)
         self._window.begin()
 
     def observe(self) -> dict[str, Any]:
@@ -218,7 +212,7 @@ class ObservedApplication(Observed):
         groups = grouped(look, shards[:MAX_EXPLAINED])[:MAX_GROUPS] if shards else []
         return {
             **observation_json(status, [self._explained(look, one) for one in groups]),
-            "letters": None if self._letters is None else self._letters.read(),
+            "letters": None if self.letters is None else self.letters.read(),
             "samples": list(self._samples),
         }
 
@@ -233,7 +227,7 @@ class ObservedApplication(Observed):
         self._stack.close()
 
     def _explained(self, look: Look, group: Group) -> dict[str, Any]:
-        return explained_json(look, group, self._commands, self.place)
+        return explained_json(look, group, self.commands, self.place)
 
 
 @dataclass(slots=True)
@@ -385,7 +379,7 @@ def ui(
             stream = StreamRef.of(place.stream).name
             letters = LetterFolder(dead_letters, place.application, stream)
             letters.check()
-        one = observed(place, letters=letters)
+        one = observed(place=place, letters=letters)
     if once is not None:
         if one is None:
             data = every.observe()
@@ -401,7 +395,8 @@ def ui(
         arn = every.streams.get((application, stream))
         if arn is None:
             return None
-        found = watcher(observed(replace(place, application=application, stream=arn)))
+        its_place = replace(place, application=application, stream=arn)
+        found = watcher(observed(place=its_place))
         found.open(first_look=False)
         return found
 

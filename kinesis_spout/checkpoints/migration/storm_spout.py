@@ -18,7 +18,6 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     OriginShard,
     requested_import,
 )
-from state.shard_state import ShardState
 from state.znodes.topics import StoreTopics
 
 PREFIX = "kinesis_storm_spout"
@@ -60,14 +59,12 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
             "the topology has a shardList, which it removes when it is deactivated; stop it first, "
             "or the records that it processes from now on are read again"
         )
-    shards = {shard: _shard(stored.state) for shard, stored in sorted(states.items())}
-    for shard in listed or ():
-        shards.setdefault(shard, OriginShard(stored="no checkpoint", position=None))
+    # An empty checkpoint is that of a shard without an acked record, wherever it began.
+    shards = dict.fromkeys(
+        [*sorted(states), *(listed or ())], OriginShard(stored="no checkpoint", position=None)
+    )
+    for shard, state in ((shard, stored.state) for shard, stored in states.items()):
+        if state.checkpoint is not None or state.finished:
+            checkpoint = f"checkpoint {state.checkpoint_text}"
+            shards[shard] = OriginShard(stored=checkpoint, position=state.read_position)
     return Origin(name=NAME, shards=shards, in_place=in_place, notes=tuple(notes))
-
-
-def _shard(state: ShardState) -> OriginShard:
-    if state.checkpoint is None and not state.finished:
-        # An empty checkpoint is that of a shard without an acked record, wherever it began.
-        return OriginShard(stored="no checkpoint", position=None)
-    return OriginShard(stored=f"checkpoint {state.checkpoint_text}", position=state.read_position)
