@@ -103,15 +103,9 @@ class ApplicationProgress:
         def find(shard_id: str) -> Move:
             state, shard, goal = self.states[shard_id], self.listed.get(shard_id), goals[shard_id]
             if shard is not None:
-                return move_of(
-                    ShardSearch(self._client, shard, self._clock),
-                    shard,
-                    state,
-                    goal,
-                    now_ms=self.now_ms,
-                    horizon_ms=self.horizon_ms,
-                    max_counted=max_counted,
-                )
+                times = self.now_ms, self.horizon_ms
+                search = ShardSearch(self._client, shard, self._clock, *times, max_counted)
+                return move_of(search, state, goal)
             if goal.was_there or state.end_was_read or not self._is_gone(shard_id):
                 return unlisted(state)
             return gone_move(state, horizon_ms=self.horizon_ms, has_children=shard_id in named)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 from kinesis_spout.clock import Clock
@@ -65,14 +65,21 @@ def for_each_shard(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> l
         return list(pool.map(call, items))
 
 
+@dataclass
 class ShardSearch:
-    """Looks into one shard. Keeps to the service's pace over all of its calls. For one thread."""
+    """Looks into one shard. Keeps to the service's pace over all of its calls. For one thread.
 
-    def __init__(self, client: KinesisClient, shard: ShardInfo, clock: Clock) -> None:
-        self._client = client
-        self._shard = shard
-        self._clock = clock
-        self._pacer = Pacer(ReadRate())
+    `now_ms`: the service's time. `horizon_ms`: that less the retention. `max_counted`: how many
+    records `count` counts. Who only reads records needs none of the three.
+    """
+
+    client: KinesisClient
+    shard: ShardInfo
+    clock: Clock
+    now_ms: int = 0
+    horizon_ms: int = 0
+    max_counted: int = 0
+    _pacer: Pacer = field(default_factory=lambda: Pacer(ReadRate()), init=False)
 
     def locate(self, position: Position) -> Located:
         """The first record from a position on. Raises `ShardNotFoundError`, and
@@ -106,8 +113,8 @@ class ShardSearch:
             yield page
             is_over = page.ended or page.at_tip or (page.last is not None and last <= page.last)
 
-    def count(self, start: Located, end: Located, max_records: int) -> Counted:
-        """The Kinesis records from `start` on that are not read from `end` on, up to `max_records`
+    def count(self, start: Located, end: Located) -> Counted:
+        """The Kinesis records from `start` on that are not read from `end` on, up to `max_counted`
         and `MAX_COUNTED_BYTES`. A part of an aggregate counts as a record.
         """
         if not start.is_before(end):
@@ -116,7 +123,7 @@ class ShardSearch:
         records = read_bytes = 0
         while True:
             try:
-                page = self._page(getter, min(MAX_RECORDS_PER_CALL, max_records + 1 - records))
+                page = self._page(getter, min(MAX_RECORDS_PER_CALL, self.max_counted + 1 - records))
             except UnreadableRecordError:
                 return Counted(records, is_more=True)
             read_bytes += page.payload_bytes
@@ -129,8 +136,8 @@ class ShardSearch:
                 records += sum(number < until for number in numbers)
             else:
                 records += page.count
-            if records > max_records:
-                return Counted(max_records, is_more=True)
+            if records > self.max_counted:
+                return Counted(self.max_counted, is_more=True)
             if passed or page.ended or page.at_tip:
                 return Counted(records)
             if read_bytes >= MAX_COUNTED_BYTES:
@@ -138,19 +145,19 @@ class ShardSearch:
 
     def _getter(self, position: Position) -> KinesisShardGetter:
         return KinesisShardGetter(
-            self._client,
-            self._shard.shard_id,
+            self.client,
+            self.shard.shard_id,
             position,
             pacer=self._pacer,
-            clock=self._clock,
-            ending_sequence=self._shard.last_sequence,
+            clock=self.clock,
+            ending_sequence=self.shard.last_sequence,
         )
 
     def _page(self, getter: KinesisShardGetter, limit: int) -> Page:
         page = getter.fetch(limit)
         if page.gone:
             raise ShardNotFoundError(
-                f"the service does not know shard {self._shard.shard_id} of {self._client.where} "
+                f"the service does not know shard {self.shard.shard_id} of {self.client.where} "
                 "any more",
                 "run the command again",
             )

@@ -23,7 +23,6 @@ from msgspec import structs
 from kinesis_spout.checkpoints.located import END, NONE, Counted, Located, ShardSearch
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
-from kinesis_spout.service.shard_info import ShardInfo
 from kinesis_spout.shards.data_loss import expired_unread
 from kinesis_spout.shards.start_position import pinned
 from state.errors import InvalidPositionError, RemediedError
@@ -162,26 +161,15 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
     )
 
 
-def move_of(
-    search: ShardSearch,
-    shard: ShardInfo,
-    state: ShardState,
-    goal: Goal,
-    *,
-    now_ms: int,
-    horizon_ms: int,
-    max_counted: int,
-) -> Move:
-    """What moving the shard to the goal does. `now_ms`: the service's time. `horizon_ms`: that less
-    the retention.
-
-    Raises `MoveRefusedError`, and errors of the service.
+def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
+    """What moving the shard to the goal does. Raises `MoveRefusedError`, and errors of the
+    service.
     """
     notes: list[str] = []
     try:
         try:
-            _check(search, shard, goal, notes)
-            found = resolved(search, goal.position, horizon_ms)
+            _check(search, goal, notes)
+            found = resolved(search, goal.position)
         except RequestRefusedError:
             if not goal.was_there:
                 raise
@@ -190,20 +178,20 @@ def move_of(
                 "moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
-            found = resolved(search, TRIM_HORIZON, horizon_ms)
-        lost_ms = lost_until(search, goal, found, horizon_ms)
+            found = resolved(search, TRIM_HORIZON)
+        lost_ms = lost_until(search, goal, found)
         try:
             origin = search.locate(state.read_position)
         except RequestRefusedError:
             origin = None
             refused = f"the service refuses its position {state.read_position}"
             notes.append(f"{refused}, so its records count as unread")
-        found = _reached(search, state, found, notes, origin=origin, horizon_ms=horizon_ms)
+        found = _reached(search, state, found, origin, notes)
         unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:
         return unlisted(state)
-    verified_ms = verified_until(found, now_ms)
-    expired_ms = expired_unread(state, horizon_ms)
+    verified_ms = verified_until(found, search.now_ms)
+    expired_ms = expired_unread(state, search.horizon_ms)
     after = moved_state(state, found.position, verified_until_ms=verified_ms)
     if after == state and expired_ms is not None:
         # The shard continues at its position, and a job does not report the expired records again.
@@ -211,8 +199,8 @@ def move_of(
     return Move(
         before=state,
         after=after,
-        skipped=search.count(unread, found, max_counted),
-        repeated=NONE if origin is None else search.count(found, origin, max_counted),
+        skipped=search.count(unread, found),
+        repeated=NONE if origin is None else search.count(found, origin),
         dropped=state.unresolved_count - after.unresolved_count,
         arrival_ms=found.arrival_ms,
         lost_until_ms=None if after == state else lost_ms,
@@ -222,13 +210,7 @@ def move_of(
 
 
 def _reached(
-    search: ShardSearch,
-    state: ShardState,
-    found: Located,
-    notes: list[str],
-    *,
-    origin: Located | None,
-    horizon_ms: int,
+    search: ShardSearch, state: ShardState, found: Located, origin: Located | None, notes: list[str]
 ) -> Located:
     """Where a shard with this state can be moved to, as near to `found` as is possible. `origin`:
     where it continues; None where the service refuses its position. Adds to `notes`.
@@ -253,19 +235,18 @@ def _reached(
             )
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
-        return END if found.at_shard_end else Located(Position.at_timestamp(horizon_ms), None)
+        behind = Located(Position.at_timestamp(search.horizon_ms), None)
+        return END if found.at_shard_end else behind
     notes.append("the oldest unresolved records of the shard have expired, so they stay unresolved")
     return Located(position_outside_ranges(state, Position.at(first)), first, found.arrival_ms)
 
 
-def resolved(search: ShardSearch, wanted: Position, horizon_ms: int) -> Located:
-    """The position as the stream has it, by the module's table. `horizon_ms`: the service's time
-    less the retention. Raises as `ShardSearch.locate`.
-    """
+def resolved(search: ShardSearch, wanted: Position) -> Located:
+    """The position as the stream has it, by the module's table. Raises as `ShardSearch.locate`."""
     found = search.locate(wanted)
     if wanted.timestamp_ms is None:
         return found
-    if wanted.timestamp_ms < horizon_ms:
+    if wanted.timestamp_ms < search.horizon_ms:
         return replace(found, position=TRIM_HORIZON)
     if found.first is not None:
         return replace(found, position=Position.at(found.first))
@@ -281,8 +262,8 @@ def verified_until(found: Located, now_ms: int) -> int:
     return found.arrival_ms
 
 
-def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int) -> int | None:
-    """See `Move.lost_until_ms`. `horizon_ms`: the service's time less the retention."""
+def lost_until(search: ShardSearch, goal: Goal, found: Located) -> int | None:
+    """See `Move.lost_until_ms`."""
     number, time_ms = goal.position.sequence, goal.position.timestamp_ms
     if goal.position.is_end or (number is not None and not goal.was_there):
         return None
@@ -292,16 +273,17 @@ def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int)
     else:
         # The oldest record of that time is not the oldest one of today.
         oldest_ms = goal.since_ms if time_ms is None else time_ms
-        has_expired = oldest_ms is not None and oldest_ms < horizon_ms
+        has_expired = oldest_ms is not None and oldest_ms < search.horizon_ms
     if not has_expired:
         return None
-    return horizon_ms if found.arrival_ms is None else found.arrival_ms
+    return search.horizon_ms if found.arrival_ms is None else found.arrival_ms
 
 
-def _check(search: ShardSearch, shard: ShardInfo, goal: Goal, notes: list[str]) -> None:
+def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     """Refuse an end that an open shard does not have, and a sequence number that no record of the
     shard has, unless later records are there. Adds to `notes`.
     """
+    shard = search.shard
     if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
             f"shard {shard.shard_id} is open, so it has no end yet",

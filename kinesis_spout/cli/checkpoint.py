@@ -265,30 +265,37 @@ def _write(op: Operation, found: ApplicationMove) -> None:
 def move_lines(move: Move) -> Iterator[str]:
     """A shard before and after, and what that does."""
     before, after = move.before, move.after
-    yield before.shard_id
+    arrived_ms = move.arrival_ms
+    arrival = "" if arrived_ms is None else f"  (arrived {Position.at_timestamp(arrived_ms)})"
+    yield from _change_lines(before.shard_id, before, after, arrival)
     if after == before:
-        yield f"  stays   {before.read_position}"
+        pass
+    elif move.skips:
+        yield f"  skips {records_of(move.skipped)}"
+    elif not move.repeated.records:
+        yield "  skips and repeats nothing"
     else:
-        arrived_ms = move.arrival_ms
-        arrival = "" if arrived_ms is None else f"  (arrived {Position.at_timestamp(arrived_ms)})"
-        yield f"  before  {before.read_position}"
-        yield f"  after   {after.read_position}{arrival}"
-        if move.skips:
-            yield f"  skips {records_of(move.skipped)}"
-        elif not move.repeated.records:
-            yield "  skips and repeats nothing"
-        else:
-            dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
-            yield f"  repeats {records_of(move.repeated)}{dropped}"
+        dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
+        yield f"  repeats {records_of(move.repeated)}{dropped}"
     if move.lost_until_ms is not None:
         until = Position.at_timestamp(move.lost_until_ms)
         yield f"  records that arrived before {until} may have expired"
     if move.expired_ms is not None:
-        yield (
-            f"  records that arrived from {times_of(move.expired_ms)} expired before they were read"
-        )
+        times = times_of(move.expired_ms)
+        yield f"  records that arrived from {times} expired before they were read"
     for sentence in move.notes:
         yield f"  note: {sentence}"
+
+
+def _change_lines(
+    shard_id: str, before: ShardState | None, after: ShardState | None, arrival: str = ""
+) -> Iterator[str]:
+    yield shard_id
+    if before == after and before is not None:
+        yield f"  stays   {before.read_position}"
+    else:
+        yield f"  before  {'no state' if before is None else before.read_position}"
+        yield f"  after   {'no state' if after is None else after.read_position}{arrival}"
 
 
 @command(aws=False, writes=True)
@@ -496,12 +503,8 @@ def import_export(
         op.own(store)
         found = transfer.import_of(exported, store.shard_states.load())
     for shard_id, (before, after) in found.items():
-        say(shard_id)
-        if before == after and before is not None:
-            say(f"  stays   {before.read_position}")
-        else:
-            say(f"  before  {'no state' if before is None else before.read_position}")
-            say(f"  after   {'no state' if after is None else after.read_position}")
+        for line in _change_lines(shard_id, before, after):
+            say(line)
     check_replaced(op, store, found, replace=replace)
     if (ahead := transfer.moving_forward(found)) and not allow_skip:
         raise CliError(

@@ -73,12 +73,16 @@ def doctor(
     op.signals()
     place = op.place
     named = StreamRef.of(place.stream) if place.stream else None
+    # by the rules of the spout that is to read with it
+    SHARED["read_mode"].check("--read-mode", read_mode)
+    given = {"read_mode": read_mode, "consumer_name": consumer_name, "consumer_arn": consumer_arn}
+    check_consumer(given, named or StreamRef.of("any"), lambda name: f"--{name.replace('_', '-')}")
+    if read_mode == "efo" and named is None:
+        raise wrong_usage("--read-mode", "efo needs --stream")
     target = Target(
         aws=place.aws(profile=profile),
         stream=named,
-        consumer=_consumer(
-            named, read_mode=read_mode, consumer_name=consumer_name, consumer_arn=consumer_arn
-        ),
+        consumer=(consumer_arn or consumer_name) if read_mode == "efo" else None,
         zookeeper=place.zookeeper or None,
         zookeeper_root=valid_name("root", place.zookeeper_root),
         # with its password, which executors cannot read from a file of this machine
@@ -103,17 +107,6 @@ def exit_code_for(findings: Iterable[Finding]) -> int:
     if not bad:
         return 0
     return UNREACHABLE if all(one.unreachable for one in bad) else FAILED
-
-
-def _consumer(stream: StreamRef | None, **given: str | None) -> str | None:
-    """Its ARN or name, by the rules of the spout that is to read with it."""
-    SHARED["read_mode"].check("--read-mode", given["read_mode"])
-    check_consumer(given, stream or StreamRef.of("any"), lambda name: f"--{name.replace('_', '-')}")
-    if given["read_mode"] != "efo":
-        return None
-    if stream is None:
-        raise wrong_usage("--read-mode", "efo needs --stream")
-    return given["consumer_arn"] or given["consumer_name"]
 
 
 def _found(target: Target, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:

@@ -88,7 +88,11 @@ class CommandsByEntryPoint(TyperGroup):
         if point is None:
             return None
         sentence = _sentence_of(point) if self._is_listing else None
-        return _load(cmd_name, point) if sentence is None else _listed(cmd_name, sentence)
+        if sentence is None:
+            return _load(cmd_name, point)
+        listed = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        listed.command(cmd_name, help=sentence)(lambda: None)
+        return typer.main.get_command(listed)
 
     @contextmanager
     def _listing(self) -> Iterator[None]:
@@ -151,13 +155,6 @@ def _sentence_of(point: importlib.metadata.EntryPoint) -> str | None:
             if isinstance(node, ast.FunctionDef) and node.name == point.attr:
                 return (ast.get_docstring(node) or "").partition("\n\n")[0] or None
     return None
-
-
-def _listed(name: str, sentence: str) -> Any:
-    """A command as the list shows it. It cannot be called."""
-    command = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    command.command(name, help=sentence)(lambda: None)
-    return typer.main.get_command(command)
 
 
 def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:

@@ -58,21 +58,14 @@ def shards(op: Operation, *, lag: bool = False) -> None:
         raise wrong_usage("--lag", "it needs --application: a lag belongs to an application")
     client, store = op.client, op.store if application else None
     with op.patience():
-        seen, found = inspect_shards(
-            client, store, application=application, clock=op.clock, lag=lag
-        )
+        seen, found = inspect_shards(client, store, application, op.clock, lag=lag)
     if store is not None and not seen.states:
         note(f"application {application} has no state on stream {client.stream.name}")
     op.show(shards_json(found), _fitting(stdout_console(), seen, found))
 
 
 def inspect_shards(
-    client: KinesisClient,
-    store: StoreTopics | None,
-    *,
-    application: str,
-    clock: Clock,
-    lag: bool,
+    client: KinesisClient, store: StoreTopics | None, application: str, clock: Clock, *, lag: bool
 ) -> tuple[Snapshot, list[ShardStatus]]:
     """The shards, oldest first, then the holes. Blocks. `clock` is used if the service does not
     give its time.

@@ -54,6 +54,7 @@ from kinesis_spout.inspection.wording import are, brief, cut_expiry, short_shard
 from state.errors import StoredDataError
 
 SHOWN = 20
+MAX_CONCURRENT_LOOKS = 32
 WIDE = 110
 MANY = 1_000
 _MORE = f">{MANY - 1}"
@@ -100,7 +101,7 @@ def status(
         raise wrong_usage("--watch", "it needs --application: it watches one application")
     signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
     if not op.place.application:
-        lines = look_at_all(op.place, signals, window_s, max_asked=ask)
+        lines = look_at_all(op.place, signals, window_s, ask)
         show_applications(op, lines)
         code = max((EXIT_CODES[one.verdict] for one in lines), default=0)
     else:
@@ -126,10 +127,6 @@ def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | No
             room = None if most is None else min(most, max(1, console.height - 12))
             live.update(status_screen(found, width=console.width, most=room), refresh=True)
             signals.wait(REFRESH_S)
-
-
-MAX_CONCURRENT_LOOKS = 32
-_ONE_FAILS = (KinesisError, StoredDataError, CliError)  # the others are still shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +168,7 @@ class ApplicationLine:
 
 
 def look_at_all(
-    place: Place,
-    signals: StopSignals,
-    window_s: float,
-    *,
-    max_asked: int,
-    is_silent: bool = False,
+    place: Place, signals: StopSignals, window_s: float, max_asked: int, *, is_silent: bool = False
 ) -> list[ApplicationLine]:
     """Judge all applications in ZooKeeper, or those on the stream that `place` names, as `status`
     judges one. The worst come first. Blocks for the window, and again for each further
@@ -200,7 +192,8 @@ def look_at_all(
                 tips = TipReader(client, clock)
                 looks = Looking(client, topics, tips, clock, application, max_asked)
                 return replace(line, status=look_once(looks, signals, window_s, is_silent=True))
-            except _ONE_FAILS as exc:
+            # The others are still shown.
+            except (KinesisError, StoredDataError, CliError) as exc:
                 return replace(line, error=sentence_of(exc))
 
         if window_s and named and not is_silent:

@@ -246,9 +246,7 @@ class ObservedApplications(Observed):
 
     def observe(self) -> dict[str, Any]:
         window_s = 0.0 if self.is_at_once else self.window_s
-        lines = look_at_all(
-            self.op.place, self.signals, window_s, max_asked=self.max_asked, is_silent=True
-        )
+        lines = look_at_all(self.op.place, self.signals, window_s, self.max_asked, is_silent=True)
         self.is_at_once = False
         self.streams = {
             (one.application, one.stream): one.stream
@@ -295,7 +293,11 @@ class PageAnswers:
                 return Answer(HTTPStatus.NOT_FOUND, _JSON, b'{"kind": "missing"}\n')
             seen = watcher.newest()
             if address.path == "/status.json":
-                return _status(seen)
+                # While observations fail it is the last good one, with the status 503.
+                shown = (seen.data or {}).get("status", (seen.data or {}).get("applications"))
+                is_good = shown is not None and seen.trouble is None
+                status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
+                return Answer(status, _JSON, f"{json.dumps(shown, indent=2)}\n".encode())
             # An age grows without an observation: it is reported in steps of 5 s.
             key = watcher, seen.version, seen.since_ms // 5_000, shard
             if self._kept is None or self._kept[0] != key:
@@ -323,15 +325,6 @@ class PageAnswers:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(name)
         return self._open[name]
-
-
-def _status(seen: Seen) -> Answer:
-    """As `status --json`. While observations fail it is the last good one, with the status 503."""
-    data = seen.data or {}
-    shown = data.get("status", data.get("applications"))
-    is_good = shown is not None and seen.trouble is None
-    status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
-    return Answer(status, _JSON, f"{json.dumps(shown, indent=2)}\n".encode())
 
 
 @command(

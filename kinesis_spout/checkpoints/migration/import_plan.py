@@ -186,11 +186,9 @@ def find_import(
 
     def find(chosen: tuple[ShardInfo, OriginShard]) -> ShardImport:
         shard, one = chosen
-        search = ShardSearch(client, shard, clock)
         try:
-            return _shard_import(
-                search, shard, one, now_ms=now_ms, horizon_ms=horizon_ms, max_counted=max_counted
-            )
+            search = ShardSearch(client, shard, clock, now_ms, horizon_ms, max_counted)
+            return _shard_import(search, one)
         except ShardNotFoundError:
             raise MigrationError(
                 f"shard {shard.shard_id} has just expired", "run the command again"
@@ -287,16 +285,8 @@ def _reached(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     return found
 
 
-def _shard_import(
-    search: ShardSearch,
-    shard: ShardInfo,
-    one: OriginShard,
-    *,
-    now_ms: int,
-    horizon_ms: int,
-    max_counted: int,
-) -> ShardImport:
-    requested = one.position or TRIM_HORIZON
+def _shard_import(search: ShardSearch, one: OriginShard) -> ShardImport:
+    shard, requested = search.shard, one.position or TRIM_HORIZON
     # A number that the shard cannot have: one from before it, or from after its end.
     number, first, ending = requested.sequence, shard.starting_sequence, shard.ending_sequence
     is_odd = ending is not None and ending < first  # an emulator's
@@ -309,7 +299,7 @@ def _shard_import(
             GIVE_THIS_STREAMS,
         )
     try:
-        found = resolved(search, _exact(search, requested), horizon_ms)
+        found = resolved(search, _exact(search, requested))
         read_to = None if one.read_to is None else search.locate(_exact(search, one.read_to))
     except RequestRefusedError as exc:
         raise MigrationError(
@@ -330,13 +320,13 @@ def _shard_import(
             read_position=position,
             lifecycle=Lifecycle.FINISHED if position.is_end else Lifecycle.ACTIVE,
             parents=shard.parents,
-            verified_until_ms=verified_until(found, now_ms),
+            verified_until_ms=verified_until(found, search.now_ms),
         ),
         arrival_ms=found.arrival_ms,
-        waiting=search.count(found, END, max_counted),
-        repeated=search.count(found, read_to or found, max_counted),
-        skipped=search.count(oldest, found, max_counted),
-        lost_until_ms=lost_until(search, Goal(whole, was_there=True), found, horizon_ms),
+        waiting=search.count(found, END),
+        repeated=search.count(found, read_to or found),
+        skipped=search.count(oldest, found),
+        lost_until_ms=lost_until(search, Goal(whole, was_there=True), found),
         note=one.note,
     )
 

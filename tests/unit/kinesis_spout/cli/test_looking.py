@@ -111,9 +111,7 @@ def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob)
     )
     one.count_calls()
     with closing(one.client()) as client, closing(one.store()) as store:
-        _, shards = inspect_shards(
-            client, store, application=APPLICATION, clock=one.clock, lag=True
-        )
+        _, shards = inspect_shards(client, store, APPLICATION, one.clock, lag=True)
     assert [(line.lag_ms, line.lag_measured) for line in shards[:3]] == [
         (9_000, True),
         (None, False),
