@@ -75,25 +75,19 @@ def show(op: Operation) -> None:
     states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
     if not states:
         note(f"application {op.place.application} has no state {op.on_stream}")
-    console = Console()
-    max_columns = console.width if console.is_terminal else None
-    op.show(
-        shards_json([stored_shard(state, op.clock.now_ms()) for state in states]),
-        (line for state in states for line in _state_lines(state, max_columns)),
-    )
-
-
-def _state_lines(state: ShardState, max_columns: int | None) -> list[str]:
-    """A shard in one line; in three where that is longer than `max_columns`. Numbers are whole, so
-    that they can be copied.
-    """
-    about = f"{state.shard_id}  {state.lifecycle}"
-    unresolved = f"{state.unresolved_count} unresolved"
-    read, checkpoint = str(state.read_position), state.checkpoint_text or "none"
-    line = f"{about}  read {read}  checkpoint {checkpoint}  {unresolved}"
-    if max_columns is None or len(line) <= max_columns:
-        return [line]
-    return [f"{about}  {unresolved}", f"  read        {read}", f"  checkpoint  {checkpoint}"]
+    console, lines = Console(), list[str]()
+    for state in states:
+        # A shard in one line; in three on a terminal that is narrower. Numbers are whole, so that
+        # they can be copied.
+        about = f"{state.shard_id}  {state.lifecycle}"
+        unresolved = f"{state.unresolved_count} unresolved"
+        read, checkpoint = str(state.read_position), state.checkpoint_text or "none"
+        line = f"{about}  read {read}  checkpoint {checkpoint}  {unresolved}"
+        if console.is_terminal and len(line) > console.width:
+            lines += [f"{about}  {unresolved}", f"  read        {read}"]
+            line = f"  checkpoint  {checkpoint}"
+        lines.append(line)
+    op.show(shards_json([stored_shard(state, op.clock.now_ms()) for state in states]), lines)
 
 
 @command(
@@ -202,11 +196,7 @@ def move(
 
 @command(writes=True, options={"to": option(TIME_HELP, metavar="TIME", parser=past_time)})
 def rewind(
-    op: Operation,
-    *,
-    to: RequestedPosition,
-    allow_skip: bool = False,
-    count: int = DEFAULT_COUNT,
+    op: Operation, *, to: RequestedPosition, allow_skip: bool = False, count: int = DEFAULT_COUNT
 ) -> None:
     """Go back to the positions of an earlier time, over reshards too.
 

@@ -9,10 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import (
-    FAILED,
-    UNREACHABLE,
-)
+from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE
 from kinesis_spout.cli.places import Operation, command
 from kinesis_spout.cli.shared_options import errors, flag, option, parse_pairs, wrong_usage
 from kinesis_spout.config import StreamRef

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.looking import looking, two_snapshots
+from kinesis_spout.cli.looking import looking
 from kinesis_spout.cli.places import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
@@ -68,7 +68,7 @@ def explain_command(
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
     window_s = parse_duration_ms(window, option="window") / 1000
     shard_id = None if shard is None else shard_id_of(shard)
-    before, now = two_snapshots(looks, signals, window_s, first=shard_id)
+    before, now = looks.watch(signals, window_s, shard_id, is_silent=False)
     if now.is_known and shard_id is not None and shard_id not in now.known_shards:
         raise wrong_usage(
             "SHARD",

@@ -10,12 +10,7 @@ import typer
 
 from kinesis_spout.checkpoints.application_moves import check_bound_stream, check_past
 from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
-from kinesis_spout.checkpoints.migration.import_plan import (
-    Item,
-    Origin,
-    ShardImport,
-    find_import,
-)
+from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardImport, find_import
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
 from kinesis_spout.cli.checkpoint import check_replaced
@@ -143,7 +138,7 @@ def import_(
         say(line)
     for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
         say(shard_id)
-        say("  its state is removed, because the stream no longer lists the shard more")
+        say("  its state is removed, because the stream no longer lists the shard")
     for shard_id in plan.expired:
         lost = "expired before it was read to its end: its remaining records are lost"
         note(f"{visible(shard_id)} {lost}")
@@ -196,8 +191,10 @@ def _storm_spout(
     place, topology = op.place, given["topology"]
     prefix = given["prefix"] or storm_spout.PREFIX
     where = f"/{prefix.strip('/')}/{topology}/{stream}"
-    above = given["from_zookeeper"] or place.zookeeper
-    zookeeper, root = storm_spout.chroot_and_root(above, prefix)
+    # The prefix may be a path, whose last name is a root of ours.
+    *above, root = prefix.strip("/").split("/")
+    zookeeper = given["from_zookeeper"] or place.zookeeper
+    zookeeper = "/".join([zookeeper.rstrip("/"), *above])
     mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
     if (zookeeper, root, topology) == mine:
         return storm_spout.origin_of(store, where, in_place=True)

@@ -33,19 +33,30 @@ class Looking:
     max_asked: int
     _began: tuple[Snapshot, Mapping[str, TipAnswer]] | None = field(default=None, init=False)
 
-    def begin(self, before: Snapshot, *, first: str | None = None) -> None:
-        """Ask the shards that are not known to be at their tips, so that `look` can tell how fast
-        they are read.
-        """
-        every = worth_asking(Look(before=before, now=before), len(before.shard_ids))
-        wanted = [one for one in every if one != first and not before.states[one].at_tip]
-        shards = ([] if first is None else [first]) + wanted
-        self._began = before, self._tips_of(before, shards[: self.max_asked])
-
     def snapshot(self) -> Snapshot:
         return read_snapshot(
             self.client, self.store, application=self.application, clock=self.clock
         )
+
+    def watch(
+        self, signals: StopSignals, window_s: float, first: str | None = None, *, is_silent: bool
+    ) -> tuple[Snapshot, Snapshot]:
+        """Snapshots at the beginning and at the end of the window; the same one twice where there
+        is no window, or nothing to watch. Says on a terminal that it waits, unless it `is_silent`.
+        `first`: a shard to ask before all others.
+        """
+        before = self.snapshot()
+        if not window_s or not before.is_known:
+            return before, before
+        # Those that are not known to be at their tips, so that `look` tells how fast they are read.
+        every = worth_asking(Look(before=before, now=before), len(before.shard_ids))
+        wanted = [one for one in every if one != first and not before.states[one].at_tip]
+        shards = ([] if first is None else [first]) + wanted
+        self._began = before, self._tips_of(before, shards[: self.max_asked])
+        if not is_silent:
+            say_watching(window_s)
+        signals.wait(window_s)
+        return before, self.snapshot()
 
     def look(self, before: Snapshot, now: Snapshot, *, first: str | None = None) -> Look:
         """Ask the shards whose tips decide, `first` before all others."""
@@ -116,28 +127,6 @@ def looking(place: Place, stack: ExitStack, *, max_asked: int) -> Looking:
     return Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
 
 
-def two_snapshots(
-    looks: Looking,
-    signals: StopSignals,
-    window_s: float,
-    *,
-    first: str | None = None,
-    is_silent: bool = False,
-) -> tuple[Snapshot, Snapshot]:
-    """Snapshots at the beginning and at the end of the window; the same one twice where there is no
-    window, or nothing to watch. Says on a terminal that it waits, unless it `is_silent`. `first`: a
-    shard to ask before all others.
-    """
-    before = looks.snapshot()
-    if not window_s or not before.is_known:
-        return before, before
-    looks.begin(before, first=first)
-    if not is_silent:
-        say_watching(window_s)
-    signals.wait(window_s)
-    return before, looks.snapshot()
-
-
 def say_watching(window_s: float) -> None:
     """On a terminal only."""
     if errors().is_terminal:
@@ -150,6 +139,6 @@ def look_once(
     """Two snapshots with the window between them, and the shards' tips. Blocks for the window.
     Raises the errors of both services, and `CliError` for the state of an earlier stream.
     """
-    before, now = two_snapshots(looks, signals, window_s, is_silent=is_silent)
+    before, now = looks.watch(signals, window_s, is_silent=is_silent)
     refuse_another_stream(now)
     return status_of(looks.look(before, now))

@@ -50,10 +50,7 @@ OWN_COMMANDS = {
 }
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.
-EXTRAS_BY_MODULE = {
-    "pyspark": ("PySpark", ("spark",)),
-    "psutil": ("psutil", ("spark", "local")),
-}
+EXTRAS_BY_MODULE = {"pyspark": ("PySpark", ("spark",)), "psutil": ("psutil", ("spark", "local"))}
 
 
 class CommandsByEntryPoint(TyperGroup):

@@ -119,8 +119,7 @@ def number_in(text: str, where: str) -> SequenceNumber:
         return SequenceNumber(SequenceNumber.parse(text).sequence)
     except InvalidSequenceNumberError as exc:
         raise MigrationError(
-            f"{where} contains {text[:60]!r}, which is not a sequence number",
-            GIVE_UNCHANGED,
+            f"{where} contains {text[:60]!r}, which is not a sequence number", GIVE_UNCHANGED
         ) from exc
 
 

@@ -226,11 +226,18 @@ def awslabs_origin(
             f"{location} has neither commits/0 nor offsets/0, so it is not complete", COPY_AGAIN
         )
     source, last, starts = _of_stream(current, stream, location)
-    ends = (
-        _ends_in_table(table_items)
-        if table_items is not None
-        else _ends_in_files(metadata_path or location / "sources" / str(source))
-    )
+    if table_items is not None:
+        ends = _ends_in_table(table_items)
+    else:
+        folder = (metadata_path or location / "sources" / str(source)) / "shard-source"
+        ends = {
+            batch: {
+                file.name: decoded(text_of(file), _End, str(file))
+                for file in sorted((folder / str(batch)).iterdir())
+                if not file.name.startswith(".")
+            }
+            for batch in numbered(folder)
+        }
     is_committed = committed is not None
     latest = None if current.planned_ms is None else current.planned_ms - LATEST_MARGIN_MS
     ended = ends.get(last, {}) if is_committed else {}
@@ -274,18 +281,6 @@ def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
         end = decoded(found.metadata_value, _End, f"batch {batch}, {shard}")
         ends.setdefault(batch, {})[shard] = end
     return ends
-
-
-def _ends_in_files(source: Path) -> dict[int, dict[str, _End]]:
-    folder = source / "shard-source"
-    return {
-        batch: {
-            file.name: decoded(text_of(file), _End, str(file))
-            for file in sorted((folder / str(batch)).iterdir())
-            if not file.name.startswith(".")
-        }
-        for batch in numbered(folder)
-    }
 
 
 def _of_stream(

@@ -24,14 +24,6 @@ PREFIX = "kinesis_storm_spout"
 NAME = "storm-spout"
 
 
-def chroot_and_root(zookeeper: str, prefix: str) -> tuple[str, str]:
-    """The connect string and the root by which our store finds the spout's znodes. Its prefix may
-    be a path.
-    """
-    *above, root = prefix.strip("/").split("/")
-    return "/".join([zookeeper.rstrip("/"), *above]), root
-
-
 def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Origin:
     """Where the topology has stopped whose znodes the store finds. `where`: their path, for
     messages. `in_place`: see `Origin`.
