@@ -2,7 +2,7 @@
 and on the store.
 
 Back at a time, each shard has the position that the history has of it, before which every record
-was acked then (`state.moves.history`). What was unresolved then is read again, too. A shard that is
+was acked then (`state.moves`). What was unresolved then is read again, too. A shard that is
 younger goes back to its beginning, so a reshard since the time needs no care: parents that were
 read to their ends since go back into their middle, and children wait for them again.
 """
@@ -30,7 +30,7 @@ from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards, start_position
 from state.errors import ConflictError
-from state.moves.history import past_at, resume_position
+from state.moves import past_at, resume_position
 from state.position import TRIM_HORIZON, Position
 from state.shard_state import ShardState
 from state.store.history import HistoryEntry, HistoryStore

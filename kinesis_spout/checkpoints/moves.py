@@ -26,7 +26,7 @@ from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
 from kinesis_spout.shards.start_position import pinned
 from state.errors import InvalidPositionError, RemediedError
-from state.moves.moved_state import moved_state, position_outside_ranges
+from state.moves import moved_state, position_outside_ranges
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind, StartingPosition
 from state.shard_state import ShardState, given_up
 

@@ -17,19 +17,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
-from kinesis_spout.application.open_plan import close_open_plan
+from kinesis_spout.application.session import close_open_plan
 from kinesis_spout.checkpoints.located import ShardSearch
 from kinesis_spout.checkpoints.moves import MoveRefusedError, unknown_shard
 from kinesis_spout.clock import Clock
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.reading.user_records import OwnedOfRange, unpacked_retries, within
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from scheme.record import SUB_SEQUENCE_NUMBER
 from state.failpoint import failpoint
-from state.moves.moved_state import is_before
+from state.moves import is_before
 from state.plan import PlannedRetry
 from state.position import Position, PositionKind
 from state.retry_policy import RetryPolicy

@@ -6,13 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
-from kinesis_spout.application.open_plan import closed_plan
+from kinesis_spout.application.session import closed_plan
 from kinesis_spout.clock import Clock, SteadyTime
 from kinesis_spout.service.client import KinesisClient
 from state.errors import StoredDataError
 from state.failpoint import failpoint
-from state.moves.history import earlier, resume_position, time_of_next
-from state.moves.moved_state import never_settling
+from state.moves import earlier, never_settling, resume_position, time_of_next
 from state.position import Position
 from state.shard_state import ShardState
 from state.store.history import HistoryEntry, HistoryIndex, HistoryMark, HistoryStore

@@ -51,7 +51,7 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.data_loss import times_of
 from state.codec.exported import decode_export, encode_export
 from state.failpoint import failpoint
-from state.moves.history import changes
+from state.moves import changes
 from state.plan import missing_records
 from state.position import Position
 from state.process import this_process

@@ -19,8 +19,8 @@ from kinesis_spout.doctor.findings import Finding, Verdict, failures
 from kinesis_spout.doctor.target import Target
 from kinesis_spout.options import SHARED, check_consumer
 from state.znodes.paths import valid_name
-from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import embedded_directory
+from state.zookeeper.servers import ConnectString
 
 COLOURS = {
     Verdict.OK: "green",

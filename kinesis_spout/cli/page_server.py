@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.page.document import policy
+from kinesis_spout.page import policy
 
 LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 32

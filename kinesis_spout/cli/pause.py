@@ -4,14 +4,14 @@ import getpass
 import socket
 import time
 
-from kinesis_spout.application.pause import pause_clause
+from kinesis_spout.application.session import pause_clause
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import Operation, command, note, say
 from kinesis_spout.cli.shared_options import option, usage_errors, wrong_usage
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from state.process import describe
-from state.store.pause import Pause
+from state.store.identity import Pause
 from state.zookeeper.store import ZookeeperStateStore
 
 # A spout commits every second, and a driver that was just planning has planned by then.

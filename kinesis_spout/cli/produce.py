@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kinesis_spout.aggregation.hash_range import UserRecord
+from kinesis_spout.aggregation.packing import Packer, users_of
 from kinesis_spout.cli.exit_codes import CliError, exit_code_of
 from kinesis_spout.cli.line_io import LineReader, LongLine
 from kinesis_spout.cli.places import Operation, command, note
@@ -23,7 +23,6 @@ from kinesis_spout.service.record_putter import (
     in_requests,
 )
 from kinesis_spout.service.shard_info import ShardInfo
-from kinesis_spout.shards.shard_packer import ShardPacker, users_of
 
 MAX_WARNINGS = 10
 MAX_NAMED_LINES = 10
@@ -127,7 +126,7 @@ class AggregatingPutter:
 
     put_packed: Callable[[Sequence[OutgoingRecord], Accepted], int]
     list_shards: Callable[[], Sequence[ShardInfo]]
-    _packer: ShardPacker | None = None
+    _packer: Packer | None = None
 
     def put(
         self, records: Sequence[OutgoingRecord], accepted: Accepted = lambda _record, _shard: None
@@ -136,16 +135,16 @@ class AggregatingPutter:
         `RecordPutter.put` raises, and `ValueError` for an explicit hash key that is none.
         `accepted` gets each of the records that was put in its shard.
         """
-        waiting: dict[UserRecord, list[OutgoingRecord]] = defaultdict(list)
+        waiting: dict[OutgoingRecord, list[OutgoingRecord]] = defaultdict(list)
         for record in records:
-            waiting[users_of(record)[0]].append(record)
+            waiting[record].append(record)
 
-        def on_put(users: Iterable[UserRecord], shard_id: str | None) -> None:
+        def on_put(users: Iterable[OutgoingRecord], shard_id: str | None) -> None:
             for user in users:
                 accepted(waiting[user].pop(0), shard_id)
 
         if self._packer is None:
-            self._packer = ShardPacker(self.list_shards())
+            self._packer = Packer(self.list_shards())
         packer = self._packer
         packed = [one for record in records for one in packer.add(record)] + packer.flush()
         misplaced: list[tuple[OutgoingRecord, str | None]] = []
@@ -214,7 +213,7 @@ def produce(
     stop, client = op.signals(), op.client
     op.stack.enter_context(stop.deferred())
     put_records: Callable[[Sequence[OutgoingRecord], Accepted], int]
-    put_records = RecordPutter(client.connection).put
+    put_records = RecordPutter(client).put
     if aggregate:
         if client.describe().ignores_keys:
             raise CliError(

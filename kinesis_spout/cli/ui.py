@@ -39,8 +39,8 @@ from kinesis_spout.config import StreamRef, parse_duration_ms
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Look
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
-from kinesis_spout.page.document import page
-from kinesis_spout.page.observation_json import needy, observation_json, sample_json, shard_json
+from kinesis_spout.page import page
+from kinesis_spout.page.page_json import needy, observation_json, sample_json, shard_json
 
 DEFAULT_PORT = 8_642
 READER_STAYS_S = 30.0

@@ -20,7 +20,7 @@ from kinesis_spout.drills.world.job import DrillError
 from kinesis_spout.drills.world.kinesis import OwnStream
 from kinesis_spout.drills.world.programs import CHECKPOINT, OUTAGES, set_clock
 from kinesis_spout.drills.world.zookeeper import ZookeeperEnsemble
-from kinesis_spout.programs.processes import descendants, resume, runs, suspend
+from kinesis_spout.processes import descendants, resume, runs, suspend
 from kinesis_spout.testing import slow, throttle
 from state.tracker.inflight_record_tracker import UNANSWERED
 

@@ -34,7 +34,7 @@ from kinesis_spout.drills.spark_arguments import (
     takes_scratch,
 )
 from kinesis_spout.drills.teller import Teller, is_poison, key_and_number
-from kinesis_spout.programs.modules import load_function
+from kinesis_spout.programs import load_function
 from spark_job.dead_letter.dead_letter import DeadLetter
 from spark_job.kinesis_source import KinesisSource
 from spark_job.query_failure import failure_sentence

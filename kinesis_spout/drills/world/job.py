@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.drills.history.events import Fault, RecordId, Told, parse_line
 from kinesis_spout.drills.teller import NO_NUMBER
-from kinesis_spout.programs.processes import kill_family
+from kinesis_spout.processes import kill_family
 from state import failpoint
 from state.errors import RemediedError
 

@@ -13,7 +13,7 @@ from kinesis_spout.drills import spout_program
 from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, SparkArguments
 from kinesis_spout.drills.world.job import Job
 from kinesis_spout.drills.world.setting import Need
-from kinesis_spout.programs.modules import clean_environment, module_path
+from kinesis_spout.programs import clean_environment, module_path
 
 if TYPE_CHECKING:
     from kinesis_spout.drills.world.job import Start

@@ -16,7 +16,7 @@ import psutil
 
 from kinesis_spout.drills.history.events import Sample, ShardLife
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.programs.processes import descendants
+from kinesis_spout.processes import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ from kinesis_spout.drills.world.remote_stream import RemoteStream
 from kinesis_spout.drills.world.samples import Samples
 from kinesis_spout.drills.world.setting import Need
 from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperEnsemble, ZookeeperServer
-from kinesis_spout.programs.modules import load_function
+from kinesis_spout.programs import load_function
 from state.plan import plan_number
 
 if TYPE_CHECKING:

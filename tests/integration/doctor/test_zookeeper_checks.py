@@ -14,7 +14,7 @@ from kinesis_spout.doctor.examination import examine
 from kinesis_spout.doctor.findings import Finding, Verdict
 from kinesis_spout.doctor.target import Target
 from state.errors import StoreUnavailableError
-from state.zookeeper.server_words import ServerWords, ask_server, parse_words
+from state.zookeeper.servers import ServerWords, ask_server, parse_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
