@@ -2,8 +2,8 @@
 store.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
 from kinesis_spout.application.session import closed_plan
@@ -36,46 +36,23 @@ def write_states(
     now_ms: Callable[[], int],
     removed: Collection[str] = (),
 ) -> None:
-    """Close the open plan and write these states, into which the plan is never settled. The states
-    in `stored`, from before, are replaced; those of `removed` are removed. The caller owns all of
-    the application. The other arguments are those of `recorded_move`.
+    """Close the open plan and write these states, into which the plan is never settled, and the
+    history of it. The states in `stored`, from before, are replaced; those of `removed` are
+    removed. The caller owns all of the application. `cause`: the command. `now_ms`: as of
+    `service_time`.
+
+    A shard that goes back does so in the history first: an entry may be behind the truth of its
+    time, never ahead. So where the process is stopped in between, an application that goes back to
+    this time repeats records. A shard that goes forward counts from when it is written: until then
+    nothing is skipped.
 
     Stopped at any time, it leaves each shard as it was before or as it is after. Raises
     `ConflictError` where a state is not the stored one any more.
     """
     plan = closed_plan(store.plans)
     states = [never_settling(state, plan) for state in after]
-    with recorded_move(store, cause, states, now_ms=now_ms, removed=removed):
-        store.shard_states.move(
-            [StateChange(before=stored.get(state.shard_id), after=state) for state in states]
-        )
-        store.shard_states.remove([stored[shard] for shard in sorted(removed)])
-        failpoint("states-moved")
-
-
-@contextmanager
-def recorded_move(
-    store: StoreTopics,
-    cause: str,
-    after: Iterable[ShardState],
-    *,
-    now_ms: Callable[[], int],
-    removed: Collection[str] = (),
-) -> Iterator[None]:
-    """Record a move to these states, which the block writes. The caller owns all of the
-    application. `cause`: the command. `now_ms`: as of `service_time`. `removed`: shards whose
-    states the block removes.
-
-    A shard that goes back does so in the history first: an entry may be behind the truth of its
-    time, never ahead. So where the process is stopped in between, an application that goes back to
-    this time repeats records. A shard that goes forward counts from when the block has ended: until
-    then nothing is skipped. Raises what the store does.
-    """
     before, index = _positions(store.shard_states), store.history.index()
-    wanted = {state.shard_id: resume_position(state) for state in after}
-    if not removed and all(before.get(shard) == at for shard, at in wanted.items()):
-        yield
-        return
+    wanted = {state.shard_id: resume_position(state) for state in states}
     # A shard that is not in a full entry is read from its beginning.
     lowest = {
         shard: earlier(at, wanted.get(shard, at))
@@ -84,7 +61,11 @@ def recorded_move(
     }
     if lowest != before:
         index = _write(store.history, index, lowest, cause, now_ms() + MARGIN_MS)
-    yield
+    store.shard_states.move(
+        [StateChange(before=stored.get(state.shard_id), after=state) for state in states]
+    )
+    store.shard_states.remove([stored[shard] for shard in sorted(removed)])
+    failpoint("states-moved")
     after_it = _positions(store.shard_states)
     if after_it != lowest:
         _write(store.history, index, after_it, cause, now_ms() + MARGIN_MS)

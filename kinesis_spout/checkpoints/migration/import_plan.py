@@ -42,6 +42,7 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 """An item as DynamoDB has it: by name, `{"S": text}` or another kind."""
 
 _Value = TypeVar("_Value")
+IMPORT_FROM = "import from "  # what an imported application started with, and a system's name
 COPY_AGAIN = "copy it again"
 GIVE_UNCHANGED = "give the state as the other consumer stored it"
 GIVE_THIS_STREAMS = "give the state of this stream"
@@ -87,11 +88,6 @@ class Origin:
     drops_finished: bool = False
     in_place: bool = False
     notes: tuple[str, ...] = ()
-
-
-def requested_import(name: str) -> str:
-    """The requested start of an application that was imported from the system `name`."""
-    return f"import from {name}"
 
 
 def decoded(
@@ -208,7 +204,7 @@ def find_import(
             # Every listed shard gets a state. Those that are listed later are children.
             start=StartPin(
                 time_ms=now_ms,
-                requested=requested_import(origin.name),
+                requested=f"{IMPORT_FROM}{origin.name}",
                 position=TRIM_HORIZON,
                 shards=tuple(sorted(listed)),
             ),

@@ -61,6 +61,8 @@ from kinesis_spout.shards.start_position import LATEST_MARGIN_MS
 from state.errors import InvalidPositionError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 
+_NOT_COMMITTED = "was planned and not committed, so it is read again"
+
 
 class _Metadata(msgspec.Struct, rename="camel"):
     batch_timestamp_ms: int | None = None
@@ -111,11 +113,6 @@ def without_scheme(location: Path) -> Path:
     text = str(location)
     is_url = text.startswith("file:")
     return Path("/" + text.removeprefix("file:").lstrip("/")) if is_url else location
-
-
-def not_committed(number: int) -> str:
-    """The note about a planned batch."""
-    return f"batch {number} was planned and not committed, so it is read again"
 
 
 def numbered(folder: Path) -> set[int]:
@@ -250,7 +247,7 @@ def awslabs_origin(
             "--metadata-path or --metadata-table"
         )
     if begun or (is_committed and planned is not None):
-        notes.append(not_committed(current.number + is_committed))
+        notes.append(f"batch {current.number + is_committed} {_NOT_COMMITTED}")
     shards = {
         shard: _awslabs_shard(shard, ended.get(shard, start), begun.get(shard), latest)
         for shard, start in starts.items()
@@ -381,7 +378,7 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
                 if time
                 else "give --at with a time before its last batch",
             )
-        notes = () if planned is None else (not_committed(planned.number),)
+        notes = () if planned is None else (f"batch {planned.number} {_NOT_COMMITTED}",)
     return Origin(name="databricks", shards=shards, notes=notes)
 
 

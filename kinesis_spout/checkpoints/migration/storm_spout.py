@@ -13,10 +13,10 @@ more shards after the topology was started again.
 """
 
 from kinesis_spout.checkpoints.migration.import_plan import (
+    IMPORT_FROM,
     MigrationError,
     Origin,
     OriginShard,
-    requested_import,
 )
 from state.znodes.topics import StoreTopics
 
@@ -31,7 +31,7 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     Raises `MigrationError`, and errors of the store.
     """
     start = store.identity.read_start(also_unfinished=True)
-    is_begun = start is not None and start.importing and start.requested == requested_import(NAME)
+    is_begun = start is not None and start.importing and start.requested == f"{IMPORT_FROM}{NAME}"
     # What an import in place has written before it was stopped says the same as what was there.
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
