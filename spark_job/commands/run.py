@@ -27,8 +27,8 @@ from kinesis_spout.cli.places import note, warnings_as_notes, zookeeper_flag
 from kinesis_spout.cli.shared_options import (
     errors,
     flag,
+    is_debug,
     parse_pairs,
-    root_options,
     typed_text,
     usage_errors,
     with_zone,
@@ -187,7 +187,7 @@ def run(
         "starting_position": with_zone("--from", start, note),
     }
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
-    debug = root_options(ctx).debug
+    debug = is_debug(ctx)
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
         with warnings_as_notes():
             source = source_of(named, pairs)

@@ -2,23 +2,19 @@
 Read-only. `--json` prints the shards of `status --json`, oldest first, then the holes.
 """
 
-import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.measure import Measurement
 from rich.text import Text
 from rich.tree import Tree
 
-from kinesis_spout.cli.exit_codes import one_sentence
-from kinesis_spout.cli.inspection.looking import Looking, refuse_another_stream
-from kinesis_spout.cli.inspection.status_screen import lag_cell
-from kinesis_spout.cli.places import AsJson, Place, note, takes_place
-from kinesis_spout.cli.shared_options import errors, root_options
-from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.cli.exit_codes import exit_code_of
+from kinesis_spout.cli.looking import Looking, refuse_another_stream
+from kinesis_spout.cli.places import Operation, command, note, stdout_console
+from kinesis_spout.cli.shared_options import wrong_usage
+from kinesis_spout.cli.status import lag_cell
+from kinesis_spout.clock import Clock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import (
@@ -34,65 +30,42 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.lineage import ShardPhase
 from state.znodes.topics import StoreTopics
 
-FILE_WIDTH = 10_000
 _COLOURS: dict[str, str] = {
-    StreamState.OPEN: "green",
-    ShardPhase.READABLE: "green",
-    ShardPhase.DRAINING: "yellow",
-    ShardPhase.WAITING: "cyan",
-    ShardPhase.NEW: "cyan",
-    ShardPhase.DRAINED: "yellow",
-    ShardPhase.VANISHED: "bold red",
-    StreamState.HOLE: "bold red",
+    **dict.fromkeys((StreamState.OPEN, ShardPhase.READABLE), "green"),
+    **dict.fromkeys((ShardPhase.DRAINING, ShardPhase.DRAINED), "yellow"),
+    **dict.fromkeys((ShardPhase.WAITING, ShardPhase.NEW), "cyan"),
+    **dict.fromkeys((ShardPhase.VANISHED, StreamState.HOLE), "bold red"),
 }
 
 
-@takes_place(application="optional", stream_is_argument=True)
-def shards(
-    ctx: typer.Context,
-    *,
-    place: Place,
-    lag: Annotated[
-        bool,
-        typer.Option(
-            "--lag",
-            help="Measure the lag of each shard. This takes one of the shard's 5 reads per second.",
-        ),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@command(
+    "optional",
+    stream_is_argument=True,
+    shows=True,
+    options={
+        "lag": "Measure the lag of each shard. This takes one of the shard's 5 reads per second."
+    },
+    code_of=exit_code_of,
+)
+def shards(op: Operation, *, lag: bool = False) -> None:
     """Show a stream's shards as a tree of splits and merges, with an application's progress.
 
     It only reads, so it may run beside the job. Without --application it shows
     which shards are open and which are closed.
     """
-    application = place.application
+    application = op.place.application
     if lag and not application:
-        raise typer.BadParameter(
-            "it needs --application: a lag belongs to an application", param_hint="--lag"
-        )
-    with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug), ExitStack() as stack:
-        client = place.client(stack)
-        store = place.store(stack) if application else None
-        with place.patience(client):
-            seen, found = inspect_shards(
-                client, store, application=application, clock=SystemClock(), lag=lag
-            )
-        if store is not None and not seen.states:
-            note(f"application {application} has no state on stream {client.stream.name}")
-        if as_json:
-            typer.echo(json.dumps(shards_json(found), indent=2))
-        else:
-            _print(stdout_console(), seen, found)
+        raise wrong_usage("--lag", "it needs --application: a lag belongs to an application")
+    client, store = op.client, op.store if application else None
+    with op.patience():
+        seen, found = inspect_shards(client, store, application, op.clock, lag=lag)
+    if store is not None and not seen.states:
+        note(f"application {application} has no state on stream {client.stream.name}")
+    op.show(shards_json(found), _fitting(stdout_console(), seen, found))
 
 
 def inspect_shards(
-    client: KinesisClient,
-    store: StoreTopics | None,
-    *,
-    application: str,
-    clock: Clock,
-    lag: bool,
+    client: KinesisClient, store: StoreTopics | None, application: str, clock: Clock, *, lag: bool
 ) -> tuple[Snapshot, list[ShardStatus]]:
     """The shards, oldest first, then the holes. Blocks. `clock` is used if the service does not
     give its time.
@@ -110,19 +83,14 @@ def inspect_shards(
     return seen, [*(shard_status(look, one) for one in seen.shard_ids), *holes_of(seen)]
 
 
-def _print(console: Console, seen: Snapshot, found: Sequence[ShardStatus]) -> None:
+def _fitting(console: Console, seen: Snapshot, found: Sequence[ShardStatus]) -> Iterator[Tree]:
+    """The tree as the console has room for it."""
     of = f"  application {seen.application}" if seen.application else ""
     title = f"{seen.stream.name}  {seen.stream.status}{of}"
     tree = shard_tree(title, found)
     if Measurement.get(console, console.options, tree).maximum > console.width:
         tree = shard_tree(title, found, is_narrow=True)
-    console.print(tree, highlight=False, emoji=False)
-
-
-def stdout_console() -> Console:
-    """The console on stdout. A shard may take two lines on a terminal, and takes one in a file."""
-    console = Console()
-    return console if console.is_terminal else Console(width=FILE_WIDTH)
+    yield tree
 
 
 def shard_tree(title: str, found: Sequence[ShardStatus], *, is_narrow: bool = False) -> Tree:

@@ -1,8 +1,7 @@
 """`kinesis-spout explain`: why a shard stands where it does, and what to do. Read-only."""
 
-import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Group as Lines
@@ -11,27 +10,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import StopSignals
-from kinesis_spout.cli.inspection.looking import (
+from kinesis_spout.cli.looking import looking
+from kinesis_spout.cli.places import (
     DEFAULT_ASKED,
     DEFAULT_WINDOW,
-    Ask,
-    Window,
-    looking,
-    show,
-    two_snapshots,
-)
-from kinesis_spout.cli.inspection.shards import stdout_console
-from kinesis_spout.cli.inspection.status_screen import COLOURS
-from kinesis_spout.cli.places import (
-    AsJson,
+    Operation,
     Place,
+    command,
     folded_command,
-    operators_command,
-    takes_place,
+    stdout_console,
     whole_command,
 )
-from kinesis_spout.cli.shared_options import shard_id_of
+from kinesis_spout.cli.shared_options import shard_id_of, wrong_usage
+from kinesis_spout.cli.status import COLOURS
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.cause import Action, ActionKind, introduced
 from kinesis_spout.inspection.explanation import Group, explain, grouped
@@ -48,25 +39,25 @@ MAX_NAMED = 5
 _INDENT = 5  # of what an arrow points to
 
 
-@takes_place()
-def explain_command(
-    ctx: typer.Context,
-    shard: Annotated[
-        str | None,
-        typer.Argument(
+@command(
+    shows=True,
+    options={
+        "shard": typer.Argument(
             metavar="SHARD",
             help=(
                 "Id or number of a shard. Without it, all shards are explained; shards with the "
                 "same cause are shown together."
             ),
             show_default=False,
-        ),
-    ] = None,
+        )
+    },
+)
+def explain_command(
+    op: Operation,
+    shard: str | None = None,
     *,
-    place: Place,
-    window: Window = DEFAULT_WINDOW,
-    ask: Ask = DEFAULT_ASKED,
-    as_json: AsJson = False,
+    window: str = DEFAULT_WINDOW,
+    ask: int = DEFAULT_ASKED,
 ) -> None:
     """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
 
@@ -74,32 +65,25 @@ def explain_command(
     outside: throttling by other consumers, the job's own limits, its log.
     The exit code is 0 when there is an answer, whatever the answer is.
     """
-    with (
-        operators_command(ctx),
-        StopSignals() as signals,
-        looking(place, max_asked=ask) as looks,
-    ):
-        window_s = parse_duration_ms(window, option="window") / 1000
-        commands = ctx.find_root().command.list_commands(ctx)  # type: ignore[attr-defined]  # a group
-        shard_id = None if shard is None else shard_id_of(shard)
-        before, now = two_snapshots(looks, signals, window_s, first=shard_id)
-        if now.is_known and shard_id is not None and shard_id not in now.known_shards:
-            raise typer.BadParameter(
-                f"stream {now.stream.name} does not list {shard_id}, and application "
-                f"{now.application} has no state of it; see the shards with kinesis-spout shards",
-                param_hint="SHARD",
-            )
-        look = looks.look(before, now, first=shard_id)
-        found = grouped(look)
-        if shard_id is not None:
-            found = [Group(explain(look, shard_id), (shard_id,))]
-        if as_json:
-            typer.echo(
-                json.dumps([explained_json(look, one, commands, place) for one in found], indent=2)
-            )
-            return
-        console, whole = stdout_console(), shard is None
-        show(console, explained_screen(look, found, commands, place, console.width, whole=whole))
+    signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
+    window_s = parse_duration_ms(window, option="window") / 1000
+    shard_id = None if shard is None else shard_id_of(shard)
+    before, now = looks.watch(signals, window_s, shard_id, is_silent=False)
+    if now.is_known and shard_id is not None and shard_id not in now.known_shards:
+        raise wrong_usage(
+            "SHARD",
+            f"stream {now.stream.name} does not list {shard_id}, and application "
+            f"{now.application} has no state of it; see the shards with kinesis-spout shards",
+        )
+    look, commands, place = looks.look(before, now, first=shard_id), op.commands, op.place
+    found = grouped(look)
+    if shard_id is not None:
+        found = [Group(explain(look, shard_id), (shard_id,))]
+    width, whole = stdout_console().width, shard is None
+    op.show(
+        [explained_json(look, one, commands, place) for one in found],
+        [explained_screen(look, found, commands, place, width, whole=whole)],
+    )
 
 
 def explained_screen(
@@ -116,18 +100,19 @@ def explained_screen(
     """
     now = look.now
     time = moment(now.now_ms, now.now_ms)
-    head = [Text(f"application {now.application} on stream {now.stream.name} at {time} UTC")]
+    parts: list[RenderableType] = [
+        Text(f"application {now.application} on stream {now.stream.name} at {time} UTC")
+    ]
     if whole:
         status = status_of(look)
         verdict = (status.verdict.value, COLOURS[status.verdict])
-        head.append(Text.assemble(verdict, f": {verdict_sentence(status)}"))
+        parts.append(Text.assemble(verdict, f": {verdict_sentence(status)}"))
     if now.stored.owners:
-        head.append(Text(f"run by {owners_sentence(look)}"))
+        parts.append(Text(f"run by {owners_sentence(look)}"))
     if (moved := move_sentence(look)) is not None:
-        head.append(Text(moved))
+        parts.append(Text(moved))
     if look.refused is not None:
-        head.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
-    parts: list[RenderableType] = [*head]
+        parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
     shown: dict[tuple[Action, ...], str] = {}
     for group in found:
         actions = tuple(group.explanation.actions(commands))
@@ -152,10 +137,8 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
     yield head
     # Each shard has numbers of its own; the chain is that of one of them.
     lines = [(word, cause.text) for word, cause in explained.introduced()]
-    if len(states) > 1 and any(
-        one.shard_id == explained.shard_id and one.unresolved for one in states
-    ):
-        held = [one for one in states if one.unresolved]
+    held = [one for one in states if one.unresolved]
+    if len(states) > 1 and any(one.shard_id == explained.shard_id for one in held):
         each = [
             f"{one.unresolved_count:,} of shard {short_shard(one.shard_id)}"
             for one in held[:MAX_NAMED]
@@ -171,20 +154,17 @@ def _todo(
     group: Group, actions: Sequence[Action], above: str | None, place: Place, width: int
 ) -> RenderableType:
     """An arrow for each action. `above`: the shards above that have the same ones."""
-    explained, todo = group.explanation, Table.grid(padding=(0, 1, 0, 0))
-    pairs = introduced(actions) if above is None else []
+    shard, todo = group.explanation.shard_id, Table.grid(padding=(0, 1, 0, 0))
     if above is not None:
         todo.add_row(Text("  ->", "cyan"), Text(f"Fix: as for {above}, above."))
-    for word, action in pairs:
+        return todo
+    for word, action in introduced(actions):
         lines = [f"{word}: {action.text}."]
         if action.command:
-            others = set(group.shards).difference(action.command)
-            is_of_one = explained.shard_id in action.command and others
-            its = f" (of shard {short_shard(explained.shard_id)})" if is_of_one else ""
-            lines = [
-                f"{word}: {action.text}{its}:",
-                *folded_command(place, action.command, width - _INDENT),
-            ]
+            is_of_one = shard in action.command and {*group.shards} - {*action.command}
+            its = f" (of shard {short_shard(shard)})" if is_of_one else ""
+            command_lines = folded_command(place, action.command, width - _INDENT)
+            lines = [f"{word}: {action.text}{its}:", *command_lines]
         todo.add_row(Text("  ->", "cyan"), Text("\n".join(lines), overflow="fold"))
     return todo
 

@@ -1,28 +1,17 @@
 """`kinesis-spout doctor`: whether a job has what it needs. It writes nothing."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli import places
-from kinesis_spout.cli.exit_codes import (
-    FAILED,
-    UNREACHABLE,
-    StopSignals,
-    one_sentence,
-    operators_exit_code_of,
-)
-from kinesis_spout.cli.inspection.looking import show
-from kinesis_spout.cli.inspection.shards import stdout_console
-from kinesis_spout.cli.places import Place, takes_place
-from kinesis_spout.cli.shared_options import errors, flag, parse_pairs, root_options
+from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE
+from kinesis_spout.cli.places import Operation, command
+from kinesis_spout.cli.shared_options import errors, flag, option, parse_pairs, wrong_usage
 from kinesis_spout.config import StreamRef
 from kinesis_spout.doctor.examination import AreaFinding, examine, examine_executors
 from kinesis_spout.doctor.executors import Cluster
@@ -42,30 +31,30 @@ COLOURS = {
 _THING_COLUMNS = 24  # as wide as the longest name of an action; other things are folded
 
 
-@takes_place(application="free")
-def doctor(
-    ctx: typer.Context,
-    *,
-    place: Place,
-    read_mode: Annotated[
-        str,
-        typer.Option(
+@command(
+    "free",
+    shows=True,
+    options={
+        "read_mode": option(
+            "efo also checks the needs of enhanced fan-out. It registers no consumer.",
             metavar="[polling|efo]",
-            help="efo also checks the needs of enhanced fan-out. It registers no consumer.",
         ),
-    ] = "polling",
-    consumer_name: Annotated[str | None, flag("consumer_name")] = None,
-    consumer_arn: Annotated[str | None, flag("consumer_arn")] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(help="Spark master whose executors are checked too. Starts Spark there."),
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Spark configuration for --master. Repeatable."),
-    ] = None,
-    as_json: places.AsJson = False,
-    profile: Annotated[str | None, flag("profile")] = None,
+        "consumer_name": flag("consumer_name"),
+        "consumer_arn": flag("consumer_arn"),
+        "master": "Spark master whose executors are checked too. Starts Spark there.",
+        "conf": option("Spark configuration for --master. Repeatable.", metavar="KEY=VALUE"),
+        "profile": flag("profile"),
+    },
+)
+def doctor(
+    op: Operation,
+    *,
+    read_mode: str = "polling",
+    consumer_name: str | None = None,
+    consumer_arn: str | None = None,
+    master: str | None = None,
+    conf: list[str] | None = None,
+    profile: str | None = None,
 ) -> None:
     """Check everything that a job needs: packages, credentials, permissions, services, clock.
 
@@ -77,38 +66,34 @@ def doctor(
     service does not answer.
     """
     if conf and master is None:
-        raise typer.BadParameter("it needs --master", param_hint="--conf")
-    with (
-        StopSignals(),
-        one_sentence(
-            errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=operators_exit_code_of
-        ),
-    ):
-        named = StreamRef.of(place.stream) if place.stream else None
-        target = Target(
-            aws=place.aws(profile=profile),
-            stream=named,
-            consumer=_consumer(
-                named, read_mode=read_mode, consumer_name=consumer_name, consumer_arn=consumer_arn
-            ),
-            zookeeper=place.zookeeper or None,
-            zookeeper_root=valid_name("root", place.zookeeper_root),
-            # with its password, which executors cannot read from a file of this machine
-            security=place.security().loaded(),
-            application=valid_name("application", place.application) if place.application else None,
-        )
-        if named is not None:
-            named.region_or(target.aws.region)
-        if place.zookeeper and embedded_directory(place.zookeeper) is None:
-            ConnectString.parse(place.zookeeper)
-        found = _found(target, master, parse_pairs("--conf", conf or ()))
-        if as_json:
-            typer.echo(json.dumps(_as_json(found), indent=2))
-        else:
-            show(stdout_console(), doctor_screen(found))
-        code = exit_code_for(one.finding for one in found)
-        if code:
-            raise typer.Exit(code)
+        raise wrong_usage("--conf", "it needs --master")
+    op.signals()
+    place = op.place
+    named = StreamRef.of(place.stream) if place.stream else None
+    # by the rules of the spout that is to read with it
+    SHARED["read_mode"].check("--read-mode", read_mode)
+    given = {"read_mode": read_mode, "consumer_name": consumer_name, "consumer_arn": consumer_arn}
+    check_consumer(given, named or StreamRef.of("any"), lambda name: f"--{name.replace('_', '-')}")
+    if read_mode == "efo" and named is None:
+        raise wrong_usage("--read-mode", "efo needs --stream")
+    target = Target(
+        aws=place.aws(profile=profile),
+        stream=named,
+        consumer=(consumer_arn or consumer_name) if read_mode == "efo" else None,
+        zookeeper=place.zookeeper or None,
+        zookeeper_root=valid_name("root", place.zookeeper_root),
+        # with its password, which executors cannot read from a file of this machine
+        security=place.security().loaded(),
+        application=valid_name("application", place.application) if place.application else None,
+    )
+    if named is not None:
+        named.region_or(target.aws.region)
+    if place.zookeeper and embedded_directory(place.zookeeper) is None:
+        ConnectString.parse(place.zookeeper)
+    found = _found(target, master, parse_pairs("--conf", conf or ()))
+    op.show(_as_json(found), [doctor_screen(found)])
+    if code := exit_code_for(one.finding for one in found):
+        raise typer.Exit(code)
 
 
 def exit_code_for(findings: Iterable[Finding]) -> int:
@@ -119,17 +104,6 @@ def exit_code_for(findings: Iterable[Finding]) -> int:
     if not bad:
         return 0
     return UNREACHABLE if all(one.unreachable for one in bad) else FAILED
-
-
-def _consumer(stream: StreamRef | None, **given: str | None) -> str | None:
-    """Its ARN or name, by the rules of the spout that is to read with it."""
-    SHARED["read_mode"].check("--read-mode", given["read_mode"])
-    check_consumer(given, stream or StreamRef.of("any"), lambda name: f"--{name.replace('_', '-')}")
-    if given["read_mode"] != "efo":
-        return None
-    if stream is None:
-        raise typer.BadParameter("efo needs --stream", param_hint="--read-mode")
-    return given["consumer_arn"] or given["consumer_name"]
 
 
 def _found(target: Target, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:

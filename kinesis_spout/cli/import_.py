@@ -4,29 +4,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from kinesis_spout.checkpoints.application_moves import check_bound_stream, check_past
-from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl, storm_spout
-from kinesis_spout.checkpoints.migration.import_plan import ImportPlan, ShardImport, find_import
-from kinesis_spout.checkpoints.migration.origin import Item, Origin
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
-from kinesis_spout.checkpoints.transfer import Import, import_application, import_of
-from kinesis_spout.cli.checkpoint.operation import (
-    DEFAULT_COUNT,
-    Count,
-    Operation,
-    Options,
-    operates,
-    records_of,
-    say,
-)
-from kinesis_spout.cli.checkpoint.transfer import Replace, check_replaced
-from kinesis_spout.cli.places import note
+from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
+from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardImport, find_import
+from kinesis_spout.checkpoints.moves import RequestedPosition
+from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
+from kinesis_spout.cli.checkpoint import check_replaced
+from kinesis_spout.cli.places import DEFAULT_COUNT, Operation, command, note, records_of, say
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import usage_errors
+from kinesis_spout.cli.shared_options import option, parameter, usage_errors, wrong_usage
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position
@@ -43,50 +33,41 @@ class System(StrEnum):
 
 
 AWSLABS, DATABRICKS, KCL, STORM = System.AWSLABS, System.DATABRICKS, System.KCL, System.STORM_SPOUT
-# The options that say where a system's state is: its systems, type and meaning. The first one of a
-# system is required, but for Databricks, whose state may be unknown.
-_STATE: dict[str, tuple[tuple[System, ...], type, str]] = {
-    "topology": ((STORM,), str, "name of the topology"),
+# The options that say where a system's state is: its systems and meaning. The first one of a system
+# is required, but for Databricks, whose state may be unknown.
+_STATE: dict[str, tuple[list[System], str]] = {
+    "topology": ([STORM], "name of the topology"),
     "prefix": (
-        (STORM,),
-        str,
-        (f"prefix of the topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})"),
+        [STORM],
+        f"prefix of the topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})",
     ),
     "from_zookeeper": (
-        (STORM,),
-        str,
-        ("connect string of the topology's ZooKeeper (default: --zookeeper)"),
+        [STORM],
+        "connect string of the topology's ZooKeeper (default: --zookeeper)",
     ),
-    "lease_table": (
-        (KCL,),
-        str,
-        ("name of the lease table, which is the name of the KCL application"),
-    ),
-    "checkpoint_location": (
-        (AWSLABS, DATABRICKS),
-        Path,
-        ("local copy of the query's checkpointLocation"),
-    ),
+    "lease_table": ([KCL], "name of the lease table, which is the name of the KCL application"),
+    "checkpoint_location": ([AWSLABS, DATABRICKS], "local copy of the query's checkpointLocation"),
     "metadata_path": (
-        (AWSLABS,),
-        Path,
-        ("local copy of the directory in the query's option kinesis.metadataPath"),
+        [AWSLABS],
+        "local copy of the directory in the query's option kinesis.metadataPath",
     ),
-    "metadata_table": ((AWSLABS,), str, "value of the query's option kinesis.dynamodb.tableName"),
-    "dynamodb_endpoint_url": ((KCL, AWSLABS), str, "endpoint of DynamoDB, e.g. of a local one"),
+    "metadata_table": ([AWSLABS], "value of the query's option kinesis.dynamodb.tableName"),
+    "dynamodb_endpoint_url": ([KCL, AWSLABS], "endpoint of DynamoDB, e.g. of a local one"),
     "progress": (
-        (DATABRICKS,),
-        Path,
-        ("file with the query's lastProgress as JSON, used instead of --checkpoint-location"),
+        [DATABRICKS],
+        "file with the query's lastProgress as JSON, used instead of --checkpoint-location",
     ),
 }
-_OPTIONS: Options = {
-    name: (
-        Annotated[kind | None, typer.Option(help=f"{', '.join(systems)}: {meaning}.")],
-        None,
+_PATHS = {"checkpoint_location", "metadata_path", "progress"}
+_OPTIONS = [
+    parameter(
+        name,
+        Path | None if name in _PATHS else str | None,
+        f"{', '.join(systems)}: {meaning}.",
+        default=None,
     )
-    for name, (systems, kind, meaning) in _STATE.items()
-}
+    for name, (systems, meaning) in _STATE.items()
+]
 
 
 @usage_errors()
@@ -100,24 +81,26 @@ def _in_all_shards(text: str) -> RequestedPosition:
     return requested
 
 
-@operates(writes=True, options=_OPTIONS)
+@command(
+    writes=True,
+    options={
+        "system": option("The consumer whose state is imported.", "--from"),
+        "at": option(
+            "Where to start in shards for which the other consumer has no position: TRIM_HORIZON, "
+            "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
+            metavar="POSITION",
+            parser=_in_all_shards,
+        ),
+    },
+    more=_OPTIONS,
+)
 def import_(
     op: Operation,
     *,
-    system: Annotated[System, typer.Option("--from", help="The consumer whose state is imported.")],
-    at: Annotated[
-        RequestedPosition | None,
-        typer.Option(
-            metavar="POSITION",
-            parser=_in_all_shards,
-            help=(
-                "Where to start in shards for which the other consumer has no position: "
-                "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC) or an ISO time."
-            ),
-        ),
-    ] = None,
-    replace: Replace = False,
-    count: Count = DEFAULT_COUNT,
+    system: System,
+    at: RequestedPosition | None = None,
+    replace: bool = False,
+    count: int = DEFAULT_COUNT,
     **given: Any,
 ) -> None:
     """Continue where another consumer of the stream has stopped.
@@ -151,7 +134,16 @@ def import_(
             max_counted=count,
         )
         found = import_of(plan.application, store.shard_states.load())
-    _say(origin, plan, found)
+    for line in (line for one in plan.shards for line in _lines(one, found)):
+        say(line)
+    for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
+        say(shard_id)
+        say("  its state is removed, because the stream no longer lists the shard")
+    for shard_id in plan.expired:
+        lost = "expired before it was read to its end: its remaining records are lost"
+        note(f"{visible(shard_id)} {lost}")
+    for sentence in origin.notes:
+        note(visible(sentence))
     check_replaced(op, store, found, replace=replace or origin.in_place)
     if op.confirmed("Import these positions?"):
         import_application(store, plan.application, now_ms=op.service_time())
@@ -181,8 +173,10 @@ def _origin(
         )
     location = given["checkpoint_location"]
     if system is System.DATABRICKS:
-        return databricks.origin_of(summary.name, progress=given["progress"], location=location)
-    return awslabs.origin_of(
+        return spark_queries.databricks_origin(
+            summary.name, progress=given["progress"], location=location
+        )
+    return spark_queries.awslabs_origin(
         location,
         summary.name,
         metadata_path=given["metadata_path"],
@@ -197,60 +191,40 @@ def _storm_spout(
     place, topology = op.place, given["topology"]
     prefix = given["prefix"] or storm_spout.PREFIX
     where = f"/{prefix.strip('/')}/{topology}/{stream}"
-    zookeeper, root = storm_spout.chroot_and_root(
-        given["from_zookeeper"] or place.zookeeper, prefix
-    )
+    # The prefix may be a path, whose last name is a root of ours.
+    *above, root = prefix.strip("/").split("/")
+    zookeeper = given["from_zookeeper"] or place.zookeeper
+    zookeeper = "/".join([zookeeper.rstrip("/"), *above])
     mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
     if (zookeeper, root, topology) == mine:
         return storm_spout.origin_of(store, where, in_place=True)
     other = ZookeeperStateStore(
-        zookeeper,
-        root=root,
-        application=topology,
-        stream=stream,
-        security=place.security(),
+        zookeeper, root=root, application=topology, stream=stream, security=place.security()
     )
     return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
 
 
 def _check_options(system: System, given: Mapping[str, object]) -> None:
     """Raises typer's usage error for an option of another system, and for one that lacks."""
-    own_options = [name for name, (systems, _, _) in _STATE.items() if system in systems]
+    own_options = [name for name, (systems, _) in _STATE.items() if system in systems]
     for name, value in given.items():
         if value is not None and name not in own_options:
-            raise typer.BadParameter(
+            raise wrong_usage(
+                _flag(name),
                 f"does not apply with --from {system}, which takes "
                 f"{', '.join(map(_flag, own_options))}",
-                param_hint=_flag(name),
             )
     needed = own_options[0]
     if system is not System.DATABRICKS and given[needed] is None:
-        raise typer.BadParameter(f"--from {system} needs {_flag(needed)}", param_hint=_flag(needed))
+        raise wrong_usage(_flag(needed), f"--from {system} needs {_flag(needed)}")
 
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _say(origin: Origin, plan: ImportPlan, found: Import) -> None:
-    for one in plan.shards:
-        for line in _lines(one, found):
-            say(line)
-    for shard_id in sorted(found.states.keys() - {one.state.shard_id for one in plan.shards}):
-        say(
-            f"{shard_id}\n  its state is removed, because the stream no longer lists the shard more"
-        )
-    for shard_id in plan.expired:
-        note(
-            f"{visible(shard_id)} expired before it was read to its end: its remaining records "
-            "are lost"
-        )
-    for sentence in origin.notes:
-        note(visible(sentence))
-
-
-def _lines(one: ShardImport, found: Import) -> Iterator[str]:
-    before, _ = found.states[one.state.shard_id]
+def _lines(one: ShardImport, found: Changes) -> Iterator[str]:
+    before, _ = found[one.state.shard_id]
     arrived_ms = one.arrival_ms
     arrival = (
         "" if arrived_ms is None else f"  (next record arrived {Position.at_timestamp(arrived_ms)})"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
-from kinesis_spout.cli.inspection.ui.letter_folder import LetterFolder
+from kinesis_spout.cli.letter_folder import LetterFolder
 from kinesis_spout.dead_letter.letter import Letter, LetterFile
 
 if TYPE_CHECKING:

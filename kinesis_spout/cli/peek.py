@@ -1,7 +1,7 @@
 """`kinesis-spout peek`: shows one record of a stream, and its status in an application."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -12,14 +12,12 @@ from kinesis_spout.checkpoints.record import (
     peek_record,
     status_of,
 )
-from kinesis_spout.cli.checkpoint.operation import Operation, operates, reason_text
 from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.places import Operation, command, reason_text
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import decoded_fields, json_text, payload_field
 from kinesis_spout.cli.shared_options import scheme_flag, shard_id_of, usage_errors
 from kinesis_spout.config import nearest_name
-from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.shard_info import ShardInfo
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from scheme.record_scheme import RecordScheme
@@ -30,23 +28,22 @@ from state.shard_state import ShardState
 MAX_SHOWN = 2_000  # characters of data; with --json all
 
 
-@operates(shows=True, application="optional")
-def peek(
-    op: Operation,
-    shard: Annotated[
-        str,
-        typer.Argument(metavar="SHARD", parser=shard_id_of, help="The shard, by id or number."),
-    ],
-    sequence: Annotated[
-        SequenceNumber,
-        typer.Argument(
+@command(
+    "optional",
+    shows=True,
+    options={
+        "shard": typer.Argument(
+            metavar="SHARD", parser=shard_id_of, help="The shard, by id or number."
+        ),
+        "sequence": typer.Argument(
             metavar="SEQUENCE",
             parser=usage_errors()(SequenceNumber.parse),
             help="The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
         ),
-    ],
-    scheme: Annotated[Any, scheme_flag()] = None,
-) -> None:
+        "scheme": scheme_flag(),
+    },
+)
+def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 
     It only reads, so it may run beside the job. With --application it also shows whether
@@ -59,8 +56,30 @@ def peek(
         if application:
             stored = op.store.shard_states.load().get(shard)
             state = None if stored is None else stored.state
-        found = peek_record(op.client, _listed(op.client, shard), sequence, op.clock)
-    records = _records(found, sequence, state, scheme, has_application=bool(application))
+        listed = {one.shard_id: one for one in op.client.list_shards()}
+        if shard not in listed:
+            nearest = nearest_name(shard, listed)
+            hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
+            raise CliError(f"the stream does not list shard {shard}", hint)
+        found = peek_record(op.client, listed[shard], sequence, op.clock)
+
+    def status(number: SequenceNumber, arrival_ms: int | None) -> dict[str, Any]:
+        return _status(number, arrival_ms, state) if application else {}
+
+    if found.record is None:
+        records = [{"sequence": str(sequence), "missing": True, **status(sequence, None)}]
+    else:
+        users = [one for one in found.users if not sequence.sub or one.number == sequence]
+        records = [
+            {
+                "sequence": str(record.number),
+                "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
+                "key": record.key,
+                **(payload_field(record.data) if scheme is None else _decoded(scheme, record)),
+                **status(record.number, record.arrival_ms),
+            }
+            for record in (users if found.users else [found.record])
+        ]
     op.show(
         {"aggregate": bool(found.users), "records": records},
         _lines(found, sequence, records, application, state),
@@ -73,43 +92,6 @@ def peek(
             f"record {sequence.whole} has no user record {sequence.sub}",
             f"choose one from 0 to {count - 1}" if count else "leave the sub-sequence number out",
         )
-
-
-def _listed(client: KinesisClient, shard_id: str) -> ShardInfo:
-    listed = {shard.shard_id: shard for shard in client.list_shards()}
-    if shard_id not in listed:
-        nearest = nearest_name(shard_id, listed)
-        hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
-        raise CliError(f"the stream does not list shard {shard_id}", hint)
-    return listed[shard_id]
-
-
-def _records(
-    found: Peeked,
-    number: SequenceNumber,
-    state: ShardState | None,
-    scheme: RecordScheme | None,
-    *,
-    has_application: bool,
-) -> list[dict[str, Any]]:
-    """The record that was asked for, or all user records of an aggregate, as JSON."""
-
-    def status(number: SequenceNumber, arrival_ms: int | None) -> dict[str, Any]:
-        return _status(number, arrival_ms, state) if has_application else {}
-
-    if found.record is None:
-        return [{"sequence": str(number), "missing": True, **status(number, None)}]
-    users = [user for user in found.users if not number.sub or user.number == number]
-    return [
-        {
-            "sequence": str(record.number),
-            "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
-            "key": record.key,
-            **(payload_field(record.data) if scheme is None else _decoded(scheme, record)),
-            **status(record.number, record.arrival_ms),
-        }
-        for record in (users if found.users else [found.record])
-    ]
 
 
 def _status(

@@ -1,38 +1,25 @@
 """Reads dead letters from local files, and counts them by their reason."""
 
-from __future__ import annotations
-
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.dead_letter.files import FileName, LetterFormat, LocalLetterFiles, pieces_of
-from kinesis_spout.dead_letter.letter import iso
+from kinesis_spout.dead_letter.letter import Letter, iso
 from kinesis_spout.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from kinesis_spout.dead_letter.letter import Letter
 
 MAX_LETTERS, MAX_FILES, MAX_REASONS = 200_000, 20_000, 50
 READ_EVERY = 15  # observations
-_NOTES = {
-    "no letter": ("line is not a dead letter.", "lines are not dead letters."),
-    "others'": (
-        "letter of another application or stream is left out.",
-        "letters of other applications or streams are left out.",
-    ),
-}
-
-
-# Without the payloads.
-_COLUMNS = frozenset(
+_OTHERS = (
+    "letter of another application or stream is left out.",
+    "letters of other applications or streams are left out.",
+)
+_COLUMNS = frozenset(  # without the payloads
     {
         *("messageId", "streamName", "shardId", "sequenceNumber", "subSequenceNumber"),
         *("attempts", "lastFailure", "reason", "application"),
@@ -55,20 +42,13 @@ class LetterFolder:
 
     def check(self) -> None:
         """Raise `ConfigError` for a path that holds no letters that can be read."""
-        if not self.path.exists():
-            raise ConfigError.of(
-                "--dead-letters",
-                "does not exist",
-                str(self.path),
-                remedy="give a local file or folder",
-            )
+        problem, remedy = "does not exist", "give a local file or folder"
         if (self.path / "_delta_log").exists():
-            raise ConfigError.of(
-                "--dead-letters",
-                "is a Delta table, which cannot be read without Spark",
-                str(self.path),
-                remedy="query it with Spark",
-            )
+            problem = "is a Delta table, which cannot be read without Spark"
+            remedy = "query it with Spark"
+        elif self.path.exists():
+            return
+        raise ConfigError.of("--dead-letters", problem, str(self.path), remedy=remedy)
 
     def read(self) -> dict[str, Any]:
         """The page's JSON of the letters: `place`, `records`, `reasons` (the most records first)
@@ -96,7 +76,7 @@ class LetterFolder:
         reasons: dict[str, dict[str, Any]] = {}
         # A whole aggregate has the message id of its first user record, and no number in itself.
         ids: set[tuple[str, bool]] = set()
-        left_out: Counter[str] = Counter()
+        no_letters = others = 0
         unreadable: list[str] = []
         for path in files:
             kind = FileName.of(path.name).kind or LetterFormat.JSON
@@ -105,18 +85,28 @@ class LetterFolder:
                     if len(ids) >= MAX_LETTERS:
                         break
                     if piece is None:
-                        left_out["no letter"] += 1
+                        no_letters += 1
                         continue
                     letter = piece.letter
                     identity = letter.message_id, letter.sub_sequence_number is None
-                    if not self._is_ours(letter):
-                        left_out["others'"] += 1
+                    if (
+                        letter.application not in {None, self.application}
+                        or letter.stream_name != self.stream
+                    ):
+                        others += 1
                     elif identity not in ids:
                         ids.add(identity)
                         _add(reasons, letter)
             except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
                 unreadable.append(f"{path.name}: {exc}")
-        notes = [plural(many, *_NOTES[what]) for what, many in left_out.items()]
+        notes = [
+            plural(many, *what)
+            for many, what in (
+                (no_letters, ("line is not a dead letter.", "lines are not dead letters.")),
+                (others, _OTHERS),
+            )
+            if many
+        ]
         if len(ids) >= MAX_LETTERS:
             notes.append(f"Only the first {MAX_LETTERS:,} letters are counted.")
         if len(files) >= MAX_FILES:
@@ -130,10 +120,6 @@ class LetterFolder:
             "reasons": [{**one, "shards": sorted(one["shards"])} for one in worst[:MAX_REASONS]],
             "notes": notes,
         }
-
-    def _is_ours(self, letter: Letter) -> bool:
-        known = letter.application in {None, self.application}
-        return known and letter.stream_name == self.stream
 
 
 def _add(reasons: dict[str, dict[str, Any]], letter: Letter) -> None:

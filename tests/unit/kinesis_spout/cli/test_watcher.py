@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.cli.inspection.ui.watcher import Watcher
+from kinesis_spout.cli.ui import Observed, Watcher
 from kinesis_spout.testing import ManualClock
 from state.errors import StoreUnavailableError
 
 
-class MadeUp:
+class MadeUp(Observed):
     """Observes at once, or fails with what it is given; counts, and lets nobody in twice."""
 
     def __init__(self) -> None:
@@ -37,8 +37,6 @@ class MadeUp:
                 self.count += 1
                 self.seen.notify_all()
 
-    def shard(self, shard_id: str) -> None: ...
-
     def close(self) -> None:
         self.is_open = False
 
@@ -49,7 +47,7 @@ class MadeUp:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinesis_spout.cli.inspection.ui.watcher.REFRESH_S", 0.01)
+    monkeypatch.setattr("kinesis_spout.cli.ui.REFRESH_S", 0.01)
 
 
 def test_after_a_fault_the_last_good_observation_stays_and_others_follow(quick: None) -> None:

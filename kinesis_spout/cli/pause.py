@@ -3,20 +3,15 @@
 import getpass
 import socket
 import time
-from typing import Annotated
-
-import typer
 
 from kinesis_spout.application.session import pause_clause
-from kinesis_spout.cli.checkpoint.operation import Operation, operates, say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
-from kinesis_spout.cli.places import note
-from kinesis_spout.cli.shared_options import usage_errors
+from kinesis_spout.cli.places import Operation, command, note, say
+from kinesis_spout.cli.shared_options import option, usage_errors, wrong_usage
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.rest import unrest
 from state.process import describe
 from state.store.identity import Pause
-from state.store.view import StoredApplication
 from state.zookeeper.store import ZookeeperStateStore
 
 # A spout commits every second, and a driver that was just planning has planned by then.
@@ -24,29 +19,24 @@ SETTLES_S = 3.0
 MAX_REASON = 1_000
 
 
-@operates(aws=False)
+@command(
+    aws=False,
+    options={
+        "reason": option(
+            "The reason for the pause, which status and explain show.", metavar="TEXT"
+        ),
+        "wait": "Wait until the application is at rest: nothing is in flight.",
+        "timeout": option("How long --wait waits at most, e.g. 10m.", metavar="TIME"),
+        "before_start": "Also pause an application that has never run.",
+    },
+)
 def pause(
     op: Operation,
     *,
-    reason: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help=("The reason for the pause, which status and explain show.")
-        ),
-    ] = None,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", help=("Wait until the application is at rest: nothing is in flight.")
-        ),
-    ] = False,
-    timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="How long --wait waits at most, e.g. 10m.")
-    ] = "60s",
-    before_start: Annotated[
-        bool,
-        typer.Option("--before-start", help="Also pause an application that has never run."),
-    ] = False,
+    reason: str | None = None,
+    wait: bool = False,
+    timeout: str = "60s",
+    before_start: bool = False,
 ) -> None:
     """Pause an application: it keeps its positions and its ownership, and reads nothing.
 
@@ -60,22 +50,25 @@ def pause(
     with usage_errors("--timeout"):
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
-        raise typer.BadParameter(
-            f"the text is longer than {MAX_REASON} characters", param_hint="--reason"
-        )
-    requested = Pause(by=_operator(), since_ms=op.clock.now_ms(), reason=reason)
-    with StopSignals() as signals:
-        with op.patience(aws=False):
-            if not before_start:
-                _check_known(op)
-            stored = op.store.pause.begin(requested)
-        was = "paused" if stored == requested else "paused already"
-        say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
-        if wait:
-            say(_rested(op.store, signals, limit_s))
+        raise wrong_usage("--reason", f"the text is longer than {MAX_REASON} characters")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = "somebody"
+    by = f"{user} on {socket.gethostname()}"
+    requested = Pause(by=by, since_ms=op.clock.now_ms(), reason=reason)
+    signals = op.signals()
+    with op.patience(aws=False):
+        if not before_start:
+            _check_known(op)
+        stored = op.store.pause.begin(requested)
+    was = "paused" if stored == requested else "paused already"
+    say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
+    if wait:
+        say(_rested(op.store, signals, limit_s))
 
 
-@operates(aws=False)
+@command(aws=False)
 def resume(op: Operation) -> None:
     """End the pause of an application. A running application reads again at once.
 
@@ -103,15 +96,6 @@ def _check_known(op: Operation) -> None:
         )
 
 
-def _operator() -> str:
-    """The user and the machine, as far as the machine tells."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may have no name for its user
-        user = "somebody"
-    return f"{user} on {socket.gethostname()}"
-
-
 def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) -> str:
     """Wait until the application is at rest. Returns the sentence that says so."""
     ends_s = time.monotonic() + limit_s
@@ -125,7 +109,10 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             )
         why = unrest(before, now)
         if why is None:
-            return f"at rest: nothing is in flight; {_owners(now)}"
+            owners = f"{len(now.owners)} tasks keep"
+            if len(now.owners) == 1:
+                owners = f"{describe(now.owners[0].info)} keeps"
+            return f"at rest: nothing is in flight; {owners} the ownership"
         if time.monotonic() >= ends_s:
             raise CliError(
                 f"the application is paused, but was not at rest after {limit_s:g} s: {why}",
@@ -135,9 +122,3 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             note(f"{why}; waiting")
         before, noted = now, why
     return "at rest: no process runs the application, and the next one starts paused"
-
-
-def _owners(stored: StoredApplication) -> str:
-    if len(stored.owners) == 1:
-        return f"{describe(stored.owners[0].info)} keeps the ownership"
-    return f"{len(stored.owners)} tasks keep the ownership"

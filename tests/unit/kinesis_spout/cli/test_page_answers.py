@@ -5,25 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kinesis_spout.cli.inspection.ui.page_answers import MAX_OPEN, PageAnswers
-from kinesis_spout.cli.inspection.ui.watcher import Watcher
+from kinesis_spout.cli.ui import MAX_OPEN, Observed, PageAnswers, Watcher
 from kinesis_spout.testing import ManualClock
 
 
-class MadeUp:
+class MadeUp(Observed):
     """Observes what it was given."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._data = data
 
-    def open(self) -> None: ...
-
     def observe(self) -> dict[str, Any]:
         return self._data
-
-    def shard(self, shard_id: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def observed(data: dict[str, Any]) -> Watcher:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from kinesis_spout.cli import status
 from kinesis_spout.cli.exit_codes import StopSignals
-from kinesis_spout.cli.inspection import status
-from kinesis_spout.cli.inspection.looking import look_once
-from kinesis_spout.cli.inspection.shards import inspect_shards
+from kinesis_spout.cli.looking import look_once
 from kinesis_spout.cli.main import app
+from kinesis_spout.cli.shards import inspect_shards
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.reader import read_snapshot
@@ -111,9 +111,7 @@ def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob)
     )
     one.count_calls()
     with closing(one.client()) as client, closing(one.store()) as store:
-        _, shards = inspect_shards(
-            client, store, application=APPLICATION, clock=one.clock, lag=True
-        )
+        _, shards = inspect_shards(client, store, APPLICATION, one.clock, lag=True)
     assert [(line.lag_ms, line.lag_measured) for line in shards[:3]] == [
         (9_000, True),
         (None, False),

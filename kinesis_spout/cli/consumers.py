@@ -1,18 +1,17 @@
 """`kinesis-spout consumers`: the consumers that are registered with a stream."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
 
 import typer
 
-from kinesis_spout.cli.checkpoint.operation import Operation, operates, say
+from kinesis_spout.cli.places import Operation, command, say
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import command_group
 from kinesis_spout.inspection.wording import moment
 from kinesis_spout.service.consumers import ConsumerRegistry
 
 
-@operates(shows=True, application="none", stream_is_argument=True)
+@command("none", stream_is_argument=True, shows=True)
 def list_(op: Operation) -> None:
     """List the consumers that are registered with a stream.
 
@@ -30,13 +29,15 @@ def list_(op: Operation) -> None:
     op.show([asdict(consumer) for consumer in found], lines if found else none)
 
 
-@operates(writes=True, application="none", stream_is_argument=True)
-def remove(
-    op: Operation,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the consumer.", show_default=False)
-    ],
-) -> None:
+@command(
+    "none",
+    stream_is_argument=True,
+    writes=True,
+    options={
+        "name": typer.Argument(metavar="NAME", help="Name of the consumer.", show_default=False)
+    },
+)
+def remove(op: Operation, name: str) -> None:
     """Remove a consumer from a stream.
 
     A reader that uses the consumer then polls, or registers it again under its name.
@@ -51,9 +52,6 @@ def remove(
         say("removed")
 
 
-_COMMANDS: dict[str, Any] = {"list": list_, "remove": remove}
-
-
-@command_group(**_COMMANDS)
+@command_group({"list": list_, "remove": remove})
 def consumers() -> None:
     """List and remove a stream's registered consumers, which read by enhanced fan-out."""

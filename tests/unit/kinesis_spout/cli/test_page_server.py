@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.inspection.ui.page_server import (
+from kinesis_spout.cli.page_server import (
     HEADERS,
     MAX_CONNECTIONS,
     Answer,
@@ -34,7 +34,7 @@ class Echo:
 
 @pytest.fixture
 def server() -> Iterator[PageServer]:
-    with PageServer(Echo(), 0) as made:
+    with PageServer(Echo().answer, 0) as made:
         yield made
 
 

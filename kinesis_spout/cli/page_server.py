@@ -6,23 +6,19 @@ and are stored nowhere. Each connection has one request and some seconds. There 
 `MAX_CONNECTIONS`: a further one ends the oldest.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.page import policy
-
-if TYPE_CHECKING:
-    from typing import Self
 
 LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 32
@@ -47,20 +43,13 @@ class Answer(NamedTuple):
     tag: str = ""
 
 
-class Answers(Protocol):
-    """The content. Several threads may call it."""
-
-    def answer(self, target: str) -> Answer:
-        """`target`: the path and the query of the request, as they came."""
-        ...
-
-
 def text(status: HTTPStatus, sentence: str) -> Answer:
     return Answer(status, "text/plain; charset=utf-8", f"{sentence}\n".encode())
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves from threads of its own. Port 0 takes a free one. A context manager. Raises
+    """Serves from threads of its own. `answer` gets the path and the query of a request, as they
+    came; several threads call it. Port 0 takes a free one. A context manager. Raises
     `ConfigError` when the address cannot be bound.
     """
 
@@ -68,8 +57,8 @@ class PageServer(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, answers: Answers, port: int, host: str = LOOPBACK) -> None:
-        self.answers = answers
+    def __init__(self, answer: Callable[[str], Answer], port: int, host: str = LOOPBACK) -> None:
+        self.answer = answer
         self.host = host
         self._open: dict[Any, None] = {}
         self._lock = threading.Lock()
@@ -129,17 +118,17 @@ def _end(connection: Any) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
 def is_loopback(host: str) -> bool:
     """Whether the name or address is this machine's own."""
-    return host.lower() == "localhost" or (_is_address(host) and ip_address(host).is_loopback)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def _may_be_asked_as(host: str, bound_to: str) -> bool:
@@ -153,7 +142,7 @@ def _may_be_asked_as(host: str, bound_to: str) -> bool:
         return False
     if is_loopback(name) or is_loopback(bound_to):
         return is_loopback(name)
-    return name == bound_to.lower() or _is_address(name)
+    return name == bound_to.lower() or _address(name) is not None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -192,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
                 f"http://localhost:{self.server.port}/",
             )
         try:
-            answer = self.server.answers.answer(self.path)
+            answer = self.server.answer(self.path)
         except Exception as exc:  # noqa: BLE001  # a fault of one answer must not end the server
             return text(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
