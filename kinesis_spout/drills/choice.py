@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.world.setting import Setting
+    from kinesis_spout.drills.setting import Setting
 
 ALL, SOAK = "all", "soak"
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.setting import Need
-from kinesis_spout.drills.world.world import MAX_RESTARTS, World, opened
+from kinesis_spout.drills.setting import DrillError, Need
+from kinesis_spout.drills.world import MAX_RESTARTS, World, opened
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.drills.history.events import History
+    from kinesis_spout.drills.setting import Setting
     from kinesis_spout.drills.verbs import Step
-    from kinesis_spout.drills.world.setting import Setting
 
 WARM = 100  # records that have an outcome before the fault
 _AFTER_S = 2.0
@@ -159,7 +158,7 @@ def disturbed(
         world.producers.start()
         if not is_cold:
             world.start()
-            world.wait_for_acks(WARM)
+            world.work(WARM)
     except DrillError as exc:
         undone = str(exc)
         world.producers.stop()
@@ -168,7 +167,7 @@ def disturbed(
         world.restarts.limit = MAX_RESTARTS
         try:
             act()
-            world.wait_s(_AFTER_S)
+            world.wait(_AFTER_S)
             drained_s = world.drain(drain_limit_s)
             world.job.close()
         except DrillError as exc:

@@ -4,11 +4,14 @@ which processes must outlast them. What every drill must show is in `history.che
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills import verbs
+from kinesis_spout.drills.consumer import Outage
 from kinesis_spout.drills.drill import Drill, Outlasts
-from kinesis_spout.drills.spark_arguments import Outage
+from kinesis_spout.drills.setting import Need
 from kinesis_spout.drills.verbs import (
     ITERATOR,
     READ,
@@ -20,7 +23,6 @@ from kinesis_spout.drills.verbs import (
     while_down,
     work,
 )
-from kinesis_spout.drills.world.setting import Need
 from kinesis_spout.testing import (
     drop,
     expired_iterator,
@@ -32,8 +34,6 @@ from kinesis_spout.testing import (
 from state import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kinesis_spout.drills.verbs import Step
 
 _SPARK = frozenset({Need.SPARK})
@@ -58,13 +58,10 @@ def _and_work(records: int, *steps: Step) -> tuple[Step, ...]:
     return tuple(each for one in steps for each in (one, work(records)))
 
 
-def _clocks_of_starts() -> Iterator[Step]:
-    before = 0
-    for hours in (6, -6, 0):
-        yield verbs.replace_with_clock(hours, before)
-        yield work(30)
-        before = hours
-
+# Of a Spark job; of one that the steps start; of faults of the service, which any job outlasts.
+_of_spark = partial(Drill, needs=_SPARK)
+_cold = partial(Drill, needs=_SPARK, is_cold=True)
+_of_service = partial(Drill, needs=_OWN, outlasts=Outlasts.ANY)
 
 _ALL = (
     Drill(
@@ -73,13 +70,11 @@ _ALL = (
         "checkpoints in ZooKeeper: a successor continues from them",
         (kill(), start()),
     ),
-    Drill(
+    _cold(
         "kill-driver-at-every-step",
         "kills a driver at each step of a batch, one start after the other",
         "plans, reports and two-step settling",
         (*map(kill_at, STEPS), start(), work(100)),
-        needs=_SPARK,
-        is_cold=True,
     ),
     *(
         Drill(
@@ -97,14 +92,13 @@ _ALL = (
         )
         for step in STEPS
     ),
-    Drill(
+    _of_spark(
         "kill-python-worker",
         "kills the Python workers of Spark while a batch runs",
         "task logs: a task that runs again reads the same records",
         # A worker may have handed over all that it has published: then its task is over, and the
         # kill repeats nothing.
         (verbs.kill_in_batch("kill -9 of the Python workers", verbs.is_worker), work(50)) * 3,
-        needs=_SPARK,
     ),
     Drill(
         "kill-executor",
@@ -154,31 +148,25 @@ _ALL = (
         (verbs.freeze(7), work(50)),
         outlasts=Outlasts.SPOUT,
     ),
-    Drill(
+    _of_service(
         "throttling",
         "throttles every read for a few seconds",
         "backoff; iterators are kept",
         (strike("throttled reads", throttle()),),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
-    Drill(
+    _of_service(
         "brown-out",
         "answers no call of the service for a few seconds",
         "calls are retried",
         (strike("no call answered", service_unavailable(), operations=(None,), seconds=5),),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
-    Drill(
+    _of_service(
         "expired-iterators",
         "lets every iterator expire for a few seconds",
         "a new iterator starts after the last record that was read",
         (strike("every iterator expired", expired_iterator()),),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
-    Drill(
+    _of_service(
         "slow-and-truncated-answers",
         "delays, cuts off and drops answers of the service",
         "only whole pages count: a page that is cut off is read again",
@@ -190,8 +178,6 @@ _ALL = (
                 seconds=8,
             ),
         ),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
     Drill(
         "two-drivers",
@@ -233,12 +219,11 @@ _ALL = (
         needs=_LINK,
         outlasts=Outlasts.SPOUT,
     ),
-    Drill(
+    _of_spark(
         "slow-worker",
         "stops the Python workers of Spark for a few seconds while a batch runs",
         "sessions are renewed: a task that was held up continues",
         (verbs.stop_workers(6),),  # a worker's session is shorter
-        needs=_SPARK,
     ),
     Drill(
         "zombie-worker",
@@ -257,22 +242,24 @@ _ALL = (
         of_all=False,  # it starts the job some ten times
         restarts=40,
     ),
-    Drill(
+    _of_service(
         "service-clock",
         "sets the service's clock forward and back, by minutes and by hours",
         "sequence numbers, not times, decide which records were read",
         _and_work(30, *map(verbs.set_service_clock, _JUMPS)),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
     Drill(
         "job-clock",
         "sets the job's clock forward and back, by minutes and by hours",
         "leases and positions do not depend on the time of day",
-        (*_and_work(30, *map(verbs.set_job_clock, _JUMPS)), *_clocks_of_starts()),
+        _and_work(
+            30,
+            *map(verbs.set_job_clock, _JUMPS),
+            *(verbs.replace_with_clock(hours, before) for before, hours in pairwise((0, 6, -6, 0))),
+        ),
         needs=frozenset({Need.CLOCK}),
     ),
-    Drill(
+    _of_spark(
         "shard-state-removed",
         "removes the states of shards from ZooKeeper by hand",
         "a shard whose state was removed starts again, and no batch of before changes its new "
@@ -282,9 +269,8 @@ _ALL = (
             verbs.remove("the states of all shards", verbs.states_of, at="plan-closed"),
             *(start(), work(50), verbs.remove_running_state()),
         ),
-        needs=_SPARK,
     ),
-    Drill(
+    _cold(
         "task-log-removed",
         "removes the log that a task has published from ZooKeeper",
         "a plan with a removed log is closed, and its records are redelivered",
@@ -294,10 +280,8 @@ _ALL = (
             verbs.remove("a task's log", verbs.task_log_of, at="plan-closed"),
             start(),
         ),
-        needs=_SPARK,
-        is_cold=True,
     ),
-    Drill(
+    _cold(
         "report-removed",
         "removes the report of a batch from ZooKeeper",
         "a batch without a report is never acked",
@@ -306,30 +290,25 @@ _ALL = (
             verbs.remove("the report", verbs.report_of, at="plan-closed"),
             start(),
         ),
-        needs=_SPARK,
-        is_cold=True,
     ),
-    Drill(
+    _cold(
         "plan-removed",
         "removes plans, and the pointer to them, from ZooKeeper",
         "records that are not known to be settled are read again",
         (
             verbs.remove("the pointer to the plan", lambda _: ["plan"], at="sink-written"),
-            verbs.remove("the plan", verbs.plan_of, at="plan-closed"),
+            verbs.remove("the plan", lambda world: [verbs.plan_of(world)], at="plan-closed"),
             verbs.remove("all plans", lambda _: ["batches"], at="sink-written"),
             start(),
         ),
-        needs=_SPARK,
-        is_cold=True,
     ),
-    Drill(
+    _of_spark(
         "application-removed",
         "removes the whole application from ZooKeeper, then follows the error's advice",
         "a job whose progress is lost stops with an error",
         (verbs.lose_application(), start()),
-        needs=_SPARK,
     ),
-    Drill(
+    _of_spark(
         "checkpoint-lost",
         "removes Spark's checkpoint location",
         "only ZooKeeper decides; plan numbers continue from it",
@@ -337,9 +316,8 @@ _ALL = (
             while_down("the checkpoint location removed", verbs.lose_checkpoint, rewinds=False),
             start(),
         ),
-        needs=_SPARK,
     ),
-    Drill(
+    _of_spark(
         "checkpoint-restored",
         "restores Spark's checkpoint location from an older copy",
         "a plan that ZooKeeper has settled is not settled again",
@@ -349,9 +327,8 @@ _ALL = (
             while_down("an older checkpoint location restored", verbs.restore_checkpoint),
             start(),
         ),
-        needs=_SPARK,
     ),
-    Drill(
+    _of_spark(
         "zookeeper-restored",
         "restores ZooKeeper's data from an older copy",
         "only a plan that fits the states is settled; the records of others are redelivered",
@@ -361,21 +338,18 @@ _ALL = (
             while_down("older data of ZooKeeper restored", verbs.restore_zookeeper),
             start(),
         ),
-        needs=_SPARK,
     ),
-    Drill(
+    _of_spark(
         "disk-full",
         "makes every write to the driver's disk fail until the job ends",
         "a batch that Spark could not commit is not settled",
         (verbs.fill_disk(), start()),
-        needs=_SPARK,
     ),
-    Drill(
+    _of_spark(
         "sink-outage",
         "makes every batch fail until the job has ended twice",
         "a batch that failed is not acked",
         (verbs.fail_until_ended(Outage.SINK, 2), start()),
-        needs=_SPARK,
     ),
     Drill(
         "record-outage",
@@ -385,12 +359,11 @@ _ALL = (
         needs=_SPARK | {Need.OWN_FUNCTION},
         outlasts=Outlasts.ANY,
     ),
-    Drill(
+    _of_spark(
         "dead-letter-outage",
         "makes every write of a dead letter fail until the job has ended twice",
         "nothing is acked before its dead letters are written",
         (verbs.fail_until_ended(Outage.LETTERS, 2), start()),
-        needs=_SPARK,
     ),
 )
 DRILLS = {drill.name: drill for drill in _ALL}

@@ -19,12 +19,11 @@ import msgspec
 
 from kinesis_spout import testing
 from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drilled, Outlasts, disturbed
+from kinesis_spout.drills.samples import level_notes, levels, longest_run
 from kinesis_spout.drills.scenarios import DRILLS
+from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.verbs import ITERATOR, READ
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.samples import level_notes, levels, longest_run
-from kinesis_spout.drills.world.setting import Need
-from kinesis_spout.drills.world.world import opened
+from kinesis_spout.drills.world import opened
 from state.store.ownership import TaskShare
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.drills.drill import Drill
-    from kinesis_spout.drills.world.setting import Setting
-    from kinesis_spout.drills.world.world import World
+    from kinesis_spout.drills.setting import Setting
+    from kinesis_spout.drills.world import World
     from kinesis_spout.testing import FakeKinesis, Fault
     from kinesis_spout.testing.stream.hash_keys import HashKeyRange
 
@@ -107,7 +106,7 @@ def random_soak(
             end_s = time.monotonic() + seconds
             while (left_s := end_s - time.monotonic()) > 0:
                 _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
-                world.wait_for_acks(_AT_WORK)
+                world.work(_AT_WORK)
                 one = random.choice(sparing if left_s < seconds / 2 else drills)
                 tell(f"{one.name}: it {one.sentence}")
                 one.play(world)
@@ -122,12 +121,12 @@ def _small_faults(world: World, random: Random, seconds: float) -> None:
     """One after the other for so long, where the drill's own Kinesis can make them."""
     fake = world.stream.fake
     if fake is None:
-        world.wait_s(seconds)
+        world.wait(seconds)
         return
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
-        _disturb(fake, random, world.wait_s)
-        world.wait_s(random.uniform(*_FAULT_S))
+        _disturb(fake, random, world.wait)
+        world.wait(random.uniform(*_FAULT_S))
     fake.faults.clear()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.states import BEGIN, StateView
+from kinesis_spout.drills.history.checks import BEGIN, StateView
 from kinesis_spout.inspection.cause import Kind
 from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import READ_PHASES, Health, Look, TipAnswer

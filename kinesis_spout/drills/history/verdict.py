@@ -18,15 +18,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.drills.history.checks import Promise, breaches, sentences, unanswered_puts
+from kinesis_spout.drills.history.checks import (
+    Promise,
+    breaches,
+    redeliveries,
+    sentences,
+    unanswered_puts,
+)
 from kinesis_spout.drills.history.events import FAIL, GOT, Step
-from kinesis_spout.drills.history.redeliveries import redeliveries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kinesis_spout.drills.history.checks import Redelivery
     from kinesis_spout.drills.history.events import Fault, History, RecordId, Told
-    from kinesis_spout.drills.history.redeliveries import Redelivery
 
 _S = 1_000_000_000
 

@@ -9,8 +9,8 @@ import pytest
 
 from kinesis_spout.drills.choice import choose
 from kinesis_spout.drills.scenarios import DRILLS
+from kinesis_spout.drills.setting import Setting
 from kinesis_spout.drills.soak import fitting
-from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import ConfigError
 
 SPARK, SPOUT = Setting(), Setting(spout=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.drills.consumer import Teller, key_and_number
 from kinesis_spout.drills.history.events import Step, Told
-from kinesis_spout.drills.teller import Teller, key_and_number
-from kinesis_spout.drills.world.job import Job
+from kinesis_spout.drills.job import Job
 
 if TYPE_CHECKING:
     from pathlib import Path

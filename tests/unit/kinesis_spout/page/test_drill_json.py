@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kinesis_spout.drills.history.history_json import encode_history
+from kinesis_spout.drills.history.events import encode_history
 from kinesis_spout.drills.history.verdict import judge, verdict_json
 from kinesis_spout.page.drill_json import drill_json
 from tests.support.drills.made_up_history import SECONDS, MadeUp

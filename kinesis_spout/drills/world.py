@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills import spout_program
-from kinesis_spout.drills.credentials import REGION, aws_of
+from kinesis_spout.drills.consumer import REGION, RETRY_LIMIT, aws_of
 from kinesis_spout.drills.history.checks import left
 from kinesis_spout.drills.history.events import Fault, History, Step
-from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.kinesis import OwnStream
-from kinesis_spout.drills.world.link import Link
-from kinesis_spout.drills.world.producers import Producers, numbered
-from kinesis_spout.drills.world.programs import SPARK_APPLICATION, drill_job
-from kinesis_spout.drills.world.remote_stream import RemoteStream
-from kinesis_spout.drills.world.samples import Samples
-from kinesis_spout.drills.world.setting import Need
-from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperEnsemble, ZookeeperServer
+from kinesis_spout.drills.job import SPARK_APPLICATION, drill_job
+from kinesis_spout.drills.samples import Samples
+from kinesis_spout.drills.setting import DrillError, Need
+from kinesis_spout.drills.stream import OwnStream, Producers, RemoteStream, numbered
+from kinesis_spout.drills.zookeeper import (
+    Link,
+    StoredStates,
+    ZookeeperEnsemble,
+    ZookeeperServer,
+)
 from kinesis_spout.programs.modules import load_function
 from state.plan import plan_number
 
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from kinesis_spout.drills.world.job import Job
-    from kinesis_spout.drills.world.kinesis import DrillStream
-    from kinesis_spout.drills.world.setting import Setting
+    from kinesis_spout.drills.job import Job
+    from kinesis_spout.drills.setting import Setting
+    from kinesis_spout.drills.stream import DrillStream
+    from kinesis_spout.testing import FakeKinesis
 
+KILL = "kill -9 of the driver"
 MAX_RESTARTS = 5  # of processes that ended by themselves, since the last fault
 WAIT_LIMIT_S = 120.0
 _MOST_WAITS = 5  # times the limit: a job that repeats the same records for ever must end the drill
@@ -80,6 +82,17 @@ class World:
     down: tuple[Fault, int] | None = None
 
     # what is done to it ---------------------------------------------------------------------------
+    @property
+    def fake(self) -> FakeKinesis:
+        """The drill's own Kinesis. Raises `DrillError` where it is another one."""
+        if self.stream.fake is None:
+            raise DrillError("only the drill's own Kinesis makes faults on demand")
+        return self.stream.fake
+
+    def kill(self, name: str = KILL) -> None:
+        """Kill the job's first process with all below it, which is a fault."""
+        self.faults.append(self.job.kill(name))
+
     @contextmanager
     def fault(self, name: str, *, run: str = "", rewinds: bool = False) -> Iterator[None]:
         """What the context does is a fault of this name (`Fault`)."""
@@ -138,26 +151,20 @@ class World:
             self.look_after()
             _TICK.wait(_TICK_S)
 
-    def wait_s(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Let so many seconds pass, and look after the processes meanwhile."""
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             self.look_after()
             _TICK.wait(min(_TICK_S, left_s))
 
-    def wait_for_acks(self, more: int) -> None:
-        """Wait until so many more records are acked or dead-lettered than now."""
+    def work(self, more: int) -> None:
+        """Wait until so many more records are acked or dead-lettered than now: the job works."""
         self.job.read()
         wanted = len(self.job.resolved) + more
         self.wait_until(
             lambda: bool(self.job.read()) and len(self.job.resolved) >= wanted,
             f"the outcome of {more} more records",
-        )
-
-    def wait_for_failpoint(self, run: str, name: str) -> None:
-        marker = self.job.marker(run)
-        self.wait_until(
-            lambda: marker.exists() and bool(marker.read_text()), f"{run}'s arrival at {name}"
         )
 
     def wait_for_end(self, cause: str) -> tuple[str, str]:
@@ -172,10 +179,12 @@ class World:
                     f"{cause} did not end the job within {WAIT_LIMIT_S:.0f} s: {self._slow()}"
                 )
             _TICK.wait(_TICK_S)
-        run, words = ended
-        self.notes.append(f"{cause} ended {run}: {_last_line(words)}")
-        self.tell(self.notes[-1])
-        return run, words
+        self._note(f"{cause} ended {ended[0]}: {_last_line(ended[1])}")
+        return ended
+
+    def _note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+        self.tell(sentence)
 
     def look_after(self) -> None:
         """Raise what has ended the producers, and start processes again that ended by themselves,
@@ -189,8 +198,7 @@ class World:
             if restarts.count > restarts.limit:
                 when = " again" if restarts.limit else ""
                 raise DrillError(f"{run} ended by itself{when}: {last}")
-            self.notes.append(f"{run} ended by itself and was started again: {last}")
-            self.tell(self.notes[-1])
+            self._note(f"{run} ended by itself and was started again: {last}")
             restarts.ended.append(run)
             self.faults.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
             restarts.of_fault = len(self.faults)
@@ -287,7 +295,8 @@ def opened(
         server, slash, chroot = zookeeper.connect_string.partition("/")
         link = stack.enter_context(Link(server)) if Need.LINK in setting.extras else None
         of_job = server if link is None else link.address
-        job = drill_job(directory, setting, stream, of_job + slash + chroot, spout_tasks)
+        given = directory, setting, stream, of_job + slash + chroot
+        job = drill_job(*given, spout_tasks=spout_tasks)
         stack.callback(job.end)
         samples = Samples(stream, stored, zookeeper, job)
         samples.sample_shards()

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,13 +22,14 @@ from kinesis_spout.programs.processes import descendants
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kinesis_spout.drills.world.job import Job
-    from kinesis_spout.drills.world.kinesis import DrillStream
-    from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperServer
+    from kinesis_spout.drills.job import Job
+    from kinesis_spout.drills.stream import DrillStream
+    from kinesis_spout.drills.zookeeper import StoredStates, ZookeeperServer
 
 INTERVAL_S = 0.5
 ENOUGH_S = 120.0  # a process that has lived less than this is still warming up
 MIB = 1 << 20
+_FAMILY = " and its child processes"
 _BETWEEN_USES = 4  # samples; to look at all processes of a job costs more
 _ZNODES_PER_STATE = 2
 # Pools start their threads as they are needed, and keep them: 8 that fetch, 4 that write letters.
@@ -83,15 +85,11 @@ class Samples:
         seen = self._stream.shards()
         now_ns = time.monotonic_ns()
         with self._lock:
-            for one in seen:
-                known = self.shards.get(one.shard_id)
-                created_ns = now_ns if known is None else known.created_ns
-                closed_ns = None if known is None else known.closed_ns
-                if closed_ns is None and not one.is_open:
-                    closed_ns = now_ns
-                self.shards[one.shard_id] = ShardLife(
-                    one.shard_id, one.parents, created_ns, closed_ns, one.hash_start, one.hash_end
-                )
+            for shard_id, parents, is_open, *hash_keys in seen:
+                new = ShardLife(shard_id, parents, now_ns, None, *hash_keys)
+                life = self.shards.setdefault(shard_id, new)
+                if life.closed_ns is None and not is_open:
+                    self.shards[shard_id] = life._replace(closed_ns=now_ns)
 
     def sample_states(self) -> None:
         """Nothing while ZooKeeper does not answer."""
@@ -102,8 +100,10 @@ class Samples:
                 self.states.append(Sample(began_ns, time.monotonic_ns(), states))
 
     def _run(self) -> None:
-        turn, began_s = 0, time.monotonic()
-        while not self._ending.wait(INTERVAL_S):
+        began_s = time.monotonic()
+        for turn in count():
+            if self._ending.wait(INTERVAL_S):
+                return
             self.sample_states()
             with suppress(KinesisError):  # the next sample lists them
                 self.sample_shards()
@@ -112,7 +112,6 @@ class Samples:
                 states = len(self.states[-1].states) if self.states else 0
                 uses = _uses(self._job.pids)
                 self.use.append(UseSample(at_s, uses, self._zookeeper.znodes(), states))
-            turn += 1
 
 
 # use ----------------------------------------------------------------------------------------------
@@ -122,25 +121,20 @@ def _uses(pids: Mapping[str, int]) -> dict[str, ProcessUse]:
     """
     found = {}
     for run, pid in pids.items():
-        if (own := _use_of(pid)) is None:
-            continue
-        found[run] = own
-        if others := [use for one in descendants(pid) if (use := _use_of(one.pid)) is not None]:
-            found[_family(run)] = ProcessUse(*map(sum, zip(own, *others, strict=True)))
+        with suppress(psutil.Error):
+            found[run] = own = _use_of(psutil.Process(pid))
+            others = []
+            for one in descendants(pid):
+                with suppress(psutil.Error):
+                    others.append(_use_of(one))
+            if others:
+                found[f"{run}{_FAMILY}"] = ProcessUse(*map(sum, zip(own, *others, strict=True)))
     return found
 
 
-def _use_of(pid: int) -> ProcessUse | None:
-    try:
-        process = psutil.Process(pid)
-        with process.oneshot():
-            return ProcessUse(process.memory_info().rss, process.num_threads(), process.num_fds())
-    except psutil.Error:
-        return None
-
-
-def _family(run: str) -> str:
-    return f"{run} and its child processes"
+def _use_of(process: psutil.Process) -> ProcessUse:
+    with process.oneshot():
+        return ProcessUse(process.memory_info().rss, process.num_threads(), process.num_fds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +171,9 @@ def level_notes(samples: Sequence[UseSample], run: str) -> list[str]:
     found = levels(samples, run)
     if not found:
         return [f"no process lived for {ENOUGH_S:.0f} s, so its use of memory cannot be judged"]
-    below = _process_levels(samples, _family(run))
-    return [*(f"{run}: {one}" for one in found), *(f"{_family(run)}: {one}" for one in below)]
+    family = f"{run}{_FAMILY}"
+    below = _process_levels(samples, family)
+    return [*(f"{run}: {one}" for one in found), *(f"{family}: {one}" for one in below)]
 
 
 def levels(samples: Sequence[UseSample], run: str) -> list[Level]:
@@ -210,9 +205,8 @@ def _process_levels(samples: Sequence[UseSample], run: str) -> list[Level]:
 
 def _level(name: str, of: Sequence[tuple[float, float]], slack: float) -> Level:
     first_s, last_s = of[0][0], of[-1][0]
-    quarter_s = (last_s - first_s) / 4
-    first, second, _, last = (
-        [value for at_s, value in of if begin * quarter_s <= at_s - first_s < end * quarter_s]
-        for begin, end in ((0, 1), (1, 2), (2, 3), (3, 5))  # the last sample is at 4 quarters
-    )
-    return Level(name, median(first), median(second), median(last), slack)
+    quarters: list[list[float]] = [[], [], [], []]
+    for at_s, value in of:
+        quarters[min(int((at_s - first_s) * 4 / (last_s - first_s)), 3)].append(value)
+    first, second, _, last = map(median, quarters)
+    return Level(name, first, second, last, slack)

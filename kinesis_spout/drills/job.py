@@ -4,31 +4,49 @@ lines in which they report what they do.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from kinesis_spout.drills import spout_program
+from kinesis_spout.drills.consumer import NO_NUMBER, SCRATCH, SCRATCH_VARIABLE, SparkArguments
 from kinesis_spout.drills.history.events import Fault, RecordId, Told, parse_line
-from kinesis_spout.drills.teller import NO_NUMBER
+from kinesis_spout.drills.setting import DrillError, Need
+from kinesis_spout.programs.modules import clean_environment, module_path
 from kinesis_spout.programs.processes import kill_family
 from state import failpoint
-from state.errors import RemediedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from kinesis_spout.drills.history.events import Put
+    from kinesis_spout.drills.setting import Setting
+    from kinesis_spout.drills.stream import DrillStream
 
+SPARK_PROGRAM = "spark_job.commands.drill_job"  # started by name: Spark is above this package
+SPARK_APPLICATION = "drill"
+CHECKPOINT, OUTAGES = "checkpoint", "outages"  # in the directory of the drill
+CLOCK_VARIABLE = "KINESIS_SPOUT_DRILL_CLOCK"  # names the file that `set_clock` writes
 CLOSING_LIMIT_S = 60.0
 KILLED_TASK = 0  # a drill kills, freezes and replaces its process
-
-
-class DrillError(RemediedError):
-    """A drill could not be done. The message is a sentence."""
+_CLOCK_MODULES = Path(__file__).parent / "wrong_clock"  # Python imports them at its start
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for JVMs that live for seconds
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.log.level": "WARN",
+}
 
 
 class Start(NamedTuple):
@@ -52,6 +70,13 @@ class Running:
     task: int
     process: subprocess.Popen[bytes]
     is_ending: bool = False
+
+    def kill(self) -> None:
+        """With all below it; returns when they are gone. Idempotent."""
+        self.is_ending = True
+        kill_family(self.process)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
 
 class Job:
@@ -105,8 +130,7 @@ class Job:
     def start_task(self, task: int = KILLED_TASK, stop_at: str | None = None) -> str:
         """Start a process of the task, also beside another one. Returns its run."""
         number = len(self._started) + 1
-        is_single = len(self._tasks) == 1
-        run = f"job-{number}" if is_single else f"task-{task}-run-{number}"
+        run = f"job-{number}" if len(self._tasks) == 1 else f"task-{task}-run-{number}"
         is_second = any(one.task == task for one in self.running)
         arguments, env = self._command(Start(task, number, self.path(run), is_second))
         env.pop(failpoint.VARIABLE, None)
@@ -131,10 +155,8 @@ class Job:
         one = next((one for one in self.running if one.task == task), None)
         if one is None:
             raise DrillError(f"no process is running that could be killed: {name}")
-        one.is_ending = True
         began_ns = time.monotonic_ns()
-        kill_family(one.process)
-        _close_pipe(one)
+        one.kill()
         name = name or f"kill -9 of {one.run}"
         return Fault(name, began_ns, time.monotonic_ns(), run=one.run)
 
@@ -158,8 +180,7 @@ class Job:
                 f"see {self.log(one.run).name}",
             ) from None
         finally:
-            kill_family(one.process)
-            _close_pipe(one)
+            one.kill()
         is_too_young = code == -signal.SIGTERM and not self.path(one.run).exists()
         if code and not is_too_young:
             raise DrillError(f"{one.run} failed when it was closed: {self.errors(one.run)}")
@@ -169,16 +190,13 @@ class Job:
         """The runs that ended by themselves, each once, with the last lines of its log."""
         for one in self.running:
             if one.process.poll() is not None:
-                one.is_ending = True
-                _close_pipe(one)
+                one.kill()
                 yield one.run, self.errors(one.run)
 
     def end(self) -> None:
         """Kill all that runs. Idempotent."""
         for one in self._started:
-            kill_family(one.process)
-            _close_pipe(one)
-            one.is_ending = True
+            one.kill()
 
     # files ----------------------------------------------------------------------------------------
     def path(self, run: str) -> Path:
@@ -208,12 +226,11 @@ class Job:
             with path.open("rb") as file:
                 file.seek(self._read.get(run, 0))
                 whole, end, _ = file.read().rpartition(b"\n")
-            if not end:
-                continue
-            self._read[run] = self._read.get(run, 0) + len(whole) + 1
-            told = [parse_line(line, run) for line in whole.split(b"\n")]
-            self._told += told
-            self.resolved.update(one.record for one in told if one.is_outcome)
+            if end:
+                self._read[run] = self._read.get(run, 0) + len(whole) + 1
+                told = [parse_line(line, run) for line in whole.split(b"\n")]
+                self._told += told
+                self.resolved.update(one.record for one in told if one.is_outcome)
         return self._told
 
     def told(self, puts: Iterable[Put] = ()) -> list[Told]:
@@ -221,18 +238,114 @@ class Job:
         payload does not contain them.
         """
         known = {put.record: put for put in puts}
-        return sorted(
-            (_numbered(told, known.get(told.record)) for told in self.read()),
-            key=lambda told: told.at_ns,
+        lines = sorted(self.read(), key=lambda told: told.at_ns)
+        for at, told in enumerate(lines):
+            if told.number == NO_NUMBER and (put := known.get(told.record)) is not None:
+                lines[at] = told._replace(key=put.key, number=put.number)
+        return lines
+
+
+# how it is started --------------------------------------------------------------------------------
+def drill_job(
+    directory: Path,
+    setting: Setting,
+    stream: DrillStream,
+    zookeeper: str,
+    *,
+    spout_tasks: int = 2,
+    session_timeout_s: float = 4.0,
+) -> Job:
+    """The job of this setting, which is not started yet: spouts that share the stream, or a small
+    Spark job that starts quickly.
+    """
+
+    def command(start: Start) -> tuple[list[str], dict[str, str]]:
+        env = _environment(directory, setting, stream)
+        if not setting.spout:
+            spark = _spark_arguments(directory, setting, stream, start, zookeeper)
+            Path(spark.scratch).mkdir(exist_ok=True)
+            env["PYSPARK_PYTHON"] = sys.executable
+            env["SPARK_LOCAL_IP"] = "127.0.0.1"
+            env["JAVA_TOOL_OPTIONS"] = f"{env.get('JAVA_TOOL_OPTIONS', '')} {_QUICK_JVM}".strip()
+            env[SCRATCH_VARIABLE] = spark.scratch
+            return ["-m", SPARK_PROGRAM, msgspec.json.encode(spark).decode()], env
+        spout = spout_program.Given(
+            endpoint=stream.aws.endpoint_url,
+            region=stream.aws.region,
+            stream=stream.name,
+            is_local=stream.is_local,
+            zookeeper=zookeeper,
+            path=str(start.path),
+            task=start.task,
+            tasks=spout_tasks,
+            seed=setting.seed + start.number,  # each start draws other answers
+            session_timeout_s=session_timeout_s,
+            is_poisoned=Need.POISON in setting.extras,
+            efo=setting.efo,
         )
+        return ["-m", spout_program.__name__, msgspec.json.encode(spout).decode()], env
+
+    return Job(directory, command, tasks=spout_tasks if setting.spout else 1)
 
 
-def _close_pipe(one: Running) -> None:
-    if one.process.stdin is not None:
-        one.process.stdin.close()
+def _spark_arguments(
+    directory: Path, setting: Setting, stream: DrillStream, start: Start, zookeeper: str
+) -> SparkArguments:
+    """Of one driver. A second one has its own directories."""
+    apart = "-2" if start.is_second else ""
+    source = {
+        "stream": stream.name,
+        "application": SPARK_APPLICATION,
+        "starting_position": "TRIM_HORIZON",
+        "region": stream.aws.region,
+        "endpoint_url": stream.aws.endpoint_url,
+        "access_key_id": stream.aws.access_key_id,
+        "secret_access_key": stream.aws.secret_access_key,
+        "zookeeper": zookeeper,
+        "zookeeper_session_timeout": "4s",
+        "reads_per_second": 20 if stream.is_local else None,
+        "probe_interval": "200ms" if stream.is_local else None,
+        "idle_wait": "200ms",
+        "shard_refresh_interval": "1s",
+        "max_records_per_shard": 200,
+        "max_tasks": 2,
+        "read_mode": "efo" if setting.efo else None,
+        "consumer_name": SPARK_APPLICATION if setting.efo else None,
+    }
+    return SparkArguments(
+        source={name: value for name, value in source.items() if value is not None},
+        master="local-cluster[2,1,1024]" if setting.executors else "local[2]",
+        conf=_CONF
+        | {"spark.sql.warehouse.dir": str(directory / "warehouse")}
+        | ({"spark.executor.memory": "1g"} if setting.executors else {}),
+        path=str(start.path),
+        out=str(directory / f"out{apart}"),
+        checkpoint=str(directory / f"{CHECKPOINT}{apart}"),
+        outages=str(directory / OUTAGES),
+        process=setting.process or "",
+        scratch=str(directory / f"{SCRATCH}{apart}"),
+        is_poisoned=Need.POISON in setting.extras,
+    )
 
 
-def _numbered(told: Told, put: Put | None) -> Told:
-    if put is None or told.number != NO_NUMBER:
-        return told
-    return told._replace(key=put.key, number=put.number)
+def _environment(directory: Path, setting: Setting, stream: DrillStream) -> dict[str, str]:
+    """Where Kinesis is on this machine, no process may reach another one."""
+    env = clean_environment() if stream.is_local else dict(os.environ)
+    path = module_path(env.get("PYTHONPATH", ""), Path.cwd())
+    if Need.CLOCK in setting.extras:
+        env[CLOCK_VARIABLE] = str(_clock_file(directory))
+        path = os.pathsep.join(filter(None, (str(_CLOCK_MODULES), path)))
+    env["PYTHONPATH"] = path
+    return env
+
+
+def set_clock(directory: Path, ahead_ms: int) -> None:
+    """Set the clocks of all processes of the drill ahead by so much; back if it is below 0."""
+    file = _clock_file(directory)
+    new = file.with_suffix(".new")
+    new.write_text(str(ahead_ms))
+    new.replace(file)
+
+
+def _clock_file(directory: Path) -> Path:
+    return directory / "job-clock"
