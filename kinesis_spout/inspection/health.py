@@ -64,15 +64,7 @@ class Health(StrEnum):
 SEVERITY = {health: place for place, health in enumerate(Health)}
 # Of `kinesis-spout status`. Cron jobs rely on 0 for an application that is paused, or that does not
 # run because its last run has read all.
-EXIT_CODES = {
-    Health.OK: 0,
-    Health.PAUSED: 0,
-    Health.NOT_RUNNING: 0,
-    Health.LAGGING: 0,
-    Health.UNKNOWN: 1,
-    Health.STALLED: 1,
-    Health.LOSING: 1,
-}
+EXIT_CODES = {one: int(one in {"unknown", "stalled", "losing"}) for one in Health}
 
 
 def worst(*healths: Health) -> Health:
@@ -132,7 +124,11 @@ class Look:
 
     @cached_property
     def _phases(self) -> dict[str, ShardPhase]:
-        return {one: self._phase_of(one) for one in self.now.shard_ids}
+        found = {one: self.now.lineage.phase(one) for one in self.now.shard_ids}
+        for shard_id, phase in found.items():
+            if phase in READ_PHASES and self.is_at_end(shard_id):  # until the plan is settled
+                found[shard_id] = ShardPhase.DRAINED
+        return found
 
     def is_read(self, shard_id: str) -> bool:
         """Whether the shard is in a phase in which its records are read."""
@@ -140,8 +136,8 @@ class Look:
 
     def is_at_end(self, shard_id: str) -> bool:
         """Whether the shard was read to its end, by the batch under way at the latest."""
-        progress = self.now.progress(shard_id)
-        return progress is not None and progress.position.is_end
+        position = self.now.position(shard_id)
+        return position is not None and position.is_end
 
     def outage_until_ms(self, shard_id: str) -> int | None:
         """When a Spark job tries again, if it takes its last batch for an outage, and the shard is
@@ -156,11 +152,6 @@ class Look:
         due_ms = [one.due_ms for state in self.now.states.values() for one in state.unresolved]
         return min(due_ms) if is_out and due_ms else None
 
-    def _phase_of(self, shard_id: str) -> ShardPhase:
-        phase = self.now.lineage.phase(shard_id)
-        is_drained = phase in READ_PHASES and self.is_at_end(shard_id)  # until the plan is settled
-        return ShardPhase.DRAINED if is_drained else phase
-
     def frontier_ms(self, shard_id: str) -> int | None:
         """The arrival time of the oldest unread record, or a time before it. None at the tip, at
         the end, and where it is not known.
@@ -168,8 +159,7 @@ class Look:
         tip = self.tips.get(shard_id)
         if tip is not None and self.is_measured(shard_id):
             return tip.next_ms
-        progress = self.now.progress(shard_id)
-        return None if progress is None or progress.position.is_end else progress.verified_ms
+        return None if self.is_at_end(shard_id) else self.now.verified_ms(shard_id)
 
     def is_measured(self, shard_id: str) -> bool:
         """Whether the service has said how far the reader is behind. That nothing is left to read
@@ -189,22 +179,20 @@ class Look:
 
     def has_moved(self, shard_id: str) -> bool:
         """Whether the shard was read on during the window."""
-        before, now = self.before.progress(shard_id), self.now.progress(shard_id)
-        return before is not None and now is not None and before.position != now.position
+        before, now = self.before.position(shard_id), self.now.position(shard_id)
+        return before is not None and now is not None and before != now
 
     def no_answers_for(self, shard_id: str) -> RunLog | None:
         """What the process reports that reads the shard, or read it last, where its program answers
         no record (`NoAnswers`).
         """
-        if self.phase(shard_id) not in READ_PHASES:
-            return None
         log = self.now.reader_log(shard_id)
-        return None if log.no_answers is None else log
+        return log if self.is_read(shard_id) and log.no_answers is not None else None
 
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
         move, frontier_ms = self.now.stored.move, self.frontier_ms(shard_id)
-        if move is None or shard_id not in move.back or self.phase(shard_id) not in READ_PHASES:
+        if move is None or shard_id not in move.back or not self.is_read(shard_id):
             return None
         is_past = frontier_ms is None or frontier_ms >= move.time_ms
         return None if is_past or self.keeps_up(shard_id) else move
@@ -219,8 +207,8 @@ class Look:
 
     def _is_end_unsettled(self, shard_id: str) -> bool:
         """The same of the shard's end: its children wait for that."""
-        state, before = self.now.states.get(shard_id), self.before.progress(shard_id)
-        was_read = before is not None and before.position.is_end
+        state, before = self.now.states.get(shard_id), self.before.position(shard_id)
+        was_read = before is not None and before.is_end
         return self._has_one_batch and was_read and state is not None and not state.end_was_read
 
     @property
@@ -248,9 +236,7 @@ class Look:
         if was is not None and tip is not None and was.next_ms and tip.next_ms:
             asked_ms = tip.asked_ms - was.asked_ms
             return (tip.next_ms - was.next_ms) / asked_ms if asked_ms > 0 else None
-        before, now = self.before.progress(shard_id), self.now.progress(shard_id)
-        before_ms = None if before is None else before.verified_ms
-        now_ms = None if now is None else now.verified_ms
+        before_ms, now_ms = self.before.verified_ms(shard_id), self.now.verified_ms(shard_id)
         if not self.window_ms or before_ms is None or now_ms is None:
             return None
         pace = (now_ms - before_ms) / self.window_ms
@@ -291,16 +277,15 @@ class Look:
         """Whether all that was in the shard when the window began was read by its end. None where
         nobody asked the service, and the state does not tell.
         """
-        tip, progress = self.tips.get(shard_id), self.now.progress(shard_id)
+        tip, verified_ms = self.tips.get(shard_id), self.now.verified_ms(shard_id)
         if tip is not None and tip.next_ms is not None:
             return tip.next_ms >= self.before.now_ms
         if self.lacks_end(shard_id):
             return None if tip is None else False
         if tip is not None:
             return True
-        if progress is None or progress.verified_ms is None or not self.window_ms:
-            return None
-        return True if progress.verified_ms >= self.before.now_ms else None
+        is_late = verified_ms is None or verified_ms < self.before.now_ms
+        return None if is_late or not self.window_ms else True
 
     def lacks_end(self, shard_id: str) -> bool:
         """Whether the shard was closed all through the window, and its end is not read: its
@@ -319,10 +304,8 @@ class Look:
 
     @cached_property
     def verdict(self) -> Health:
-        """The worst of all shards."""
-        if not self.now.is_known:
-            return Health.UNKNOWN  # also where no shard is listed
-        return worst(*self._healths.values())
+        """The worst of all shards; unknown, too, where no shard is listed."""
+        return worst(*self._healths.values()) if self.now.is_known else Health.UNKNOWN
 
     @cached_property
     def _healths(self) -> dict[str, Health]:
@@ -378,8 +361,7 @@ class Look:
         """Whether records may have expired unread. Where the service was asked, the answer does not
         help: it cannot show what is gone.
         """
-        progress = self.now.progress(shard_id)
-        verified_ms = None if progress is None else progress.verified_ms
+        verified_ms = self.now.verified_ms(shard_id)
         return verified_ms is not None and verified_ms < self.horizon_ms
 
     def _judged_position(self, shard_id: str) -> Health:
@@ -439,13 +421,10 @@ class Look:
         if plan is None or not self.now.stored.owners or self.now.is_spout:
             return False
         age_ms = self.now.now_ms - plan.created_ms
-        usual_ms = (
-            self.window_ms if plan.previous_ms is None else plan.created_ms - plan.previous_ms
-        )
+        usual_ms = 0 if plan.previous_ms is None else plan.created_ms - plan.previous_ms
         # A batch is settled when Spark asks for the next one, which is when its trigger is due.
-        trigger_ms = self.now.trigger_ms
-        due_ms = 0 if trigger_ms is None else trigger_ms + self.window_ms
-        return age_ms <= max(usual_ms, self.window_ms, due_ms)
+        due_ms = self.window_ms + (self.now.trigger_ms or 0)
+        return age_ms <= max(usual_ms, due_ms)
 
 
 def worth_asking(look: Look, most: int) -> list[str]:
@@ -454,9 +433,7 @@ def worth_asking(look: Look, most: int) -> list[str]:
     """
 
     def urgency(shard_id: str) -> tuple[bool, int, str]:
-        progress = look.now.progress(shard_id)
-        verified_ms = None if progress is None else progress.verified_ms
-        return look.has_moved(shard_id), verified_ms or 0, shard_id
+        return look.has_moved(shard_id), look.now.verified_ms(shard_id) or 0, shard_id
 
     read = filter(look.is_read, look.now.shard_ids)
     return sorted((one for one in read if look.keeps_up(one) is None), key=urgency)[:most]

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.inspection.cause import Noun, Subject
-from kinesis_spout.inspection.error_text import Topic, error_text
-from kinesis_spout.inspection.table import Found, Next, found
+from kinesis_spout.inspection.cause import Found, Next, Noun, Subject, found
+from kinesis_spout.inspection.wording import Topic, error_text
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
 from state.store.runs import DONE, FAILED, FULL, NOT_TAKEN, SPARK
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from state.store.ownership import OwnerInfo
     from state.store.runs import Run, RunLog
 
+_HALTED = frozenset({ProcessState.GONE, ProcessState.STOPPED})
 CRASHES = 3  # so many starts in a row are a loop
 PATIENCE_MS = 10_000
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
@@ -61,9 +61,7 @@ def is_down(look: Look, shard_id: str) -> bool:
         limits = not_assigned(look, shard_id) or reads_fail(look, shard_id)
         return limits is not None or is_halted(look, shard_id)
     run = look.now.reader_log(shard_id).newest
-    if run is None:
-        return bool(look.now.last_log.runs)
-    return _ended_badly(run)
+    return bool(look.now.last_log.runs) if run is None else _ended_badly(run)
 
 
 def is_halted(look: Look, shard_id: str) -> bool:
@@ -76,10 +74,8 @@ def is_halted(look: Look, shard_id: str) -> bool:
 def _has_ended(look: Look, shard_id: str) -> bool:
     """Whether the owner has reported its end. Its session is open for a moment more."""
     run = look.now.run_for(shard_id)
-    if run is None or run.end is None:
-        return False
-    is_gone = look.now.process_states.get(run.owner) in {ProcessState.GONE, ProcessState.STOPPED}
-    return run.end.kind == FAILED or is_gone
+    is_gone = run is not None and look.now.process_states.get(run.owner) in _HALTED
+    return run is not None and run.end is not None and (run.end.kind == FAILED or is_gone)
 
 
 def _ended_badly(run: Run) -> bool:
@@ -125,10 +121,8 @@ def zookeeper_refuses(look: Look, _: str) -> Found | None:
         keepers = frozenset[str]().union(*(look.now.access[one].keepers for one in locked))
         names = {"keepers": tuple(sorted(keepers)) or None}
         return found(names, subject=application_of(look), nodes=len(locked), node=locked[0])
-    run = look.now.last_log.newest
-    if run is None or run.end is None:
-        was_refused = look.now.hides_runs
-    else:
+    run, was_refused = look.now.last_log.newest, look.now.hides_runs
+    if run is not None and run.end is not None:
         was_refused = error_text(run.end.says, run.end.remedy).topic is Topic.ACCESS
     if look.now.stored.owners or not look.now.reserved or not was_refused:
         return None
@@ -233,40 +227,28 @@ def process_halted(look: Look, shard_id: str) -> Found | None:
     info = owner.info if owner is not None else None if run is None else run.owner
     if info is None or (run is not None and run.end is not None):
         return None
+    owns, timeout_ms = owner is not None, None if run is None else run.session_timeout_ms
     state, jvm_pid = look.now.process_states.get(info), look.now.stopped_jvms.get(info)
-    halted = None
-    if owner is not None and jvm_pid is not None:
-        halt, halted = "jvm stopped", jvm_pid
+    if owns and jvm_pid is not None:
+        facts: dict[str, Fact | None] = {"halt": "jvm stopped", "halted": jvm_pid}
     elif state is ProcessState.STOPPED:
-        halt, halted = "stopped", info.pid
-    elif state is ProcessState.GONE and owner is not None:
-        halt = "gone"
-    elif state is ProcessState.RUNS and owner is None:
-        halt = "cut off"
+        facts = {"halt": "stopped", "halted": info.pid}
+    elif state is (ProcessState.GONE if owns else ProcessState.RUNS):
+        facts = {"halt": "gone" if owns else "cut off"}
     else:
         return None
-    timeout_ms = None if run is None else run.session_timeout_ms
-    return found(
-        subject=_process(info),
-        halt=halt,
-        halted=halted,
-        pid=info.pid,
-        host=info.host,
-        owns=owner is not None,
-        session_timeout_ms=timeout_ms,
-        session_until_at_ms=None if timeout_ms is None else look.now.now_ms + timeout_ms,
-    )
+    if timeout_ms is not None:
+        facts["session_until_at_ms"] = look.now.now_ms + timeout_ms
+    facts |= {"pid": info.pid, "host": info.host, "session_timeout_ms": timeout_ms}
+    return found(facts, subject=_process(info), owns=owns)
 
 
 def not_running(look: Look, shard_id: str) -> Found | None:
     """Nobody owns the application, or the shard's share of it; or its owner reports its end."""
-    if look.now.owner_of(shard_id) is not None and not _has_ended(look, shard_id):
+    now = look.now
+    if now.owner_of(shard_id) is not None and not _has_ended(look, shard_id):
         return None
-    share, log, plan = (
-        look.now.share_of(shard_id),
-        look.now.reader_log(shard_id),
-        look.now.open_plan,
-    )
+    share, log, plan = now.share_of(shard_id), now.reader_log(shard_id), now.open_plan
     facts: dict[str, Fact | None]
     if log.newest is not None:
         facts = {**_end_facts(look, log.newest), **_schedule_facts(look, log.newest)}
@@ -280,8 +262,7 @@ def not_running(look: Look, shard_id: str) -> Found | None:
         facts["plan_id"] = plan.plan_id
         starts = sum(one.owner.since_ms > plan.created_ms for one in log.runs)
         facts["starts_with_batch"] = starts or None
-    is_nobody = not look.now.stored.owners
-    return found(facts, subject=_task(look, shard_id), is_nobody=is_nobody)
+    return found(facts, subject=_task(look, shard_id), is_nobody=not now.stored.owners)
 
 
 def _until_facts(look: Look) -> dict[str, Fact | None]:

@@ -43,19 +43,6 @@ class PlannedRead:
     result: ShardReadResult | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShardProgress:
-    """How far a shard was read.
-
-    - `position`: where the next record is read.
-    - `verified_ms`: the service time before which no record can have been missed; None if it is not
-      known.
-    """
-
-    position: Position
-    verified_ms: int | None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """One look at an application.
@@ -96,15 +83,6 @@ class Snapshot:
         return self.is_known and not self.is_of_another_stream
 
     @property
-    def is_running(self) -> bool:
-        """Whether a process owns the application, and is not known to be gone. ZooKeeper keeps the
-        session of one that is gone for a while.
-        """
-        return any(
-            self.process_states.get(one.info) is not ProcessState.GONE for one in self.stored.owners
-        )
-
-    @property
     def is_spout(self) -> bool:
         """Whether standalone spouts own the application now. A Spark job owns all of it at once."""
         return self.stored.total_tasks is not None
@@ -130,7 +108,6 @@ class Snapshot:
 
     @cached_property
     def known_shards(self) -> frozenset[str]:
-        """The same without their order."""
         return frozenset(self.shard_ids)
 
     @cached_property
@@ -200,9 +177,8 @@ class Snapshot:
         make no plans.
         """
         plan = self.stored.plan
-        if plan is None or plan.status is PlanStatus.SETTLED or self.is_spout:
-            return None
-        return plan
+        is_over = plan is None or plan.status is PlanStatus.SETTLED or self.is_spout
+        return None if is_over else plan
 
     @cached_property
     def planned(self) -> dict[str, PlannedRead]:
@@ -223,26 +199,30 @@ class Snapshot:
                     found[one.shard_id] = PlannedRead(task, one, results.get(one.shard_id))
         return found
 
-    def progress(self, shard_id: str) -> ShardProgress | None:
-        """How far the shard was read; None for a shard without a state."""
-        return self._progress.get(shard_id)
+    def position(self, shard_id: str) -> Position | None:
+        """Where the shard's next record is read; None for a shard without a state."""
+        return self._progress.get(shard_id, (None, None))[0]
+
+    def verified_ms(self, shard_id: str) -> int | None:
+        """The service time before which no record can have been missed; None if it is not known."""
+        return self._progress.get(shard_id, (None, None))[1]
 
     @cached_property
-    def _progress(self) -> dict[str, ShardProgress]:
-        return {one: self._progress_of(one, state) for one, state in self.states.items()}
-
-    def _progress_of(self, shard_id: str, state: ShardState) -> ShardProgress:
-        planned = self.planned.get(shard_id)
-        read = None if planned is None or not planned.slice.max_records else planned.result
-        position, times = state.read_position, [state.verified_until_ms]
-        if read is not None:
-            times += [read.last_arrival_ms, read.tip_ms if read.at_tip else None]
-            if read.at_shard_end:
-                position = SHARD_END
-            elif read.count and read.last is not None:
-                position = Position.after(read.last.whole)
-        verified_ms = max((one for one in times if one is not None), default=None)
-        return ShardProgress(position, verified_ms)
+    def _progress(self) -> dict[str, tuple[Position, int | None]]:
+        found: dict[str, tuple[Position, int | None]] = {}
+        for shard_id, state in self.states.items():
+            planned, position = self.planned.get(shard_id), state.read_position
+            read = None if planned is None or not planned.slice.max_records else planned.result
+            times = [state.verified_until_ms]
+            if read is not None:
+                times += [read.last_arrival_ms, read.tip_ms if read.at_tip else None]
+                if read.at_shard_end:
+                    position = SHARD_END
+                elif read.count and read.last is not None:
+                    position = Position.after(read.last.whole)
+            known = (one for one in times if one is not None)
+            found[shard_id] = position, max(known, default=None)
+        return found
 
     def oldest_failure_ms(self, shard_id: str) -> int | None:
         """When the oldest unresolved record of the shard first failed."""
@@ -263,9 +243,8 @@ class Snapshot:
         version, which reports nothing.
         """
         log = self.stored.runs.get(owner.task, _NOTHING_REPORTED)
-        return (
-            log if log.newest is not None and log.newest.owner == owner.info else _NOTHING_REPORTED
-        )
+        is_its = log.newest is not None and log.newest.owner == owner.info
+        return log if is_its else _NOTHING_REPORTED
 
     def log_for(self, shard_id: str) -> RunLog:
         """The same of the process that is to read the shard; empty if none runs, too."""
@@ -361,9 +340,8 @@ class Snapshot:
         """The interval of the trigger of the Spark query that runs; None where it has none, or none
         is known.
         """
-        for owner in self.stored.owners:
-            return None if self.is_spout else self.log_of(owner).trigger_ms
-        return None
+        owner = next(iter(self.stored.owners), None)
+        return None if owner is None or self.is_spout else self.log_of(owner).trigger_ms
 
     @property
     def next_trigger_ms(self) -> int | None:

@@ -32,6 +32,7 @@ from state.plan import PlanStatus
 from state.position import Position
 from state.report import ReportStatus
 from state.shard_state import Lifecycle
+from state.store.ownership import ProcessState
 from state.store.runs import DONE, FAILED, FULL, STOPPED
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.snapshot import Snapshot
     from kinesis_spout.shards.lineage import ShardLineage
     from state.shard_state import ShardState
+    from state.store.view import StoredApplication
 
 _NEVER_MS = 1 << 62
 _MAX_EXPLAINED = 100
@@ -104,7 +106,7 @@ def shards_json(shards: Sequence[ShardStatus]) -> list[dict[str, Any]]:
 
 def shard_status(look: Look, shard_id: str) -> ShardStatus:
     """A shard of an application, as a look shows it."""
-    state, progress = look.now.states.get(shard_id), look.now.progress(shard_id)
+    state, position = look.now.states.get(shard_id), look.now.position(shard_id)
     speed = look.speed(shard_id)
     return ShardStatus(
         **(_stored(state, look.now.now_ms) if state is not None else {})
@@ -113,7 +115,7 @@ def shard_status(look: Look, shard_id: str) -> ShardStatus:
             "phase": look.phase(shard_id),
             "health": look.health(shard_id),
             "waits_for": look.now.lineage.waits_for(shard_id),
-            "position": None if progress is None else str(progress.position),
+            "position": position and str(position),
             "lag_ms": look.lag_ms(shard_id),
             "lag_measured": look.is_measured(shard_id),
             "expires_in_ms": look.expires_in_ms(shard_id),
@@ -475,7 +477,10 @@ def plan_sentence(look: Look) -> str | None:
     if plan.status is PlanStatus.SETTLED:
         return f"{plan.plan_id} settled, {made}"
     sealed = sum(task.log is not None and task.log.sealed for task in plan.tasks)
-    batch = cause_of(look, Kind.BATCH, "") if look.now.is_running else None
+    # ZooKeeper keeps the session of a process that is gone for a while.
+    states = [look.now.process_states.get(one.info) for one in look.now.stored.owners]
+    is_running = any(one is not ProcessState.GONE for one in states)
+    batch = cause_of(look, Kind.BATCH, "") if is_running else None
     stage = "the process ended before the plan was settled" if batch is None else batch.sentences[0]
     read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all their records"
     return f"{plan.plan_id} {plan.status.value}, {made}: {read}; {stage}"
@@ -560,3 +565,30 @@ def move_sentence(look: Look) -> str | None:
             "earlier time)"
         )
     return "; ".join(said) or None
+
+
+def unrest(before: StoredApplication, now: StoredApplication) -> str | None:
+    """What is under way; None where nothing is: every plan is settled, every record is answered,
+    and nothing was stored between the two looks. Without an owner nothing is under way.
+
+    A spout stores nothing of records that are in their first delivery at the end of what was read;
+    their acks show as a change.
+    """
+    if not now.owners:
+        return None
+    is_spout = now.total_tasks is not None
+    plan = now.plan
+    if plan is not None and not is_spout and plan.status is not PlanStatus.SETTLED:
+        return f"the batch of plan {plan.plan_id} is not settled"
+    pending = sum(
+        one.count
+        for state in now.states.values()
+        for one in state.unresolved
+        if is_spout and one.first_failure_ms is None
+    )
+    if pending:
+        return f"{records(pending)} of the spout {are(pending)} not acked or failed yet"
+    was = None if before.plan is None else before.plan.plan_id
+    if before.states != now.states or was != (None if plan is None else plan.plan_id):
+        return "the last outcomes have just been stored"
+    return None

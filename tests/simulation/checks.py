@@ -68,9 +68,9 @@ def look_of(world: World, before: Snapshot | None = None) -> Look:
     unasked = Look(before=before or now, now=now)
     tips = {}
     for shard_id in now.shard_ids:
-        progress = now.progress(shard_id)
-        if progress is not None and unasked.phase(shard_id) in READ_PHASES:
-            tips[shard_id] = TipAnswer(now.now_ms, next_ms(world, shard_id, progress.position))
+        position = now.position(shard_id)
+        if position is not None and unasked.phase(shard_id) in READ_PHASES:
+            tips[shard_id] = TipAnswer(now.now_ms, next_ms(world, shard_id, position))
     return Look(before=before or now, now=now, tips=tips)
 
 

@@ -13,7 +13,7 @@ from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import note
 from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.config import parse_duration_ms
-from kinesis_spout.inspection.rest import unrest
+from kinesis_spout.inspection.status import unrest
 from state.process import describe
 from state.store.pause import Pause
 from state.store.view import StoredApplication

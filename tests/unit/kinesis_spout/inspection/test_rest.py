@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.inspection.rest import unrest
+from kinesis_spout.inspection.status import unrest
 from state.plan import PlanStatus
 from state.store.view import StoredApplication
 from tests.support.inspection.looks import OWNER, after, failed, plan, shard, spout_task, state

@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import Health
-from kinesis_spout.inspection.record_rules import MAX_UNRESOLVED
+from kinesis_spout.inspection.shard_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
     holes_of,
     shards_json,
