@@ -24,10 +24,8 @@ from kinesis_spout.cli.inspection.shards import stdout_console
 from kinesis_spout.cli.places import Place, takes_place
 from kinesis_spout.cli.shared_options import errors, flag, parse_pairs, root_options
 from kinesis_spout.config import StreamRef
-from kinesis_spout.doctor.examination import AreaFinding, examine, examine_executors
-from kinesis_spout.doctor.executors import Cluster
-from kinesis_spout.doctor.findings import Finding, Verdict, failures
-from kinesis_spout.doctor.target import Target
+from kinesis_spout.doctor.examination import AreaFinding, Cluster, examine, examine_executors
+from kinesis_spout.doctor.findings import Finding, Target, Verdict, failures
 from kinesis_spout.options import SHARED, check_consumer
 from state.znodes.paths import valid_name
 from state.zookeeper.connect_string import ConnectString
