@@ -87,10 +87,11 @@ def kill_at(world: World, failpoint: str) -> None:
 
 
 @_verb
-def kill_at_second_append(world: World, failpoint: str = "log-appended") -> None:
+def kill_at_second_append(world: World) -> None:
     """Kill the driver of a task that has appended to its log and is not done: one of its shards
     answers slowly, and what the others have is published meanwhile.
     """
+    failpoint = "log-appended"
     faults, run = world.fake.faults, world.start(failpoint)
 
     def has_come() -> bool:
@@ -105,10 +106,7 @@ def kill_at_second_append(world: World, failpoint: str = "log-appended") -> None
 
 @_verb
 def kill_in_batch(
-    world: World,
-    name: str,
-    is_wanted: Callable[[psutil.Process], bool],
-    most: int | None = None,
+    world: World, name: str, is_wanted: Callable[[psutil.Process], bool], most: int | None = None
 ) -> None:
     """Kill the wanted processes below the job in the middle of a batch: when a task has published
     what it reads, and before the batch has an outcome.
@@ -131,14 +129,14 @@ def is_worker(one: psutil.Process) -> bool:
 
 
 @_verb
-def wait_for_poison(world: World, limit_s: float = 600.0) -> None:
+def wait_for_poison(world: World) -> None:
     """Wait until the record that kills its process is a dead letter."""
 
     def is_letter() -> bool:
         letters = (told for told in world.job.read() if told.step is Line.LETTER)
         return any((one.key, one.number) == POISON and UNANSWERED in one.reason for one in letters)
 
-    world.wait_until(is_letter, "the dead letter of the poison", limit_s=limit_s)
+    world.wait_until(is_letter, "the dead letter of the poison", limit_s=600.0)
 
 
 # freeze -------------------------------------------------------------------------------------------
@@ -356,11 +354,11 @@ def reshard(world: World, rounds: int) -> None:
     """Splits and merges one after the other: children are closed before they are read."""
     with world.fault(f"{rounds} splits and {rounds} merges"):
         for _ in range(rounds):
-            widest = max(_open_shards(world), key=lambda one: one.hash_end - one.hash_start)
+            widest = max(open_shards(world), key=lambda one: one.hash_end - one.hash_start)
             world.stream.split(widest.shard_id)
             _see_reshard(world)
             left, right = min(
-                pairwise(_open_shards(world)),
+                pairwise(open_shards(world)),
                 key=lambda pair: pair[1].hash_end - pair[0].hash_start,
             )
             world.stream.merge(left.shard_id, right.shard_id)
@@ -387,7 +385,7 @@ def _see_reshard(world: World) -> None:
     world.wait(_BETWEEN_S)
 
 
-def _open_shards(world: World) -> list[SeenShard]:
+def open_shards(world: World) -> list[SeenShard]:
     """In the order of their hash keys."""
     shards = (one for one in world.stream.shards() if one.is_open)
     return sorted(shards, key=lambda one: one.hash_start)
@@ -402,7 +400,6 @@ def kill_zookeeper(world: World) -> None:
 
 @_verb
 def stop_zookeeper(world: World, seconds: float) -> None:
-    """Stop it for so long."""
     with world.fault(f"ZooKeeper away for {seconds:.0f} s"):
         world.zookeeper.restart(lambda: world.wait(seconds))
 

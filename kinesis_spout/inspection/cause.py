@@ -274,32 +274,24 @@ class Next(StrEnum):
     JOB = "job"
 
 
-@dataclass(frozen=True, slots=True)
 class Found:
-    """The answer of a rule. What is None is as the row says it. `shard_id`: another shard, which is
-    explained next.
+    """The answer of a rule: the facts that are known and not false. What else is None is as the row
+    says it. `shard_id`: another shard, which is explained next.
     """
 
-    facts: Mapping[str, Fact]
-    subject: Subject | None = None
-    then: Next | None = None
-    shard_id: str | None = None
-    role: Role | None = None
-
-
-def found(
-    given: Mapping[str, Fact | None] = MappingProxyType({}),
-    *,
-    subject: Subject | None = None,
-    then: Next | None = None,
-    shard_id: str | None = None,
-    role: Role | None = None,
-    **more: Fact | None,
-) -> Found:
-    """An answer with the facts that are known and not false."""
-    facts = {**given, **more}
-    known = {name: one for name, one in facts.items() if one is not None and one is not False}
-    return Found(known, subject, then, shard_id, role)
+    def __init__(
+        self,
+        given: Mapping[str, Fact | None] = MappingProxyType({}),
+        *,
+        subject: Subject | None = None,
+        then: Next | None = None,
+        shard_id: str | None = None,
+        role: Role | None = None,
+        **more: Fact | None,
+    ) -> None:
+        facts = (*given.items(), *more.items())
+        self.facts = {name: one for name, one in facts if one is not None and one is not False}
+        self.subject, self.then, self.shard_id, self.role = subject, then, shard_id, role
 
 
 Rule: TypeAlias = "Callable[[Look, str], Found | None]"
@@ -402,7 +394,7 @@ class Row:
     head: str
     role: Role
     then: Next
-    lines: tuple[Line, ...]
+    lines: Sequence[Line]
 
     def cause(self, answer: Found, shard_id: str, now_ms: int, leads_to: Subject | None) -> Cause:
         """The cause, with its text."""
@@ -424,30 +416,30 @@ class Row:
 def rows_of(text: str, rules: Mapping[Kind, Rule]) -> tuple[Row, ...]:
     """The rows that a text has, in its order."""
     sections: dict[str, list[Line]] = {}
-    rows: list[tuple[str, list[Line]]] = []
+    rows: list[Row] = []
     lines: list[Line] = []
     for line in re.sub(r"\n {8}", " ", text).splitlines():
         if line.startswith(":: "):
             lines = sections[line[3:]] = []
         elif line.startswith("== "):
+            name, _, rest = line[3:].partition(": ")
+            head, *words = rest.split(", ")
+            role = next((one for one in Role if one in words), Role.HOLDS)
+            then = next((one for one in Next if one in words), Next.END)
             lines = []
-            rows.append((line[3:], lines))
+            rows.append(Row(Kind(name), rules[Kind(name)], head, role, then, lines))
         elif line.startswith("    "):
             lines += _read(line.strip(), sections)
-    return tuple(_row(header, tuple(lines), rules) for header, lines in rows)
-
-
-def _row(header: str, lines: tuple[Line, ...], rules: Mapping[Kind, Rule]) -> Row:
-    name, _, rest = header.partition(": ")
-    head, *words = rest.split(", ")
-    role = next((one for one in Role if one in words), Role.HOLDS)
-    then = next((one for one in Next if one in words), Next.END)
-    return Row(Kind(name), rules[Kind(name)], head, role, then, lines)
+    return tuple(rows)
 
 
 def _read(line: str, sections: Mapping[str, list[Line]]) -> Iterator[Line]:
     conditions, _, text = line[1:].partition("] ") if line.startswith("[") else ("", "", line)
-    when = dict(map(_condition, conditions.split(", "))) if conditions else {}
+    when: dict[str, frozenset[str] | None] = {}
+    for condition in filter(None, conditions.split(", ")):
+        name, has_values, values = condition.partition("=")
+        without = frozenset[str]() if name.startswith("!") else None
+        when[name.removeprefix("!")] = frozenset(values.split("|")) if has_values else without
     if (section := _SECTION.fullmatch(text)) is not None:
         for one in sections[section[2]]:
             yield one._replace(when={**one.when, **when}, word=section[1] or one.word)
@@ -457,10 +449,3 @@ def _read(line: str, sections: Mapping[str, list[Line]]) -> Iterator[Line]:
         yield Line(action["text"], when, kind, action["word"], resolves, tuple(command))
     else:
         yield Line(text, when)
-
-
-def _condition(text: str) -> tuple[str, frozenset[str] | None]:
-    name, has_values, values = text.partition("=")
-    if has_values:
-        return name, frozenset(values.split("|"))
-    return name.removeprefix("!"), frozenset() if name.startswith("!") else None

@@ -192,10 +192,10 @@ class Look:
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
         move, frontier_ms = self.now.stored.move, self.frontier_ms(shard_id)
-        if move is None or shard_id not in move.back or not self.is_read(shard_id):
+        if move is None or frontier_ms is None or frontier_ms >= move.time_ms:
             return None
-        is_past = frontier_ms is None or frontier_ms >= move.time_ms
-        return None if is_past or self.keeps_up(shard_id) else move
+        is_back = shard_id in move.back and self.is_read(shard_id)
+        return move if is_back and not self.keeps_up(shard_id) else None
 
     def is_unsettled(self, shard_id: str) -> bool:
         """Whether one batch has had rows of the shard since the window began, and is not settled:
@@ -227,25 +227,21 @@ class Look:
 
     def _pace(self, shard_id: str) -> float | None:
         """None, too, where an earlier record arrived later, or the position was set back."""
-        pace = self._measured_pace(shard_id)
-        return None if pace is None or pace < 0 else pace
-
-    def _measured_pace(self, shard_id: str) -> float | None:
-        was, tip = self.tips_before.get(shard_id), self.tips.get(shard_id)
+        was, tip, took_ms = self.tips_before.get(shard_id), self.tips.get(shard_id), self.window_ms
         next_ms = None if tip is None else tip.next_ms
-        if was is not None and tip is not None and was.next_ms and tip.next_ms:
-            asked_ms = tip.asked_ms - was.asked_ms
-            return (tip.next_ms - was.next_ms) / asked_ms if asked_ms > 0 else None
         before_ms, now_ms = self.before.verified_ms(shard_id), self.now.verified_ms(shard_id)
-        if not self.window_ms or before_ms is None or now_ms is None:
+        if was is not None and tip is not None and was.next_ms and next_ms:
+            took_ms = tip.asked_ms - was.asked_ms
+            before_ms, now_ms, next_ms = was.next_ms, next_ms, None
+        if took_ms <= 0 or before_ms is None or now_ms is None:
             return None
-        pace = (now_ms - before_ms) / self.window_ms
-        if next_ms is None or not self.has_moved(shard_id):
-            return pace
-        # The times in the state may be older than the position, as they are not stored with each,
-        # or later, as that of a start at the oldest record.
-        reached = (next_ms - before_ms) / self.window_ms
-        return None if reached < 0 or pace < 1 < reached else pace
+        pace = (now_ms - before_ms) / took_ms
+        if next_ms is not None and self.has_moved(shard_id):
+            # The times in the state may be older than the position, as they are not stored with
+            # each, or later, as that of a start at the oldest record.
+            reached = (next_ms - before_ms) / took_ms
+            return None if pace < 0 or reached < 0 or pace < 1 < reached else pace
+        return None if pace < 0 else pace
 
     def expires_in_ms(self, shard_id: str) -> int | None:
         """In what time the oldest unread record expires at this pace; 0 if it may have expired.
@@ -322,18 +318,12 @@ class Look:
         return found
 
     def _judged(self, shard_id: str) -> Health:
-        """As it stands, and how its process does."""
-        is_down = self.died(shard_id) or self.now.refused_letters_for(shard_id) is not None
+        """As it stands, and how its process does. A pause is meant to have nobody read it."""
+        run, is_over = self.now.reader_log(shard_id).newest, self.phase(shard_id) in OVER
+        has_failed = run is not None and run.end is not None and run.end.kind == FAILED
+        is_down = has_failed and not is_over and not self.now.stored.paused
+        is_down = is_down or self.now.refused_letters_for(shard_id) is not None
         return worst(self._judged_by_position(shard_id), Health.STALLED if is_down else Health.OK)
-
-    def died(self, shard_id: str) -> bool:
-        """Whether nobody reads the shard, as the last run has ended with an error. A pause is meant
-        to have nobody read it.
-        """
-        run = self.now.reader_log(shard_id).newest
-        if self.phase(shard_id) in OVER or self.now.stored.paused or run is None:
-            return False
-        return run.end is not None and run.end.kind == FAILED
 
     def _judged_by_position(self, shard_id: str) -> Health:
         phase, was = self.phase(shard_id), self.before.lineage.phase(shard_id)
@@ -350,12 +340,9 @@ class Look:
             return Health.LOSING
         if not is_read:
             return Health.OK
-        is_silent = self.no_answers_for(shard_id) is not None
-        return worst(
-            Health.STALLED if is_silent else Health.OK,
-            self._judged_position(shard_id),
-            self._judged_retries(shard_id),
-        )
+        if self.no_answers_for(shard_id) is not None:
+            return Health.STALLED
+        return worst(self._judged_position(shard_id), self._judged_retries(shard_id))
 
     def has_lapsed(self, shard_id: str) -> bool:
         """Whether records may have expired unread. Where the service was asked, the answer does not
@@ -381,11 +368,11 @@ class Look:
         """Whether the last run has ended as it should, and the next one is not known to be overdue:
         where the starts of at least three runs are known, by the longest time between them.
         """
-        run, interval_ms = self.now.last_log.newest, self.now.run_interval_ms
-        if self.now.ended_in_order is None or run is None:
+        now, run = self.now, self.now.last_log.newest
+        if now.ended_in_order is None or run is None:
             return False
-        age_ms = self.now.now_ms - run.owner.since_ms
-        return interval_ms is None or age_ms <= interval_ms + self.window_ms
+        left_ms = run.owner.since_ms + self.window_ms - now.now_ms
+        return now.run_interval_ms is None or left_ms + now.run_interval_ms >= 0
 
     def waits_for_trigger(self, shard_id: str) -> bool:
         """Whether what is unread came after the last time at which the query's trigger was due, or

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.inspection.cause import Found, Next, Noun, Subject, found
+from kinesis_spout.inspection.cause import Found, Next, Noun, Subject
 from kinesis_spout.inspection.wording import Topic, error_text
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
@@ -50,7 +50,7 @@ def _process(owner: OwnerInfo) -> Subject:
 def _found_of(run: Run, then: Next | None = None, **facts: Fact | None) -> Found:
     """An answer about the process of that run."""
     facts |= {"pid": run.owner.pid, "host": run.owner.host}
-    return found(facts, subject=_process(run.owner), then=then)
+    return Found(facts, subject=_process(run.owner), then=then)
 
 
 def is_down(look: Look, shard_id: str) -> bool:
@@ -90,7 +90,7 @@ def paused(look: Look, shard_id: str) -> Found | None:
     # Who ends the pause alone would wait for a process that is not there.
     is_running = look.now.owner_of(shard_id) is not None and not is_halted(look, shard_id)
     since_ms = pause.since_ms
-    return found(
+    return Found(
         subject=application_of(look),
         then=Next.END if is_running else Next.BELOW,
         by=pause.by,
@@ -109,7 +109,7 @@ def kinesis_refuses(look: Look, shard_id: str) -> Found | None:
     state, is_key = look.now.states.get(shard_id), error.topic is Topic.KEY
     if look.now.stored.owners and not is_key and state is not None and state.at_tip:
         return None
-    return found(error=error.message, remedy=error.remedy, is_key=is_key)
+    return Found(error=error.message, remedy=error.remedy, is_key=is_key)
 
 
 def zookeeper_refuses(look: Look, _: str) -> Found | None:
@@ -120,7 +120,7 @@ def zookeeper_refuses(look: Look, _: str) -> Found | None:
     if locked := look.now.locked:
         keepers = frozenset[str]().union(*(look.now.access[one].keepers for one in locked))
         names = {"keepers": tuple(sorted(keepers)) or None}
-        return found(names, subject=application_of(look), nodes=len(locked), node=locked[0])
+        return Found(names, subject=application_of(look), nodes=len(locked), node=locked[0])
     run, was_refused = look.now.last_log.newest, look.now.hides_runs
     if run is not None and run.end is not None:
         was_refused = error_text(run.end.says, run.end.remedy).topic is Topic.ACCESS
@@ -128,7 +128,7 @@ def zookeeper_refuses(look: Look, _: str) -> Found | None:
         return None
     writers, paths = max(look.now.reserved.items(), key=lambda pair: len(pair[1]))
     names = {"writers": tuple(sorted(writers))}
-    return found(names, subject=application_of(look), nodes=len(paths), node=paths[0])
+    return Found(names, subject=application_of(look), nodes=len(paths), node=paths[0])
 
 
 # whether it runs ---------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def crash_loop(look: Look, shard_id: str) -> Found | None:
     is_here = look.now.process_states.get(run.owner) in {ProcessState.STOPPED, ProcessState.RUNS}
     if len(runs) < CRASHES or (run.end is None and is_here):
         return None
-    return found(_loop_facts(look, runs), subject=_task(look, shard_id))
+    return Found(_loop_facts(look, runs), subject=_task(look, shard_id))
 
 
 def _loop_that_runs(look: Look, shard_id: str, log: RunLog, runs: Sequence[Run]) -> Found | None:
@@ -168,7 +168,7 @@ def _loop_that_runs(look: Look, shard_id: str, log: RunLog, runs: Sequence[Run])
     is_gone = look.now.process_states.get(run.owner) is ProcessState.GONE
     is_old = plan is not None or now_ms - run.owner.since_ms > PATIENCE_MS
     is_worth = is_old and not is_gone and not look.has_moved(shard_id)
-    return found(facts, subject=_process(run.owner), then=Next.BELOW if is_worth else Next.END)
+    return Found(facts, subject=_process(run.owner), then=Next.BELOW if is_worth else Next.END)
 
 
 def is_restarting(look: Look, shard_id: str) -> bool:
@@ -240,7 +240,7 @@ def process_halted(look: Look, shard_id: str) -> Found | None:
     if timeout_ms is not None:
         facts["session_until_at_ms"] = look.now.now_ms + timeout_ms
     facts |= {"pid": info.pid, "host": info.host, "session_timeout_ms": timeout_ms}
-    return found(facts, subject=_process(info), owns=owns)
+    return Found(facts, subject=_process(info), owns=owns)
 
 
 def not_running(look: Look, shard_id: str) -> Found | None:
@@ -262,7 +262,7 @@ def not_running(look: Look, shard_id: str) -> Found | None:
         facts["plan_id"] = plan.plan_id
         starts = sum(one.owner.since_ms > plan.created_ms for one in log.runs)
         facts["starts_with_batch"] = starts or None
-    return found(facts, subject=_task(look, shard_id), is_nobody=not now.stored.owners)
+    return Found(facts, subject=_task(look, shard_id), is_nobody=not now.stored.owners)
 
 
 def _until_facts(look: Look) -> dict[str, Fact | None]:
@@ -379,4 +379,4 @@ def not_subscribed(look: Look, shard_id: str) -> Found | None:
         return None
     message, remedy, topic = error_text(fails.says, fails.remedy)
     is_missing = topic is not Topic.RIGHT
-    return found(since_at_ms=fails.since_ms, error=message, remedy=remedy, is_missing=is_missing)
+    return Found(since_at_ms=fails.since_ms, error=message, remedy=remedy, is_missing=is_missing)

@@ -203,10 +203,6 @@ class ApplicationStatus:
         }
 
     @property
-    def not_asked(self) -> int:
-        return self.unknown["notAsked"]
-
-    @property
     def silent(self) -> int:
         """How many shards were asked and did not answer."""
         return self.unknown["throttled"] + self.unknown["notAnswered"]
@@ -232,7 +228,7 @@ class ApplicationStatus:
             return Health.UNKNOWN
         if verdict is not Health.UNKNOWN or not now.is_known or self.silent:
             return verdict
-        return Health.UNKNOWN if self.not_asked == len(self.live) else Health.OK
+        return Health.UNKNOWN if self.unknown["notAsked"] == len(self.live) else Health.OK
 
     @cached_property
     def worst(self) -> tuple[ShardStatus, ...]:
@@ -317,17 +313,10 @@ def _plan_json(now: Snapshot) -> dict[str, Any] | None:
         return None
     logs = [task.log for task in plan.tasks if task.log is not None]
     counts = plan.outcomes if plan.report is ReportStatus.DONE else None
-    rows = sum(log.rows for log in logs)
-    done_ms = None if counts is None else counts.done_ms or None
-    done = (
-        {}
-        if counts is None
-        else {
-            "acked": max(0, rows - counts.failed),
-            "failed": counts.failed,
-            "deadLettered": counts.dead_lettered,
-        }
-    )
+    rows, done, done_ms = sum(log.rows for log in logs), dict[str, int](), None
+    if counts is not None:
+        done = {"acked": max(0, rows - counts.failed), "failed": counts.failed}
+        done["deadLettered"], done_ms = counts.dead_lettered, counts.done_ms or None
     took_s = None if done_ms is None else max(1, done_ms - plan.created_ms) / 1000
     return {
         "planId": plan.plan_id,
@@ -360,9 +349,8 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     if verdict is Health.OK:
         window = duration(look.window_ms)
         yield f"new records are read within {window}" if live else "all records are read and acked"
-        if status.not_asked:
-            was = are(status.not_asked, "was", "were")
-            yield f"{status.not_asked:,} of {shards} {was} not asked"
+        if not_asked := status.unknown["notAsked"]:
+            yield f"{not_asked:,} of {shards} {are(not_asked, 'was', 'were')} not asked"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
         yield f"nothing is known of {shards}"
         yield "Kinesis refused the read" if look.refused else "no shard's tip was read"
@@ -423,7 +411,7 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
     elif lagging:
         yield from _lagging(look, lagging, shards)
         yield from _soon(look, lagging)
-    elif not status.not_asked:
+    elif not status.unknown["notAsked"]:
         yield "all records are read"
 
 
@@ -435,10 +423,17 @@ def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
 
 
 def owners_sentence(look: Look) -> str:
-    """Who owns the application, since when."""
-    stored, now_ms = look.now.stored, look.now.now_ms
+    """Who owns the application, since when; or how the last run ended, as far as it reported."""
+    stored, now_ms, run = look.now.stored, look.now.now_ms, look.now.last_log.newest
     if not stored.owners:
-        return f"none: no process is running{_last_run(look)}"
+        ended = ""
+        if run is not None and run.end is None:
+            ended = "; the last run ended without a message"
+        elif run is not None and run.end is not None:
+            how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
+            at = moment(run.end.time_ms, now_ms)
+            ended = f"; the last run {how.get(run.end.kind, 'ended')} at {at}"
+        return f"none: no process is running{ended}"
     oldest_ms = min(one.info.since_ms for one in stored.owners)
     since = f"since {moment(oldest_ms, now_ms)} ({duration(max(0, now_ms - oldest_ms))})"
     first, total = stored.owners[0], stored.total_tasks or 1
@@ -454,18 +449,6 @@ def owners_sentence(look: Look) -> str:
         f"{len(there)} of {total} spout tasks, on {', '.join(hosts[:3])}"
         f"{' ...' if len(hosts) > 3 else ''}, the oldest {since}{lacks if missing else ''}"
     )
-
-
-def _last_run(look: Look) -> str:
-    """How the last run ended; empty where none has reported anything."""
-    run = look.now.last_log.newest
-    if run is None:
-        return ""
-    if run.end is None:
-        return "; the last run ended without a message"
-    how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
-    at = moment(run.end.time_ms, look.now.now_ms)
-    return f"; the last run {how.get(run.end.kind, 'ended')} at {at}"
 
 
 def plan_sentence(look: Look) -> str | None:
