@@ -35,17 +35,15 @@ class Outlasts(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """`sentence`: what it does, with records on their way. `protection`: what it tests. `is_cold`:
-    no job runs before the steps, which start it. `of_all`: whether `drill all` has it; a drill that
-    another one contains is left out. `step`: the one of a batch that it is about, where there is
-    such a drill for each. `is_apart`: a second driver remains, with a checkpoint location of its
-    own, so that the steps of no other drill can follow. `restarts`: how often a process may end by
-    itself after a fault.
+    """`sentence`: what it does, with records on their way. `is_cold`: no job runs before the steps,
+    which start it. `of_all`: whether `drill all` has it; a drill that another one contains is left
+    out. `step`: the one of a batch that it is about, where there is such a drill for each.
+    `is_apart`: a second driver remains, with a checkpoint location of its own, so that the steps of
+    no other drill can follow. `restarts`: how often a process may end by itself after a fault.
     """
 
     name: str
     sentence: str
-    protection: str
     steps: tuple[Step, ...]
     needs: frozenset[Need] = frozenset()
     outlasts: Outlasts = Outlasts.NONE

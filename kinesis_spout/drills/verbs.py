@@ -1,4 +1,4 @@
-"""The verbs of drills. Each is called with its arguments and makes a step, which gets the `World`
+"""The verbs of drills, beside those of the `World` itself. Each gets the world and its arguments,
 and returns when it is done. What it did to the world is in `World.faults`.
 """
 
@@ -8,9 +8,8 @@ import resource
 import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial, wraps
+from functools import partial
 from itertools import pairwise
-from operator import methodcaller
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias
 
 import psutil
@@ -45,20 +44,16 @@ _AWAKE_S = 15.0  # for which a late worker may try to publish
 _DAEMON = "pyspark.daemon"  # forks the Python workers
 
 
-def _verb(act: Callable[Concatenate[World, _Given], object]) -> Callable[_Given, Step]:
-    @wraps(act)
-    def made(*args: _Given.args, **kwargs: _Given.kwargs) -> Step:
-        return lambda world: act(world, *args, **kwargs)
+def do(verb: Callable[Concatenate[World, _Given], object]) -> Callable[_Given, Step]:
+    """The steps that a verb is, by its arguments."""
 
-    return made
+    def step(*args: _Given.args, **kwargs: _Given.kwargs) -> Step:
+        return lambda world: verb(world, *args, **kwargs)
 
-
-# start, wait, kill --------------------------------------------------------------------------------
-start, kill = partial(methodcaller, "start"), partial(methodcaller, "kill")
-wait, work = partial(methodcaller, "wait"), partial(methodcaller, "work")
+    return step
 
 
-@_verb
+# start, kill --------------------------------------------------------------------------------------
 def start_second(world: World) -> None:
     """Start a second process beside the first one, which owns what both want. Wait until it has
     connected to ZooKeeper, where it asks for that.
@@ -69,7 +64,6 @@ def start_second(world: World) -> None:
     world.wait_until(lambda: _is_connected(world, second), f"the connection of {second}")
 
 
-@_verb
 def stop_at(world: World, failpoint: str) -> None:
     """Start a job that stops at the failpoint."""
     run = world.start(failpoint)
@@ -79,14 +73,12 @@ def stop_at(world: World, failpoint: str) -> None:
     world.tell(f"{run} is at {failpoint}")
 
 
-@_verb
 def kill_at(world: World, failpoint: str) -> None:
     """Start a job that stops at the failpoint, and kill it there."""
-    stop_at(failpoint)(world)
+    stop_at(world, failpoint)
     world.kill(f"{KILL} at {failpoint}")
 
 
-@_verb
 def kill_at_second_append(world: World) -> None:
     """Kill the driver of a task that has appended to its log and is not done: one of its shards
     answers slowly, and what the others have is published meanwhile.
@@ -104,7 +96,6 @@ def kill_at_second_append(world: World) -> None:
     world.kill(f"{KILL} at {failpoint}")
 
 
-@_verb
 def kill_in_batch(
     world: World, name: str, is_wanted: Callable[[psutil.Process], bool], most: int | None = None
 ) -> None:
@@ -128,7 +119,6 @@ def is_worker(one: psutil.Process) -> bool:
     return False
 
 
-@_verb
 def wait_for_poison(world: World) -> None:
     """Wait until the record that kills its process is a dead letter."""
 
@@ -140,7 +130,6 @@ def wait_for_poison(world: World) -> None:
 
 
 # freeze -------------------------------------------------------------------------------------------
-@_verb
 def freeze(world: World, seconds: float) -> None:
     """Freeze the first process and all below it. It believes then that it owns what it has lost."""
     run = world.job.running[0].run
@@ -148,7 +137,6 @@ def freeze(world: World, seconds: float) -> None:
         world.wait(seconds)
 
 
-@_verb
 def freeze_until_replaced(world: World) -> None:
     """Freeze the first process until another one has taken over, then resume it. It still has
     records that it does not own any more.
@@ -163,7 +151,6 @@ def freeze_until_replaced(world: World) -> None:
     world.add_fault(f"{run} frozen until {second} had taken over", began_ns, run=run)
 
 
-@_verb
 def stop_workers(world: World, seconds: float) -> None:
     """Stop Spark's Python workers. Their session with ZooKeeper lapses meanwhile, and they make
     another one: the job must not end.
@@ -180,7 +167,6 @@ def stop_workers(world: World, seconds: float) -> None:
         raise DrillError(f"{run} ended because its workers had been stopped")
 
 
-@_verb
 def wake_workers_late(world: World) -> None:
     """Stop the workers while they read, kill the driver without them, and resume them when its
     successor has closed their plan, and has not read their logs yet. Kill that one, too.
@@ -202,7 +188,7 @@ def wake_workers_late(world: World) -> None:
     others: list[psutil.Process] = []
     try:
         others = _orphan(workers, world)
-        stop_at("plan-closed")(world)
+        stop_at(world, "plan-closed")
         late = [one for one in workers if runs(one)]
         if not late:
             raise DrillError("no stopped worker outlived its driver, so none can publish late")
@@ -222,7 +208,6 @@ def wake_workers_late(world: World) -> None:
 
 
 # while the job is down ----------------------------------------------------------------------------
-@_verb
 def while_down(world: World, name: str, act: Step, *, rewinds: bool = True) -> None:
     """Kill the driver and act. The next start ends this fault."""
     fault = world.job.kill(name)
@@ -232,19 +217,17 @@ def while_down(world: World, name: str, act: Step, *, rewinds: bool = True) -> N
     world.down = fault._replace(rewinds=rewinds), newest
 
 
-@_verb
 def remove(world: World, what: str, names: Callable[[World], Sequence[str]], at: str) -> None:
     """Remove nodes from ZooKeeper when a driver has come to a failpoint and was killed there."""
-    stop_at(at)(world)
+    stop_at(world, at)
 
     def act(_: World) -> None:
         for name in names(world):
             world.stored.remove(name)
 
-    while_down(f"{what} removed at {at}", act)(world)
+    while_down(world, f"{what} removed at {at}", act)
 
 
-@_verb
 def remove_running_state(world: World) -> None:
     """Remove the state of one shard while the job runs."""
     name = states_of(world)[0]
@@ -276,7 +259,6 @@ def task_log_of(world: World) -> list[str]:
     return logs[:1]
 
 
-@_verb
 def lose_application(world: World) -> None:
     """Remove all of the application. The job ends, and its error says what to do: a new checkpoint
     location.
@@ -326,7 +308,6 @@ def _copy(world: World, directories: Sequence[Path], *, back: bool) -> None:
 
 
 # Kinesis ------------------------------------------------------------------------------------------
-@_verb
 def strike(
     world: World,
     name: str,
@@ -349,7 +330,6 @@ def strike(
     world.notes.append(f"{len(plan.struck) - struck_before} calls got a fault")
 
 
-@_verb
 def reshard(world: World, rounds: int) -> None:
     """Splits and merges one after the other: children are closed before they are read."""
     with world.fault(f"{rounds} splits and {rounds} merges"):
@@ -365,7 +345,6 @@ def reshard(world: World, rounds: int) -> None:
             _see_reshard(world)
 
 
-@_verb
 def scale(world: World, shards: int) -> None:
     """UpdateShardCount, as autoscaling does: when reads are behind. Where the service makes faults
     on demand, parents have a backlog when their children get records.
@@ -392,19 +371,16 @@ def open_shards(world: World) -> list[SeenShard]:
 
 
 # ZooKeeper ----------------------------------------------------------------------------------------
-@_verb
 def kill_zookeeper(world: World) -> None:
     with world.fault("kill -9 of ZooKeeper"):
         world.zookeeper.kill()
 
 
-@_verb
 def stop_zookeeper(world: World, seconds: float) -> None:
     with world.fault(f"ZooKeeper away for {seconds:.0f} s"):
         world.zookeeper.restart(lambda: world.wait(seconds))
 
 
-@_verb
 def kill_leader(world: World) -> None:
     """Kill the leader of the ensemble. The others elect another one, and the job continues with
     them; the first one comes back.
@@ -428,7 +404,6 @@ def kill_leader(world: World) -> None:
     ensemble.start()
 
 
-@_verb
 def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
     """Connections are closed and refused: the job sees errors. `is_silent`: nothing arrives, and
     nobody sees an error.
@@ -443,7 +418,6 @@ def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
 
 
 # clocks, disk, sinks ------------------------------------------------------------------------------
-@_verb
 def set_service_clock(world: World, minutes: float) -> None:
     """Iterators expire at once, and records have arrived in the future."""
     stream = world.stream
@@ -454,7 +428,6 @@ def set_service_clock(world: World, minutes: float) -> None:
     world.wait(2 * _BETWEEN_S)
 
 
-@_verb
 def set_job_clock(world: World, minutes: float) -> None:
     """While the job runs. Retries wait by this clock, so they may be early."""
     with world.fault(f"the job's clock {minutes:+.0f} min"):
@@ -462,8 +435,7 @@ def set_job_clock(world: World, minutes: float) -> None:
     world.wait(2 * _BETWEEN_S)
 
 
-@_verb
-def replace_with_clock(world: World, hours: float, before: float) -> None:
+def replace_with_clock(world: World, before: float, hours: float) -> None:
     """Kill the job, whose clock is `before` hours ahead, and start it with another clock: it finds
     times in the states that are hours ahead. None of its retries may wait for hours.
     """
@@ -488,7 +460,6 @@ def replace_with_clock(world: World, hours: float, before: float) -> None:
     world.tell(f"{world.start()}: its clock is {hours:+.0f} h ahead")
 
 
-@_verb
 def fill_disk(world: World) -> None:
     """No write to a file succeeds in the driver's JVM, which writes the checkpoint location and the
     output: the limit of its files is lowered in the middle of a batch. A new job has its own limit,
@@ -505,14 +476,12 @@ def fill_disk(world: World) -> None:
         world.wait_for_end("the full disk")
 
 
-@_verb
 def fail(world: World, outage: Outage, seconds: float) -> None:
     """An outage that the job outlasts."""
     with world.fault(f"an outage of {outage} for {seconds:.0f} s"), _outage(world, outage):
         world.wait(seconds)
 
 
-@_verb
 def fail_until_ended(world: World, outage: Outage, ends: int) -> None:
     """An outage that ends the job, again if it is started too early."""
     with _outage(world, outage):
