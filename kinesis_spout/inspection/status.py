@@ -21,7 +21,6 @@ from kinesis_spout.inspection.health import OVER, READ_PHASES, SEVERITY, Health
 from kinesis_spout.inspection.wording import (
     are,
     counted,
-    kind_of_consumer,
     moment,
     records,
     shards_named,
@@ -33,7 +32,7 @@ from state.position import Position
 from state.report import ReportStatus
 from state.shard_state import Lifecycle
 from state.store.ownership import ProcessState
-from state.store.runs import DONE, FAILED, FULL, STOPPED
+from state.store.runs import DONE, FAILED, FULL, SPARK, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -439,7 +438,7 @@ def owners_sentence(look: Look) -> str:
     first, total = stored.owners[0], stored.total_tasks or 1
     if total == 1:
         run = look.now.log_of(first).newest
-        kind = "" if run is None else f" ({kind_of_consumer(run)})"
+        kind = "" if run is None else f" (a {'Spark job' if run.kind == SPARK else 'spout'})"
         return f"process {first.info.pid} on {first.info.host}{kind}, {since}"
     there = {one.task.index for one in stored.owners if one.task is not None}
     missing = [str(index) for index in range(total) if index not in there]

@@ -12,12 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.config import duration
-from state.store.runs import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from state.store.runs import Run
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
 SHOWN_DIGITS = 12
@@ -64,10 +61,6 @@ def short_shard(shard_id: str) -> str:
     """`12` for shardId-000000000012; another id as it is."""
     number = shard_id.removeprefix(_SHARD_PREFIX)
     return str(int(number)) if number != shard_id and number.isdigit() else shard_id
-
-
-def kind_of_consumer(run: Run) -> str:
-    return "a Spark job" if run.kind == SPARK else "a spout"
 
 
 def are(count: int, one: str = "is", more: str = "are") -> str:
