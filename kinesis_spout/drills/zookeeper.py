@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
@@ -38,7 +38,7 @@ from state.zookeeper.store import DEFAULT_ROOT
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from state.shard_state import ShardState
@@ -101,15 +101,11 @@ class ZookeeperServer:
 
     def kill(self) -> None:
         """Send kill -9 to it, and return when it answers again."""
-        with self._absence():
-            self._kill()
+        self._be_away(self._kill)
 
     def restart(self, wait: Callable[[], object]) -> None:
         """Stop it in order, `wait`, and start it again."""
-        with self._absence():
-            self.end()
-            wait()
-            self.start()
+        self._be_away(self.end, wait, self.start)
 
     def znodes(self) -> int | None:
         """The number of all nodes; None while it does not answer."""
@@ -128,10 +124,10 @@ class ZookeeperServer:
 
         self._wait(is_another, "start again")
 
-    @contextmanager
-    def _absence(self) -> Iterator[None]:
+    def _be_away(self, *acts: Callable[[], object]) -> None:
         began_ns = time.monotonic_ns()
-        yield
+        for act in acts:
+            act()
         self.away.append((began_ns, time.monotonic_ns()))
 
     def _wait(self, fact: Callable[[], bool], what: str) -> None:
@@ -139,10 +135,8 @@ class ZookeeperServer:
         deadline_s = time.monotonic() + _START_S
         while not fact():
             if time.monotonic() > deadline_s:
-                raise DrillError(
-                    f"ZooKeeper did not {what} within {_START_S:.0f} s",
-                    f"see the logs in {self._directory}",
-                )
+                late = f"ZooKeeper did not {what} within {_START_S:.0f} s"
+                raise DrillError(late, f"see the logs in {self._directory}")
             tick.wait(_POLL_S)
 
 
@@ -176,19 +170,22 @@ class ZookeeperEnsemble(ZookeeperServer):
             except subprocess.TimeoutExpired:
                 kill_family(process)
 
-    def leader(self) -> int | None:
-        """The number of the server that leads; None while there is none."""
-        roles = [ask_local(port).role for port in self.ports]
-        return roles.index("leader") if "leader" in roles else None
+    def _leaders(self) -> list[int]:
+        """The number of the server that leads, if one does."""
+        return [at for at, port in enumerate(self.ports) if ask_local(port).role == "leader"]
 
     def kill_leader(self) -> None:
         """Send kill -9 to the leader. Returns when another server leads."""
-        self._wait(lambda: self.leader() is not None, "elect a leader")
-        leader = self.leader()
-        if leader is None:
-            raise DrillError("the ZooKeeper ensemble has lost its leader by itself")
-        kill_family(self._processes[leader])
-        self._wait(lambda: self.leader() not in (None, leader), "elect another leader")
+        leaders: list[int] = []
+
+        def is_led() -> bool:
+            leaders[:] = self._leaders()
+            return bool(leaders)
+
+        self._wait(is_led, "elect a leader")
+        first = leaders[0]
+        kill_family(self._processes[first])
+        self._wait(lambda: is_led() and leaders[0] != first, "elect another leader")
 
     def _kill(self) -> None:
         """All at once."""

@@ -231,66 +231,47 @@ class _Reasons:
                 self._loop_ns[told.run].append(told.at_ns)
 
     def judge(self, told: Told, record: _Record) -> Redelivery:
-        since, outcome = record.last, record.outcome
-        fault = max(self._faults_of(told, record), key=lambda one: one[0], default=None)
-        # The process of the line before is another one, and never spoke again.
-        is_over = since.run != told.run and self._last_ns[since.run] < told.at_ns
-        is_left = not since.is_outcome and since.step is not REJECT and is_over
-        explained = fault is not None or (is_left and not self._is_stored(told, record, told.at_ns))
-        return Redelivery(told, since, outcome, explained, None if fault is None else fault[1])
-
-    def _faults_of(self, told: Told, record: _Record) -> Iterator[tuple[tuple[bool, int], Fault]]:
-        """The faults that explain it, with their rank: those of a process, and then later ones,
-        come first.
-        """
-        since = record.last
-        is_stored: bool | None = None
+        """The reason is a fault of a process rather than another one, and the latest of them."""
+        since, best = record.last, None
+        is_stored = self._is_stored(told, record, told.at_ns)
         for at in reversed(range(bisect_right(self._faults_began_ns, told.at_ns))):
-            if self._ended_by_ns[at] < record.got_ns:
-                return  # and so was each fault before it
+            if self._ended_by_ns[at] < record.got_ns or (best is not None and best.run):
+                break  # so was each fault before it
             fault = self._faults[at]
             if fault.ended_ns < (record.got_ns if fault.rewinds else since.at_ns):
                 continue
-            if is_stored is None:
-                is_stored = self._is_stored(told, record, told.at_ns)
             # The process that delivers was held up, and could not see the outcome of another one.
             held_up = fault.run == told.run != since.run and since.at_ns >= fault.began_ns
-            if (
-                fault.rewinds
-                or held_up
-                or (
-                    not is_stored
-                    and fault.run in ("", since.run)
-                    and not self._is_stored(told, record, fault.began_ns)
-                )
-            ):
-                yield (bool(fault.run), fault.began_ns), fault
+            took_away = (
+                not is_stored
+                and fault.run in ("", since.run)
+                and not self._is_stored(told, record, fault.began_ns)
+            )
+            if (fault.rewinds or held_up or took_away) and (best is None or fault.run):
+                best = fault
+        # The process of the line before is another one, and never spoke again.
+        is_over = since.run != told.run and self._last_ns[since.run] < told.at_ns
+        is_left = not since.is_outcome and since.step is not REJECT and is_over and not is_stored
+        return Redelivery(told, since, record.outcome, best is not None or is_left, best)
 
     def _is_stored(self, told: Told, record: _Record, at_ns: int) -> bool:
         """Whether the record is known to be stored as resolved by then."""
-        if record.outcome is None or record.outcome.at_ns > at_ns:
+        outcome = record.outcome
+        if outcome is None or outcome.at_ns > at_ns:
             return False
         states = self._states.get(told.shard_id, [])
         known = bisect_right(states, at_ns, key=lambda one: one[0].ended_ns)
         view = states[known - 1][1] if known else None
         if view is not None and view.is_resolved(told.record[1:]):
             return True
-        stored_ns = self._stored_ns(record.outcome)
-        return stored_ns is not None and stored_ns <= at_ns
-
-    def _stored_ns(self, outcome: Told) -> int | None:
-        """When the ack is known to be stored; None if it is not. A letter is written beside the
-        loop, so nothing is known of it.
-        """
-        if outcome.step is not ACK:
-            return None
-        loop_ns = self._loop_ns[outcome.run]
+        # A letter is written beside the loop, so nothing is known of it.
+        loop_ns = self._loop_ns[outcome.run] if outcome.step is ACK else []
         applied = bisect_right(loop_ns, outcome.at_ns)
         if applied == len(loop_ns):
-            return None
+            return False
         commits_ns = self._commits_ns.get((outcome.run, outcome.shard_id), [])
         at = bisect_right(commits_ns, loop_ns[applied]) + 1
-        return commits_ns[at] if at < len(commits_ns) else None
+        return at < len(commits_ns) and commits_ns[at] <= at_ns
 
 
 # promises -----------------------------------------------------------------------------------------
@@ -318,11 +299,14 @@ def breaches(history: History, again: Sequence[Redelivery]) -> dict[Promise, lis
     history's redeliveries.
     """
     states = states_by_shard(history.samples)
+    resolved = {told.record for told in history.told if told.is_outcome}
     puts = {put.record: put for put in history.puts}
     # Each line with the put of its record, which has its number. Lines of others are left out.
     lines = [(puts[told.record], told) for told in history.told if told.record in puts]
     found = {
-        Promise.PROCESSED: _lost(history),
+        Promise.PROCESSED: (
+            f"{put.key} {put.number}" for put in history.puts if put.record not in resolved
+        ),
         Promise.PUT: (_name(told) for told, is_known in _strangers(history) if not is_known),
         Promise.OUTCOME: _wrong_outcomes(history, lines),
         Promise.LETTERS: _wrong_letters(history, lines),
@@ -352,11 +336,6 @@ def unanswered_puts(history: History) -> int:
 
 
 # records --------------------------------------------------------------------------------------
-def _lost(history: History) -> Iterator[str]:
-    resolved = {told.record for told in history.told if told.is_outcome}
-    return (f"{put.key} {put.number}" for put in history.puts if put.record not in resolved)
-
-
 def _strangers(history: History) -> Iterator[tuple[Told, bool]]:
     """Deliveries of records that are not among the puts; and whether the same content is, as far as
     one can know.
@@ -493,38 +472,27 @@ def _moved_back(states: Mapping[str, ShardStates], faults: Sequence[Fault]) -> I
 
 def _passed(states: Mapping[str, ShardStates], history: History) -> Iterator[str]:
     """A state says that a record is resolved, and no process has reported an outcome of it by then;
-    or its checkpoint is beyond a record that it has as unresolved.
+    or its checkpoint is beyond a record that it has as unresolved. Each record is looked at when a
+    state first covers it; again only while it is unresolved.
     """
-    outcome_ns: dict[RecordId, int] = {}
-    for told in history.told:
-        if told.is_outcome:
-            outcome_ns.setdefault(told.record, told.at_ns)
+    outcome_ns = {told.record: told.at_ns for told in reversed(history.told) if told.is_outcome}
     places: dict[str, list[Place]] = defaultdict(list)
     for put in history.puts:
         places[put.shard_id].append(put.record[1:])
     for shard, of_shard in states.items():
-        yield from _passed_in(shard, of_shard, sorted(places[shard]), outcome_ns)
-
-
-def _passed_in(
-    shard: str, states: ShardStates, places: Sequence[Place], outcome_ns: Mapping[RecordId, int]
-) -> Iterator[str]:
-    """Each record is looked at when a state first covers it; again only while it is unresolved."""
-    covered = 0
-    unresolved: list[Place] = []
-    for sample, view in states:
-        if view is None:
-            continue
-        if (passed := view.passed_place) is not None:
-            yield f"{shard} has the {view.text} but lists {passed[0]} as unresolved"
-        end = bisect_right(places, view.covers_to, lo=covered)
-        still = []
-        for place in (*unresolved, *places[covered:end]):
-            if view.is_unresolved(place) or place > view.covers_to:
-                still.append(place)
-            elif outcome_ns.get((shard, *place), _NEVER_NS) > sample.ended_ns:
-                yield f"{shard} with the {view.text} has passed {place[0]}"
-        unresolved, covered = still, end
+        of_puts, covered, unresolved = sorted(places[shard]), 0, list[Place]()
+        for sample, view in of_shard:
+            if view is None:
+                continue
+            if (passed := view.passed_place) is not None:
+                yield f"{shard} has the {view.text} but lists {passed[0]} as unresolved"
+            end, still = bisect_right(of_puts, view.covers_to, lo=covered), []
+            for place in (*unresolved, *of_puts[covered:end]):
+                if view.is_unresolved(place) or place > view.covers_to:
+                    still.append(place)
+                elif outcome_ns.get((shard, *place), _NEVER_NS) > sample.ended_ns:
+                    yield f"{shard} with the {view.text} has passed {place[0]}"
+            unresolved, covered = still, end
 
 
 def left(history: History) -> Iterator[str]:
