@@ -153,8 +153,8 @@ class Look:
         return min(due_ms) if is_out and due_ms else None
 
     def frontier_ms(self, shard_id: str) -> int | None:
-        """The arrival time of the oldest unread record, or a time before it. None at the tip, at
-        the end, and where it is not known.
+        """The arrival time of the oldest unread record, or a time before it; None if there is none,
+        or it is not known.
         """
         tip = self.tips.get(shard_id)
         if tip is not None and self.is_measured(shard_id):
@@ -183,9 +183,7 @@ class Look:
         return before is not None and now is not None and before != now
 
     def no_answers_for(self, shard_id: str) -> RunLog | None:
-        """What the process reports that reads the shard, or read it last, where its program answers
-        no record (`NoAnswers`).
-        """
+        """What the shard's process reports, or did last, if its program answers no record."""
         log = self.now.reader_log(shard_id)
         return log if self.is_read(shard_id) and log.no_answers is not None else None
 
@@ -198,9 +196,7 @@ class Look:
         return move if is_back and not self.keeps_up(shard_id) else None
 
     def is_unsettled(self, shard_id: str) -> bool:
-        """Whether one batch has had rows of the shard since the window began, and is not settled:
-        they are redelivered if it never is.
-        """
+        """Whether one batch, not settled, has had rows of the shard since the window began."""
         planned = self.now.planned.get(shard_id)
         result = None if planned is None else planned.result
         return self._has_one_batch and result is not None and result.count + result.retry_rows > 0
@@ -263,8 +259,8 @@ class Look:
         return round(left_ms / (1 - pace)) if left_ms else 0
 
     def expires_soon_ms(self, shard_id: str) -> int | None:
-        """In what time the oldest unread record expires, where that is less than has passed since
-        it arrived: the fix may take as long as it has taken so far. None otherwise.
+        """The same, where that is less than has passed since it arrived: the fix may take as long
+        as it has taken so far. None otherwise.
         """
         lost_ms, lag_ms = self.expires_in_ms(shard_id), self.lag_ms(shard_id)
         return None if lost_ms is None or lag_ms is None or lost_ms > lag_ms else lost_ms
@@ -345,9 +341,7 @@ class Look:
         return worst(self._judged_position(shard_id), self._judged_retries(shard_id))
 
     def has_lapsed(self, shard_id: str) -> bool:
-        """Whether records may have expired unread. Where the service was asked, the answer does not
-        help: it cannot show what is gone.
-        """
+        """Whether records may have expired unread. No answer of the service shows what is gone."""
         verified_ms = self.now.verified_ms(shard_id)
         return verified_ms is not None and verified_ms < self.horizon_ms
 

@@ -73,7 +73,7 @@ def is_halted(look: Look, shard_id: str) -> bool:
 
 def _has_ended(look: Look, shard_id: str) -> bool:
     """Whether the owner has reported its end. Its session is open for a moment more."""
-    run = look.now.run_for(shard_id)
+    run = look.now.log_for(shard_id).newest
     is_gone = run is not None and look.now.process_states.get(run.owner) in _HALTED
     return run is not None and run.end is not None and (run.end.kind == FAILED or is_gone)
 
@@ -323,7 +323,7 @@ def _schedule_facts(look: Look, run: Run) -> dict[str, Fact | None]:
 # what it does ------------------------------------------------------------------------------------
 def not_assigned(look: Look, shard_id: str) -> Found | None:
     """The owner reads some shards only, and not this one."""
-    run = look.now.run_for(shard_id)
+    run = look.now.log_for(shard_id).newest
     if run is None or not run.shards or shard_id in run.shards:
         return None
     return _found_of(run, shards=tuple(run.shards))
@@ -331,7 +331,8 @@ def not_assigned(look: Look, shard_id: str) -> Found | None:
 
 def reads_fail(look: Look, shard_id: str) -> Found | None:
     """The spout's reads get no answer, or an error, as it reports."""
-    fails, run = look.now.log_for(shard_id).failing_reads, look.now.run_for(shard_id)
+    log = look.now.log_for(shard_id)
+    fails, run = log.failing_reads, log.newest
     if fails is None or run is None or look.has_moved(shard_id):
         return None
     message, remedy, topic = error_text(fails.says, fails.remedy)
@@ -347,7 +348,8 @@ def reads_fail(look: Look, shard_id: str) -> Found | None:
 
 def program_waits(look: Look, shard_id: str) -> Found | None:
     """The spout's own program has stopped it, or does not answer."""
-    hold, run = look.now.log_for(shard_id).hold, look.now.run_for(shard_id)
+    log = look.now.log_for(shard_id)
+    hold, run = log.hold, log.newest
     if hold is None or run is None:
         return None
     if hold.kind == NOT_TAKEN and look.now.now_ms - hold.since_ms < PATIENCE_MS:

@@ -203,7 +203,7 @@ def behind(look: Look, shard_id: str) -> Found | None:
         tip_ms = look.now.now_ms + round(lag_ms / (speed - 1))
         return Found(facts, pace="catching up", tip_at_ms=tip_ms)
     limits: dict[str, Fact | None] = {"batch_limit": _filled(look, shard_id)}
-    if (run := look.now.run_for(shard_id)) is not None:
+    if (run := look.now.log_for(shard_id).newest) is not None:
         bytes_per_second = run.bytes_per_second
         limits["reads_per_second"] = run.reads_per_second
         limits["mb_per_second"] = bytes_per_second and bytes_per_second / 1_000_000
@@ -399,7 +399,7 @@ def _with_program(
     look: Look, state: ShardState, record: UnresolvedRecord, *, keeps_end: bool = False
 ) -> Found:
     """A record that was out all the time is rather kept than worked on."""
-    run, now_ms = look.now.run_for(state.shard_id), look.now.now_ms
+    run, now_ms = look.now.log_for(state.shard_id).newest, look.now.now_ms
     # The history has the time of a shard's first one, the look before that of all.
     was = look.before.states.get(state.shard_id)
     known = [] if was is None or record not in was.unresolved else [look.before.now_ms]
@@ -502,7 +502,7 @@ def letters_refused(look: Look, shard_id: str) -> Found | None:
     """The dead letters of the shard's records are refused, and nothing else is left of it, or they
     fill its room.
     """
-    run, state = look.now.run_for(shard_id), look.now.states.get(shard_id)
+    run, state = look.now.log_for(shard_id).newest, look.now.states.get(shard_id)
     limit = None if run is None else run.max_unresolved_per_shard
     # Of a spout's records, some are not stored while they are out.
     is_full = limit is None or (state is not None and 2 * state.unresolved_count >= limit)
@@ -547,7 +547,11 @@ def outage(look: Look, shard_id: str) -> Found | None:
 def unresolved_limit(look: Look, shard_id: str) -> Found | None:
     """Records are unresolved, and nothing new is read. Of a Spark job, the limit is not stored."""
     now, tip = look.now, look.tips.get(shard_id)
-    state, planned, run = now.states.get(shard_id), now.planned.get(shard_id), now.run_for(shard_id)
+    state, planned, run = (
+        now.states.get(shard_id),
+        now.planned.get(shard_id),
+        now.log_for(shard_id).newest,
+    )
     has_unread = tip is not None and tip.next_ms is not None and not look.keeps_up(shard_id)
     if state is None or not state.unresolved or not has_unread or look.has_moved(shard_id):
         return None
@@ -644,7 +648,7 @@ def _stage_facts(look: Look, shard_id: str, plan: PlanView) -> dict[str, Fact | 
 
 
 def not_visible(look: Look, shard_id: str) -> Found:
-    run = look.now.run_for(shard_id)
+    run = look.now.log_for(shard_id).newest
     facts: dict[str, Fact | None] = {}
     if run is not None and look.now.process_states.get(run.owner) is not ProcessState.RUNS:
         facts = {"pid": run.owner.pid, "host": run.owner.host}

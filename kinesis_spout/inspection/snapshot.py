@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
     from state.store.ownership import OwnerInfo, OwnerView
-    from state.store.runs import RefusedLetters, Run, RunEnd
+    from state.store.runs import RefusedLetters, RunEnd
     from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 
 ANYONE = "anyone"
@@ -117,9 +117,7 @@ class Snapshot:
 
     @cached_property
     def held_by(self) -> dict[str, str]:
-        """By shard that is not read to its end, the ancestor whose unresolved records hold it,
-        because the application keeps their order.
-        """
+        """By shard that is not read to its end, the ancestor whose unresolved records hold it."""
         policy = self.stored.policy
         if policy is None or policy.on_failure is OnFailure.CONTINUE:
             return {}
@@ -134,9 +132,7 @@ class Snapshot:
 
     @cached_property
     def held_up(self) -> dict[str, tuple[str, ...]]:
-        """By shard, those that wait for it: its children, for its end, and what its unresolved
-        records hold.
-        """
+        """By shard, those that wait for it: its children, and what its unresolved records hold."""
         found: dict[str, list[str]] = {}
         for shard_id in self.shard_ids:
             for holder in (*self.lineage.waits_for(shard_id), self.held_by.get(shard_id)):
@@ -151,9 +147,7 @@ class Snapshot:
 
     @cached_property
     def reserved(self) -> Mapping[frozenset[str], tuple[str, ...]]:
-        """By those who alone may write them, the nodes that are closed to some who may write
-        others.
-        """
+        """By those who alone may write them, the nodes closed to some who may write others."""
         found: dict[frozenset[str], list[str]] = {}
         for path, one in self.access.items():
             if one.writers:
@@ -173,9 +167,7 @@ class Snapshot:
 
     @property
     def open_plan(self) -> PlanView | None:
-        """The newest plan while it is not settled; None while spouts own the application, which
-        make no plans.
-        """
+        """The newest plan while it is not settled; None while spouts own the application."""
         plan = self.stored.plan
         is_over = plan is None or plan.status is PlanStatus.SETTLED or self.is_spout
         return None if is_over else plan
@@ -239,9 +231,7 @@ class Snapshot:
         return None
 
     def log_of(self, owner: OwnerView) -> RunLog:
-        """What a process that owns the application reports of its run; empty of one of an earlier
-        version, which reports nothing.
-        """
+        """What an owner reports of its run; empty of an earlier version, which reports nothing."""
         log = self.stored.runs.get(owner.task, _NOTHING_REPORTED)
         is_its = log.newest is not None and log.newest.owner == owner.info
         return log if is_its else _NOTHING_REPORTED
@@ -251,15 +241,9 @@ class Snapshot:
         owner = self.owner_of(shard_id)
         return _NOTHING_REPORTED if owner is None else self.log_of(owner)
 
-    def run_for(self, shard_id: str) -> Run | None:
-        """The run of the process that is to read the shard; None where it reports nothing."""
-        return self.log_for(shard_id).newest
-
     @cached_property
     def last_log(self) -> RunLog:
-        """What the process reported that took the application, or a share of it, last; empty where
-        none reported anything.
-        """
+        """What the process reported that took the application, or a share of it, last."""
         logs = [log for log in self.stored.runs.values() if log.runs]
         return max(logs, key=lambda log: log.runs[-1].owner.since_ms, default=_NOTHING_REPORTED)
 
@@ -287,7 +271,7 @@ class Snapshot:
         """That of a tracked query, or of the spout that reads the shard, as it reports."""
         if self.stored.policy is not None and not self.is_spout:
             return self.stored.policy.retry
-        run = self.run_for(shard_id)
+        run = self.log_for(shard_id).newest
         if run is None or run.max_attempts is None:
             return None
         return RetryPolicy(retry_limit=max(0, run.max_attempts - 1), max_age_ms=run.max_age_ms)
@@ -301,9 +285,7 @@ class Snapshot:
         )
 
     def refused_letters_for(self, shard_id: str) -> RefusedLetters | None:
-        """The dead letters that the process that reads the shard cannot write, where the shard may
-        have some of them: records that are not tried again.
-        """
+        """The dead letters that the shard's process cannot write, where the shard may have some."""
         refused, state = self.log_for(shard_id).refused_letters, self.states.get(shard_id)
         if refused is None or state is None:
             return None
@@ -337,16 +319,12 @@ class Snapshot:
 
     @property
     def trigger_ms(self) -> int | None:
-        """The interval of the trigger of the Spark query that runs; None where it has none, or none
-        is known.
-        """
+        """The trigger's interval of the Spark query that runs; None if none is known."""
         owner = next(iter(self.stored.owners), None)
         return None if owner is None or self.is_spout else self.log_of(owner).trigger_ms
 
     @property
     def next_trigger_ms(self) -> int | None:
-        """When the trigger is due next, at a multiple of its interval, as Spark has it; None where
-        it has none, or none is known.
-        """
+        """When it is due next, at a multiple of its interval, as Spark has it."""
         trigger_ms = self.trigger_ms
         return (self.now_ms // trigger_ms + 1) * trigger_ms if trigger_ms else None
