@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,7 +24,7 @@ from kinesis_spout.programs.processes import kill_family
 from state import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from kinesis_spout.drills.history.events import Put
     from kinesis_spout.drills.setting import Setting
@@ -49,17 +49,6 @@ _CONF = {
 }
 
 
-class Start(NamedTuple):
-    """A process to start. `number`: counts all starts of the job. `is_second`: another process of
-    the same task runs.
-    """
-
-    task: int
-    number: int
-    path: Path
-    is_second: bool
-
-
 @dataclass(slots=True)
 class Running:
     """A process that was started. `is_ending`: it was killed or asked to end, or its end was
@@ -80,21 +69,27 @@ class Running:
 
 
 class Job:
-    """Starts, closes and kills one process for each task. `command`: Python's arguments and the
-    environment of a process. One thread at a time may do so for a task; `read` and what it has read
-    are for one thread.
+    """Starts, closes and kills one process for each task: spouts that share the stream, or the
+    driver of a small Spark job that starts quickly. One thread at a time may do so for a task;
+    `read` and what it has read are for one thread.
     """
 
     def __init__(
         self,
         directory: Path,
-        command: Callable[[Start], tuple[list[str], dict[str, str]]],
+        setting: Setting,
+        stream: DrillStream,
+        zookeeper: str,
         *,
-        tasks: int = 1,
+        spout_tasks: int = 2,
+        session_timeout_s: float = 4.0,
     ) -> None:
         self._directory = directory
-        self._command = command
-        self._tasks = range(tasks)
+        self._setting = setting
+        self._stream = stream
+        self._zookeeper = zookeeper
+        self._session_timeout_s = session_timeout_s
+        self._tasks = range(spout_tasks if setting.spout else 1)
         self._started: list[Running] = []
         self._read: dict[str, int] = {}
         self._told: list[Told] = []
@@ -131,14 +126,18 @@ class Job:
         """Start a process of the task, also beside another one. Returns its run."""
         number = len(self._started) + 1
         run = f"job-{number}" if len(self._tasks) == 1 else f"task-{task}-run-{number}"
-        is_second = any(one.task == task for one in self.running)
-        arguments, env = self._command(Start(task, number, self.path(run), is_second))
+        env = self._environment()
+        if self._setting.spout:
+            command = self._spout(run, task, number)
+        else:
+            is_second = any(one.task == task for one in self.running)
+            command = self._spark(run, env, "-2" if is_second else "")
         env.pop(failpoint.VARIABLE, None)
         if stop_at is not None:
             env[failpoint.VARIABLE] = f"{stop_at}@{self.marker(run)}"
         with self.log(run).open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, *arguments],
+                [sys.executable, "-m", *command],
                 stdin=subprocess.PIPE,  # a job ends when this process is gone
                 stdout=log,
                 stderr=log,
@@ -244,99 +243,77 @@ class Job:
                 lines[at] = told._replace(key=put.key, number=put.number)
         return lines
 
-
-# how it is started --------------------------------------------------------------------------------
-def drill_job(
-    directory: Path,
-    setting: Setting,
-    stream: DrillStream,
-    zookeeper: str,
-    *,
-    spout_tasks: int = 2,
-    session_timeout_s: float = 4.0,
-) -> Job:
-    """The job of this setting, which is not started yet: spouts that share the stream, or a small
-    Spark job that starts quickly.
-    """
-
-    def command(start: Start) -> tuple[list[str], dict[str, str]]:
-        env = _environment(directory, setting, stream)
-        if not setting.spout:
-            spark = _spark_arguments(directory, setting, stream, start, zookeeper)
-            Path(spark.scratch).mkdir(exist_ok=True)
-            env["PYSPARK_PYTHON"] = sys.executable
-            env["SPARK_LOCAL_IP"] = "127.0.0.1"
-            env["JAVA_TOOL_OPTIONS"] = f"{env.get('JAVA_TOOL_OPTIONS', '')} {_QUICK_JVM}".strip()
-            env[SCRATCH_VARIABLE] = spark.scratch
-            return ["-m", SPARK_PROGRAM, msgspec.json.encode(spark).decode()], env
-        spout = spout_program.Given(
+    # how it is started ----------------------------------------------------------------------------
+    def _spout(self, run: str, task: int, number: int) -> tuple[str, str]:
+        stream, setting = self._stream, self._setting
+        given = spout_program.Given(
             endpoint=stream.aws.endpoint_url,
             region=stream.aws.region,
             stream=stream.name,
             is_local=stream.is_local,
-            zookeeper=zookeeper,
-            path=str(start.path),
-            task=start.task,
-            tasks=spout_tasks,
-            seed=setting.seed + start.number,  # each start draws other answers
-            session_timeout_s=session_timeout_s,
+            zookeeper=self._zookeeper,
+            path=str(self.path(run)),
+            task=task,
+            tasks=len(self._tasks),
+            seed=setting.seed + number,  # each start draws other answers
+            session_timeout_s=self._session_timeout_s,
             is_poisoned=Need.POISON in setting.extras,
             efo=setting.efo,
         )
-        return ["-m", spout_program.__name__, msgspec.json.encode(spout).decode()], env
+        return spout_program.__name__, msgspec.json.encode(given).decode()
 
-    return Job(directory, command, tasks=spout_tasks if setting.spout else 1)
+    def _spark(self, run: str, env: dict[str, str], apart: str) -> tuple[str, str]:
+        """One driver. A second one has directories of its own, `apart`."""
+        stream, setting, directory = self._stream, self._setting, self._directory
+        source = {
+            "stream": stream.name,
+            "application": SPARK_APPLICATION,
+            "starting_position": "TRIM_HORIZON",
+            "region": stream.aws.region,
+            "endpoint_url": stream.aws.endpoint_url,
+            "access_key_id": stream.aws.access_key_id,
+            "secret_access_key": stream.aws.secret_access_key,
+            "zookeeper": self._zookeeper,
+            "zookeeper_session_timeout": "4s",
+            "reads_per_second": 20 if stream.is_local else None,
+            "probe_interval": "200ms" if stream.is_local else None,
+            "idle_wait": "200ms",
+            "shard_refresh_interval": "1s",
+            "max_records_per_shard": 200,
+            "max_tasks": 2,
+            "read_mode": "efo" if setting.efo else None,
+            "consumer_name": SPARK_APPLICATION if setting.efo else None,
+        }
+        given = SparkArguments(
+            source={name: value for name, value in source.items() if value is not None},
+            master="local-cluster[2,1,1024]" if setting.executors else "local[2]",
+            conf=_CONF
+            | {"spark.sql.warehouse.dir": str(directory / "warehouse")}
+            | ({"spark.executor.memory": "1g"} if setting.executors else {}),
+            path=str(self.path(run)),
+            out=str(directory / f"out{apart}"),
+            checkpoint=str(directory / f"{CHECKPOINT}{apart}"),
+            outages=str(directory / OUTAGES),
+            process=setting.process or "",
+            scratch=str(directory / f"{SCRATCH}{apart}"),
+            is_poisoned=Need.POISON in setting.extras,
+        )
+        Path(given.scratch).mkdir(exist_ok=True)
+        env["PYSPARK_PYTHON"] = sys.executable
+        env["SPARK_LOCAL_IP"] = "127.0.0.1"
+        env["JAVA_TOOL_OPTIONS"] = f"{env.get('JAVA_TOOL_OPTIONS', '')} {_QUICK_JVM}".strip()
+        env[SCRATCH_VARIABLE] = given.scratch
+        return SPARK_PROGRAM, msgspec.json.encode(given).decode()
 
-
-def _spark_arguments(
-    directory: Path, setting: Setting, stream: DrillStream, start: Start, zookeeper: str
-) -> SparkArguments:
-    """Of one driver. A second one has its own directories."""
-    apart = "-2" if start.is_second else ""
-    source = {
-        "stream": stream.name,
-        "application": SPARK_APPLICATION,
-        "starting_position": "TRIM_HORIZON",
-        "region": stream.aws.region,
-        "endpoint_url": stream.aws.endpoint_url,
-        "access_key_id": stream.aws.access_key_id,
-        "secret_access_key": stream.aws.secret_access_key,
-        "zookeeper": zookeeper,
-        "zookeeper_session_timeout": "4s",
-        "reads_per_second": 20 if stream.is_local else None,
-        "probe_interval": "200ms" if stream.is_local else None,
-        "idle_wait": "200ms",
-        "shard_refresh_interval": "1s",
-        "max_records_per_shard": 200,
-        "max_tasks": 2,
-        "read_mode": "efo" if setting.efo else None,
-        "consumer_name": SPARK_APPLICATION if setting.efo else None,
-    }
-    return SparkArguments(
-        source={name: value for name, value in source.items() if value is not None},
-        master="local-cluster[2,1,1024]" if setting.executors else "local[2]",
-        conf=_CONF
-        | {"spark.sql.warehouse.dir": str(directory / "warehouse")}
-        | ({"spark.executor.memory": "1g"} if setting.executors else {}),
-        path=str(start.path),
-        out=str(directory / f"out{apart}"),
-        checkpoint=str(directory / f"{CHECKPOINT}{apart}"),
-        outages=str(directory / OUTAGES),
-        process=setting.process or "",
-        scratch=str(directory / f"{SCRATCH}{apart}"),
-        is_poisoned=Need.POISON in setting.extras,
-    )
-
-
-def _environment(directory: Path, setting: Setting, stream: DrillStream) -> dict[str, str]:
-    """Where Kinesis is on this machine, no process may reach another one."""
-    env = clean_environment() if stream.is_local else dict(os.environ)
-    path = module_path(env.get("PYTHONPATH", ""), Path.cwd())
-    if Need.CLOCK in setting.extras:
-        env[CLOCK_VARIABLE] = str(_clock_file(directory))
-        path = os.pathsep.join(filter(None, (str(_CLOCK_MODULES), path)))
-    env["PYTHONPATH"] = path
-    return env
+    def _environment(self) -> dict[str, str]:
+        """Where Kinesis is on this machine, no process may reach another one."""
+        env = clean_environment() if self._stream.is_local else dict(os.environ)
+        path = module_path(env.get("PYTHONPATH", ""), Path.cwd())
+        if Need.CLOCK in self._setting.extras:
+            env[CLOCK_VARIABLE] = str(_clock_file(self._directory))
+            path = os.pathsep.join(filter(None, (str(_CLOCK_MODULES), path)))
+        env["PYTHONPATH"] = path
+        return env
 
 
 def set_clock(directory: Path, ahead_ms: int) -> None:

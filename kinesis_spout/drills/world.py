@@ -20,7 +20,7 @@ from kinesis_spout.drills import spout_program
 from kinesis_spout.drills.consumer import REGION, RETRY_LIMIT, aws_of
 from kinesis_spout.drills.history.checks import left
 from kinesis_spout.drills.history.events import Fault, History, Sample, ShardLife, Step
-from kinesis_spout.drills.job import SPARK_APPLICATION, drill_job
+from kinesis_spout.drills.job import SPARK_APPLICATION, Job
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.stream import OwnStream, Producers, RemoteStream, numbered
 from kinesis_spout.drills.zookeeper import (
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.job import Job
     from kinesis_spout.drills.setting import Setting
     from kinesis_spout.drills.stream import DrillStream
     from kinesis_spout.testing import FakeKinesis
@@ -390,7 +389,7 @@ def opened(
         link = stack.enter_context(Link(server)) if Need.LINK in setting.extras else None
         of_job = server if link is None else link.address
         given = directory, setting, stream, of_job + slash + chroot
-        job = drill_job(*given, spout_tasks=spout_tasks)
+        job = Job(*given, spout_tasks=spout_tasks)
         stack.callback(job.end)
         samples = Samples(stream, stored, zookeeper, job)
         samples.sample_shards()

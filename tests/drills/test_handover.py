@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.drills.history.events import Step, Told
-from kinesis_spout.drills.job import drill_job
+from kinesis_spout.drills.job import Job
 from kinesis_spout.drills.setting import Setting
 from kinesis_spout.drills.stream import FIRST_SHARDS, OwnStream
 from kinesis_spout.drills.zookeeper import StoredStates
@@ -19,8 +19,6 @@ from tests.support.state.zookeeper import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from kinesis_spout.drills.job import Job
 
 STREAM = "orders"
 TASKS = 2
@@ -74,7 +72,7 @@ def sharing(directory: Path, zookeeper: str, session_timeout_s: float) -> Iterat
     """A stream, and processes that are not started yet."""
     with OwnStream(STREAM) as stream:
         given = directory, Setting(spout=True), stream, zookeeper
-        job = drill_job(*given, spout_tasks=TASKS, session_timeout_s=session_timeout_s)
+        job = Job(*given, spout_tasks=TASKS, session_timeout_s=session_timeout_s)
         try:
             yield Sharing(stream, job)
         finally:
