@@ -36,11 +36,13 @@ from pyspark.sql import SparkSession
 
 from benchmarks.decode import make_body
 from benchmarks.replay_server import FIRST_NUMBER, ReplayedStream, serve, serve_stream
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, UserRecord
 from kinesis_spout.aggregation.packing import Packer
 from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
 from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.service.record_putter import OutgoingRecord
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo, hash_key_of
 from spark_job import KinesisSource
+from state.sequence_number import SequenceNumber
 from state.zookeeper import embedded as embedded_zookeeper
 
 if TYPE_CHECKING:
@@ -56,15 +58,23 @@ TARGET_UNPACK, TARGET_SPARK = 5.0, 0.6
 def packed(records: int, hash_range: HashRange, seed: int) -> list[tuple[str, bytes]]:
     """Key and data of aggregates of so many records, all of one shard."""
     rng = random.Random(seed)  # noqa: S311  # the same in every run
-    packer = Packer([("shard", hash_range)])
+    packer = Packer(
+        [
+            ShardInfo(
+                shard_id="shard",
+                parents=(),
+                hash_key_range=(hash_range.first, hash_range.last),
+                starting_sequence=SequenceNumber(1),
+                ending_sequence=None,
+            )
+        ]
+    )
     found = []
-    keys = [
-        key
-        for n in range(8 * KEYS)
-        if hash_range.owns(UserRecord(key := f"carrier-{n}", b"").hash_key)
-    ][:KEYS]
+    keys = [key for n in range(8 * KEYS) if hash_range.owns(hash_key_of(key := f"carrier-{n}"))][
+        :KEYS
+    ]
     for _ in range(records):
-        found += packer.add(UserRecord(rng.choice(keys), rng.randbytes(RECORD_BYTES)))
+        found += packer.add(OutgoingRecord(rng.choice(keys), rng.randbytes(RECORD_BYTES)))
     return [(one.partition_key, one.data) for one in found + packer.flush()]
 
 

@@ -5,7 +5,7 @@ the same bodies, in one run.
 
 CPU of one core, per record; MB are millions of bytes of payload (decoded record data). The decoders
 take turns, and the best round of each counts. "no scan" is CBOR in Python by cbor2 alone, as it
-reads a page that `cbor_record_scan` cannot. botocore's result is a dict per record, as boto3
+reads a page that the scan by numpy cannot. botocore's result is a dict per record, as boto3
 returns them; all others are Arrow record batches.
 """
 

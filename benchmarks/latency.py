@@ -35,7 +35,7 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from spark_job import register
 from state.zookeeper import embedded as embedded_zookeeper
-from state.zookeeper.connect_string import ConnectString
+from state.zookeeper.servers import ConnectString
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -90,7 +90,7 @@ class CountedTree(ZookeeperTree):
         self.counts["reads"] += len(paths)
         return super().read(paths)
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
+    def commit(self, operations: Sequence[Operation]) -> None:
         writes = [one for one in operations if not isinstance(one, Check)]
         states = sum(one.path.endswith("/state") for one in writes)
         self.counts["multis"] += 1
@@ -99,7 +99,7 @@ class CountedTree(ZookeeperTree):
         kind = "history bytes" if self.is_history else "bytes"
         self.counts[kind] += sum(len(getattr(one, "data", b"")) for one in writes)
         self.max_operations = max(self.max_operations, len(operations))
-        return super().commit(operations)
+        super().commit(operations)
 
 
 class TimedBacklog(Backlog):

@@ -26,8 +26,8 @@ from kinesis_spout.shards.start_position import RequestedStart
 from state.errors import InvalidPositionError, InvalidStoreSettingError
 from state.position import StartingPosition
 from state.znodes.paths import valid_name
-from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
 from state.zookeeper.security import ACLS, AUTHS, PASSWORD_VARIABLE, ZookeeperSecurity
+from state.zookeeper.servers import EMBEDDED_PREFIX, ConnectString
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
-from state.zookeeper.connect_string import EMBEDDED_PREFIX
+from state.zookeeper.servers import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
 from kinesis_spout.reading.user_records import number_at, numbers_of, rest_of
+from kinesis_spout.service.shard_info import HashRange
 from spark_job.settings import FAIL, UNPACK
 from state.plan import UserRecords
 from state.position import TRIM_HORIZON
@@ -115,7 +115,7 @@ class ShardRows:
         self._kept: dict[tuple[object, ...], list[pa.RecordBatch]] = {}
 
     def of(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The rows of `records`, which have the decoder's columns (`record_columns.PAGE_SCHEMA`),
+        """The rows of `records`, which have the decoder's columns (`PAGE_SCHEMA`),
         in their order.
         """
         for part in self._unpacked(records):

@@ -92,8 +92,10 @@ class DueQueue(Generic[K]):
 
     def next_ms(self) -> int | None:
         """The earliest time in the queue, or None when it is empty."""
-        self._skip_leftovers()
-        return self._heap[0][0] if self._heap else None
+        heap = self._heap
+        while heap and self._due_ms.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)  # a leftover
+        return heap[0][0] if heap else None
 
     def first_due(self, now_ms: int) -> K | None:
         """The first key whose time is `now_ms` or earlier, or None. It stays in the queue."""
@@ -108,11 +110,6 @@ class DueQueue(Generic[K]):
             self._due_ms.drop(key)
             self._drop_leftovers()
         return key
-
-    def _skip_leftovers(self) -> None:
-        heap = self._heap
-        while heap and self._due_ms.get(heap[0][1]) != heap[0][0]:
-            heappop(heap)
 
     def _drop_leftovers(self) -> None:
         if len(self._heap) > 2 * len(self._due_ms) + _FEW_LEFTOVERS:

@@ -1,26 +1,4 @@
-"""Errors of the state package. A caller may repeat a call that raised a `retryable` one.
-
-StateError
-|-- InvalidSequenceNumberError (ValueError)  a text that is not a sequence number
-|-- InvalidPositionError (ValueError)        a text outside the position grammar
-|-- InvalidStoreSettingError (ValueError)    a connect string, name or task share that is not valid
-|-- IllegalTrackerEventError                 an event that the tracker's table does not allow
-|-- StoredDataError                          stored bytes are damaged or of a newer format
-|-- StoreUnavailableError (retryable)        the store did not answer in time
-|-- StoreAccessError                         the store does not let this client in, or at a node
-|-- EmbeddedZookeeperError                   the embedded server cannot be started
-|-- StateTooLargeError                       a value does not fit into one write
-|-- StreamMismatchError                      the state belongs to another stream
-|-- UnfinishedImportError                    an import into the application was stopped
-|-- OwnedByAnotherError                      another live consumer owns the application
-|-- StaleOwnerError                          a newer owner has taken over; this one may not write
-|-- NotListerError                           another task is the shard list leader
-|-- ConflictError                            a value was changed since it was read
-|-- CheckpointRegressionError                a write would move a checkpoint back
-|-- PlanMismatchError                        a plan does not fit the state that it is settled into
-|-- TaskLogError                             a task's log that contradicts itself
-`-- PlanClosedError                          the plan is closed or unknown; nothing can be published
-"""
+"""Errors of the state package. A caller may repeat a call that raised a `retryable` one."""
 
 from __future__ import annotations
 
@@ -54,9 +32,7 @@ class InvalidPositionError(StateError, ValueError):
 
 
 class InvalidStoreSettingError(StateError, ValueError):
-    """A connect string, a name of an application, stream or root, or a task share that is not
-    valid.
-    """
+    """A connect string, a name of an application, stream or root, or a task share, not valid."""
 
 
 class IllegalTrackerEventError(StateError):
@@ -68,9 +44,7 @@ class StoredDataError(StateError):
 
 
 class StoreUnavailableError(StateError):
-    """The store did not answer within its time limit. A write that was under way may have been
-    applied or not.
-    """
+    """No answer within the time limit. A write that was under way may have been applied or not."""
 
     retryable = True
 
@@ -82,9 +56,7 @@ class StoreAccessError(StateError):
 
 
 class EmbeddedZookeeperError(StateError):
-    """The embedded ZooKeeper cannot be started. The message says why: Java or PySpark is missing,
-    or the server ended.
-    """
+    """The embedded ZooKeeper cannot be started: Java or PySpark is missing, or it ended."""
 
 
 class StateTooLargeError(StateError):

@@ -1,5 +1,4 @@
-"""Failpoints: named places at which a test stops the process in order to kill it there. Off in
-production.
+"""Failpoints: named places at which a test stops the process to kill it there. Off in production.
 
 `KINESIS_SPOUT_FAILPOINT=<name>@<file>` arms one of `NAMES`. The first process that reaches it
 creates the file, writes its pid into it, and waits to be killed. Once the file exists the failpoint

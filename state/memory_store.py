@@ -1,8 +1,7 @@
 """The state store in memory, for tests and for trials. Its content ends with its process.
 
 It has the same rules as the store in ZooKeeper (`state.znodes`), over another tree. The contract
-suite runs against both. Stores that share a `MemoryBackend` behave like processes that share a
-ZooKeeper.
+suite runs against both. Stores of one `MemoryBackend` are like processes of one ZooKeeper.
 """
 
 from __future__ import annotations
@@ -70,24 +69,19 @@ class MemoryBackend:
                 self._remove(path)
 
     def expire(self, session: int) -> None:
-        """Expire a session. Its ephemeral nodes are removed, and its store opens a new session with
-        its next call.
-        """
+        """Expire a session. Its ephemeral nodes go, and its store's next call opens another."""
         with self._changing():
             self._expired.add(session)
-            for path in [
-                path for path, node in self._nodes.items() if node.owner_session == session
-            ]:
+            own = [path for path, node in self._nodes.items() if node.owner_session == session]
+            for path in own:
                 self._remove(path)
         with self._lock:
-            watches = [watch for watch in self._watches if watch.tree.is_in(session)]
+            watches = [watch for watch in self._watches if watch.tree.session == session]
         for watch in watches:
             watch.callback()
 
     def lose_next_answers(self, count: int) -> None:
-        """Apply the next `count` transactions but lose their answers, so that they are sent
-        again.
-        """
+        """Apply the next `count` transactions, but lose their answers: they are sent again."""
         with self._lock:
             self._answers_to_lose = count
 
@@ -115,14 +109,14 @@ class MemoryBackend:
             self._check_available()
             return [list(self._names[path]) if path in self._nodes else None for path in paths]
 
-    def commit(self, operations: Sequence[Operation], session: int) -> list[int]:
+    def commit(self, operations: Sequence[Operation], session: int) -> None:
         with self._changing():
             self._check_available()
             uncertain = self._answers_to_lose > 0
             if uncertain:
                 self._answers_to_lose -= 1
                 self._apply(operations, session, uncertain=False)
-            return self._apply(operations, session, uncertain=uncertain)
+            self._apply(operations, session, uncertain=uncertain)
 
     def ensure(self, path: str) -> None:
         with self._changing():
@@ -187,10 +181,7 @@ class MemoryBackend:
         parent, _, name = path.rpartition("/")
         del self._names[parent][name]
 
-    def _apply(
-        self, operations: Sequence[Operation], session: int, *, uncertain: bool
-    ) -> list[int]:
-        versions = []
+    def _apply(self, operations: Sequence[Operation], session: int, *, uncertain: bool) -> None:
         before: list[tuple[str, Znode | None]] = []
         for index, operation in enumerate(operations):
             refusal = self._refusal(operation)
@@ -201,9 +192,16 @@ class MemoryBackend:
                     else:
                         self._put(path, node)
                 raise TransactionRefusedError(index, refusal, operation.path, uncertain=uncertain)
-            before.append((operation.path, self._nodes.get(operation.path)))
-            versions.append(self._do(operation, session))
-        return versions
+            node = self._nodes.get(operation.path)
+            before.append((operation.path, node))
+            match operation:
+                case Create(path, data, ephemeral):
+                    self._put(path, Znode(data, 0, session if ephemeral else 0))
+                case Set(path, data, version):
+                    owner_session = node.owner_session if node else 0
+                    self._put(path, Znode(data, version + 1, owner_session))
+                case Delete(path):
+                    self._remove(path)
 
     def _refusal(self, operation: Operation) -> Refusal | None:
         path = operation.path
@@ -218,18 +216,6 @@ class MemoryBackend:
             return Refusal.NOT_EMPTY if self._names[path] else None
         return None if node.version == operation.version else Refusal.BAD_VERSION
 
-    def _do(self, operation: Operation, session: int) -> int:
-        match operation:
-            case Create(path, data, ephemeral):
-                self._put(path, Znode(data, 0, session if ephemeral else 0))
-                return 0
-            case Set(path, data, version):
-                self._nodes[path] = Znode(data, version + 1, self._nodes[path].owner_session)
-                return version + 1
-            case Delete(path):
-                self._remove(path)
-        return -1
-
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
@@ -243,49 +229,35 @@ class MemoryTree:
 
     def __init__(self, backend: MemoryBackend) -> None:
         self._backend = backend
-        self._session = 0
-
-    def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        return self._backend.read(paths)
-
-    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return self._backend.children(paths)
+        self.session = 0
+        # What needs no session is the backend's own.
+        self.read, self.children = backend.read, backend.children
+        self.ensure, self.wait_gone = backend.ensure, backend.wait_gone
 
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
         """A tree in memory has no access control lists."""
         return [None for _ in paths]
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
-        return self._backend.commit(operations, self.session_id())
-
-    def ensure(self, path: str) -> None:
-        self._backend.ensure(path)
+    def commit(self, operations: Sequence[Operation]) -> None:
+        self._backend.commit(operations, self.session_id())
 
     def session_id(self) -> int:
-        self._session = self._backend.open_session(self._session)
-        return self._session
-
-    def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
-        return self._backend.wait_gone(path, owner_session, timeout_s)
+        self.session = self._backend.open_session(self.session)
+        return self.session
 
     def watch(self, path: str, callback: Callable[[], None]) -> None:
         self.session_id()
         self._backend.watch(path, callback, self)
 
-    def is_in(self, session: int) -> bool:
-        return self._session == session
-
     def close(self) -> None:
         self._backend.unwatch(self)
-        if self._session:
-            self._backend.expire(self._session)
-        self._session = 0
+        if self.session:
+            self._backend.expire(self.session)
+        self.session = 0
 
 
 class MemoryStateStore(StoreTopics):
-    """The state of one application and stream in a `MemoryBackend` (its own, unless one is
-    passed).
-    """
+    """The state of one application and stream in a `MemoryBackend`: its own, or one passed."""
 
     def __init__(
         self,

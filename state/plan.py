@@ -45,8 +45,7 @@ class PlanPointer(msgspec.Struct, frozen=True):
 class PlannedRetry(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """A queued record to read again by its sequence number; with `last` (inclusive), a range of
-    `count` records.
+    """A queued record to read again by its number; with `last` (inclusive), a range of `count`.
 
     `attempts`: the attempts that it had before. `exhausted`: it may not be tried again, so it is
     read only to be dead-lettered. `max_records`: at most so many records of the range are read with
@@ -77,8 +76,7 @@ class ShardSlice(
 ):
     """One shard's part of a task: read at most `max_records` from `position`, after the retries.
 
-    - `retries`: ascending, all before `position`; they are read first. With `max_records` 0 only
-      they are read.
+    - `retries`: ascending, all before `position`; they are read first; alone with `max_records` 0.
     - `iterator`: a shard iterator for `position`, as a hint. It may have expired.
     - `next_read_ms`: when the last reader's clock says that the service allows the next read of the
       shard, as a hint; None if it does by now.
@@ -159,9 +157,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A shard that continues the hash-key range of its parents: one parent after a split, two after
-    a merge.
-    """
+    """A shard that continues its parents' hash keys: of one after a split, two after a merge."""
 
     shard_id: str
     parents: tuple[str, ...]
@@ -290,9 +286,7 @@ class ShardReadResult(
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a task has published: its log (`state.task_log`), folded. `sealed`: nothing is added to
-    it any more.
-    """
+    """A task's log (`state.task_log`), folded. `sealed`: nothing is added to it any more."""
 
     shards: tuple[ShardReadResult, ...]
     sealed: bool = True
@@ -300,16 +294,13 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 def missing_records(count: int, found: int, *, has_first: bool) -> int:
-    """How many records of a range of `count` are gone, where `found` are left, with the first one
-    or without it.
-    """
+    """How many of a range's `count` records are gone, of which `found` are left."""
     return 0 if has_first and found >= count else max(count - found, 1)
 
 
 def rest_of_range(record: UnresolvedRecord, first: SequenceNumber, left: int) -> UnresolvedRecord:
     """The part of a record or range from `first` on, of which `left` records are left by the
-    range's count. It counts its own ends at least: the range may have had more records than its
-    count says.
+    range's count. It counts its own ends at least: the range may have more records than that.
     """
     count = 1 if first == record.last else max(2, left)
     return msgspec.structs.replace(record, first=first, count=count)
@@ -384,9 +375,7 @@ def retries_with_rows(retries: Sequence[PlannedRetry], end: ShardReadResult) -> 
 
 
 def make_plan_id(number: int, nonce: str) -> str:
-    """`<number>-<nonce>`. The number orders plans; the nonce (lower-case hex) makes the id
-    unique.
-    """
+    """`<number>-<nonce>`: the number orders plans, the nonce (lower-case hex) makes it unique."""
     plan_id = f"{number}-{nonce}"
     plan_number(plan_id)
     return plan_id

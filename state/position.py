@@ -21,7 +21,7 @@ from datetime import UTC, datetime, time
 from enum import StrEnum
 
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
-from state.sequence_number import SequenceNumber
+from state.sequence_number import Immutable, SequenceNumber
 
 _AGO = re.compile(r"-([0-9]{1,9})(s|m|h|d)", re.ASCII)
 _OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?", re.ASCII)
@@ -39,10 +39,8 @@ class PositionKind(StrEnum):
     SHARD_END = "SHARD_END"
 
 
-class Position:
-    """An immutable place in a shard. `parse` and the class methods create one; `str` returns its
-    text in the grammar.
-    """
+class Position(Immutable):
+    """An immutable place in a shard. `parse` and the class methods create it; `str` is its text."""
 
     __slots__ = ("kind", "sequence", "timestamp_ms")
 
@@ -57,16 +55,6 @@ class Position:
         sequence: SequenceNumber | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        if (kind in (PositionKind.AT, PositionKind.AFTER)) != (sequence is not None):
-            raise InvalidPositionError(
-                f"position {kind} with sequence number {sequence} is not possible",
-                "give a sequence number to AT and AFTER, and to no other position",
-            )
-        if (kind is PositionKind.AT_TIMESTAMP) != (timestamp_ms is not None):
-            raise InvalidPositionError(
-                f"position {kind} with timestamp {timestamp_ms} is not possible",
-                "give a timestamp to AT_TIMESTAMP, and to no other position",
-            )
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "sequence", sequence)
         object.__setattr__(self, "timestamp_ms", timestamp_ms)
@@ -105,12 +93,6 @@ class Position:
     @property
     def is_end(self) -> bool:
         return self.kind is PositionKind.SHARD_END
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"Position is immutable; {name} cannot be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"Position is immutable; {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Position.parse, (str(self),)
@@ -205,9 +187,7 @@ class StartingPosition:
         return is_iso and datetime.fromisoformat(self.text).tzinfo is None
 
     def pin(self, now_ms: int) -> Position:
-        """The position that this start means at `now_ms`, the service's time. `LATEST` is that
-        time.
-        """
+        """The position that this start means at `now_ms`, the service's time, which `LATEST` is."""
         if self.position is not None:
             return self.position
         if self.of_day is not None:
@@ -230,7 +210,6 @@ def _iso(timestamp_ms: int) -> str:
         )
     except (ValueError, OverflowError, OSError) as exc:
         raise InvalidPositionError(
-            f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999",
-            "use a time within them",
+            f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999", "use a time within them"
         ) from exc
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

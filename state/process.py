@@ -1,8 +1,7 @@
 """The identity of this process, and whether the process that holds an ownership is provably dead.
 
 A dead holder's ephemeral node stays until its ZooKeeper session expires. A successor under the same
-kernel and in the same pid namespace can see that the holder's process is gone. It need not wait for
-the session.
+kernel and in the same pid namespace can see that the holder's process is gone, and need not wait.
 """
 
 from __future__ import annotations
@@ -48,9 +47,7 @@ def _this_process(pid: int) -> OwnerInfo:
 
 
 def host_identity() -> str:
-    """Boot id, pid namespace and host name on Linux. Empty elsewhere: no other system offers an
-    identity as reliable.
-    """
+    """Boot id, pid namespace and host name on Linux. Empty elsewhere: nothing is as reliable."""
     try:
         boot = _BOOT_ID.read_text().strip()
         namespace = _PID_NAMESPACE.readlink().name

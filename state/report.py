@@ -59,9 +59,7 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reopened(self) -> bool:
-        """Whether the plan had a report before, so that its batch and its dead letters may have
-        been written already.
-        """
+        """Whether the plan had a report before: its batch may have been written already."""
         return self.version > 0
 
 
@@ -80,8 +78,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     - `tasks`: the tasks whose results the batch has seen. The records of all other tasks are
       delivered again. None in a report of an earlier version, which has seen all.
     - `delivery_limit`: an earlier delivery of the batch never answered, so that only a part of its
-      records was given to the function, and the next plan may give it at most so many. None: no
-      limit.
+      records was given to the function, and the next plan may give it at most so many; None: any.
     - `outage`: so many records failed, or so few succeeded, that an outage is the cause and not the
       records. Their attempts did not count, and reading pauses.
     - `failed`, `retried`, `exhausted`, `dead_lettered`, `dropped`: numbers of records, for people

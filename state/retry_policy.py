@@ -52,26 +52,19 @@ class RetryPolicy:
                 raise ValueError(f"RetryPolicy.{field} is {value}; it must be {rule}")
 
     def due_ms(self, attempts: int, now_ms: int, random: Random) -> int:
-        """When the next retry is due after `attempts` failed deliveries, the last of them at
-        `now_ms`.
-        """
-        delay = self._delay_ms(attempts)
+        """When the next retry is due after `attempts` failed deliveries, the last at `now_ms`."""
+        try:
+            delay = self.first_delay_ms * self.growth ** max(attempts - 1, 0)
+        except OverflowError:  # a float cannot hold it, so it is above the cap
+            delay = self.max_delay_ms if self.first_delay_ms else 0
+        delay = min(delay, self.max_delay_ms)
         return now_ms + round(delay - delay * self.jitter * random.random())
 
     def exhausted(self, attempts: int, first_failure_ms: int | None, now_ms: int) -> bool:
-        """Whether a record that failed `attempts` times, first at `first_failure_ms`, may not be
-        tried again.
-        """
+        """Whether a record that failed `attempts` times may not be tried again."""
         # The first delivery is not a retry, so a limit of n allows n + 1 failures but not one more.
         if attempts > self.retry_limit:
             return True
         if self.max_age_ms is None or first_failure_ms is None:
             return False
         return now_ms - first_failure_ms > self.max_age_ms
-
-    def _delay_ms(self, attempts: int) -> float:
-        try:
-            delay = self.first_delay_ms * self.growth ** max(attempts - 1, 0)
-        except OverflowError:  # a float cannot hold it, so it is above the cap
-            return self.max_delay_ms if self.first_delay_ms else 0
-        return min(delay, self.max_delay_ms)

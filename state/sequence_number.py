@@ -18,11 +18,21 @@ _SUB_LIMIT = 10**10
 _GRAMMAR = re.compile(r"(0|[1-9][0-9]{0,128})(?:\.(0|[1-9][0-9]{0,9}))?", re.ASCII)
 
 
+class Immutable:
+    """A value whose attributes cannot be set."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable; {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable; {name} cannot be deleted")
+
+
 @total_ordering
-class SequenceNumber:
-    """An immutable sequence number with its sub-sequence number, which is 0 for a record that is
-    not part of an aggregate.
-    """
+class SequenceNumber(Immutable):
+    """An immutable sequence number; its sub-sequence number is 0 outside of an aggregate."""
 
     __slots__ = ("_hash", "sequence", "sub")
 
@@ -56,16 +66,8 @@ class SequenceNumber:
         return SequenceNumber(self.sequence) if self.sub else self
 
     def shares_record(self, other: SequenceNumber) -> bool:
-        """Whether both lie in one Kinesis record: they are user records of one aggregate, or the
-        same record.
-        """
+        """Whether both lie in one Kinesis record, as user records of one aggregate do."""
         return self.sequence == other.sequence
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"SequenceNumber is immutable; {name} cannot be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"SequenceNumber is immutable; {name} cannot be deleted")
 
     def __reduce__(self) -> tuple[type[SequenceNumber], tuple[int, int]]:
         return SequenceNumber, (self.sequence, self.sub)

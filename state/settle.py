@@ -11,8 +11,7 @@ part, the rest stays queued as it was stored.
 Every outcome was decided before, by the job or by the planner. Settling only applies the decisions,
 so it needs no time and no randomness, and gives the same result each time.
 
-Settling is idempotent: a state names the last plan that was settled into it, and that plan changes
-nothing.
+Settling is idempotent: a state names its last settled plan, and that plan changes nothing.
 
 Settling verifies. A range that was read from a position counts only while the state stands at that
 position: otherwise another process has read on meanwhile, or the state was restored from a backup,
@@ -86,7 +85,11 @@ def settle_shard(
     tracker = InflightRecordTracker(
         state, retry_policy=_NEVER_ASKED, random=_NEVER_DRAWN_FROM, restore_exhausted=False
     )
-    reads = _reads(planned, end)
+    retries = [] if planned is None else retries_read(planned.retries, end)
+    reads = [_Read(read.retry.first, read.last, read) for read in retries]
+    if end.first is not None and end.last is not None:
+        reads.append(_Read(end.first, end.last, None))
+    reads = sorted(reads, key=lambda read: read.first)
     unresolved = () if outcome is None else outcome.unresolved
     for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):
         try:
@@ -182,15 +185,6 @@ def _apply(
         # It was read as it had failed, whatever the option is now.
         left = [replace(record, whole=stored.whole) for record in left]
     tracker.ack_except(emission.sequence, emission.attempt, left)
-
-
-def _reads(planned: ShardSlice | None, end: ShardReadResult) -> list[_Read]:
-    """The reads, ascending. The retries lie before the new range."""
-    retries = [] if planned is None else retries_read(planned.retries, end)
-    reads = [_Read(read.retry.first, read.last, read) for read in retries]
-    if end.first is not None and end.last is not None:
-        reads.append(_Read(end.first, end.last, None))
-    return sorted(reads, key=lambda read: read.first)
 
 
 def _by_read(

@@ -116,14 +116,12 @@ def _set_back(record: UnresolvedRecord, ahead_ms: int) -> UnresolvedRecord:
 class ShardState(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """One shard's state, as stored at `<shardId>/state`. The shard id is in the path, not in the
-    value.
+    """One shard's state, as stored at `<shardId>/state`. The shard id is in the path only.
 
     - `checkpoint`: None until the first record is acked. For a finished shard, SHARD_END is stored
       and shown instead (`checkpoint_text`).
     - `read_position`: where the next read starts; SHARD_END once the end was read.
-    - `settled_plan`: the last plan that was settled into this state. Settling it again changes
-      nothing.
+    - `settled_plan`: the last plan that was settled into this state; once more, it changes nothing.
     - `verified_until_ms`: the service time before which no record can have been missed. It is the
       later of the last record's arrival and the last time at which the shard was at its tip; None
       if neither is known. Of a shard of which no record was read yet, it is the time of the start:
@@ -144,9 +142,7 @@ class ShardState(
 
     @property
     def checkpoint_text(self) -> str | None:
-        """The checkpoint as stored and shown: a sequence number, SHARD_END for a finished shard, or
-        None.
-        """
+        """The checkpoint as stored and shown: a number, SHARD_END of a finished shard, or None."""
         if self.lifecycle is Lifecycle.FINISHED:
             return PositionKind.SHARD_END.value
         return None if self.checkpoint is None else str(self.checkpoint)
@@ -169,9 +165,7 @@ class ShardState(
 
 
 def given_up(state: ShardState) -> ShardState:
-    """The state of a shard that is gone: nothing of it can be read any more, and its children do
-    not wait for it.
-    """
+    """The state of a shard that is gone: nothing can be read of it, no child waits for it."""
     lifecycle = Lifecycle.DRAINED if state.unresolved else Lifecycle.FINISHED
     return replace(state, read_position=SHARD_END, lifecycle=lifecycle)
 

@@ -130,17 +130,13 @@ def _followed_by(before: ShardReadResult, entry: ShardReadResult) -> ShardReadRe
         retry_part=before.retry_part or entry.retry_part,
         position=before.position or entry.position,
         lapsed_ms=before.lapsed_ms or entry.lapsed_ms,
-        users=_users_of_both(before, entry),
+        users=None
+        if before.users is None and entry.users is None
+        else users_of_all((_users(before), _users(entry))),
         throttled=max(before.throttled, entry.throttled),
         pushed=before.pushed + entry.pushed,
         fallback=entry.fallback or before.fallback,
     )
-
-
-def _users_of_both(before: ShardReadResult, entry: ShardReadResult) -> UserRecords | None:
-    if before.users is None and entry.users is None:
-        return None
-    return users_of_all((_users(before), _users(entry)))
 
 
 def _users(entry: ShardReadResult) -> UserRecords:

@@ -1,7 +1,10 @@
-"""User records packed into aggregates, one open aggregate for each shard. Pure, deterministic.
+"""Records packed into aggregates, one open aggregate for each open shard of a stream, which may be
+resharded meanwhile. Deterministic; does no I/O.
 
 All user records of an aggregate belong to the shard that it is addressed to: readers leave the
-others out. So what is packed is checked against the shard that took it (`PackedRecord.strays`).
+others out. One that was packed before a reshard may come to a shard that does not have the hash
+keys of all of them. So these are put again, as does the KPL (`Retrier::succeed_if_correct_shard`):
+each alone, which no reshard can misplace.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.aggregation.message import Aggregate, encoded_record, sealed, varint
+from kinesis_spout.service.record_putter import OutgoingRecord
+from kinesis_spout.service.shard_info import HashRange, hash_key_of
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kinesis_spout.aggregation.hash_range import HashRange, UserRecord
+    from kinesis_spout.service.shard_info import ShardInfo
 
 # The default of the KPL, AggregationMaxSize: a shard takes 1 MiB a second.
 AGGREGATE_BYTES = 51_200
@@ -27,60 +32,42 @@ _AROUND_BYTES = len(KPL_MAGIC) + KPL_CHECKSUM_BYTES + len(PARTITION_KEY)
 
 
 @dataclass(frozen=True, slots=True)
-class PackedRecord:
-    """A Kinesis record to put, made of `users`. Its repr shows neither keys nor data.
+class PackedRecord(OutgoingRecord):
+    """A record to put that is an aggregate of `users`. Its repr shows neither keys nor data.
 
-    - `shard_id`: the shard that it is addressed to; None for a record that was not packed, because
-      no shard is known that has its hash key.
+    `shard_id`: the shard that it is addressed to; None where no shard is known that has its hash
+    key.
     """
 
-    partition_key: str = field(repr=False)
-    data: bytes = field(repr=False)
-    explicit_hash_key: str | None = field(repr=False)
-    users: tuple[UserRecord, ...] = field(repr=False)
-    shard_id: str | None
+    users: tuple[OutgoingRecord, ...] = field(kw_only=True, repr=False)
+    shard_id: str | None = field(kw_only=True)
 
-    @property
-    def is_aggregate(self) -> bool:
-        """False for a record that is put as the user gave it."""
-        return self.data is not self.users[0].data
 
-    def strays(self, taken_by: HashRange | None) -> tuple[UserRecord, ...]:
-        """The user records that readers of the shard that took it leave out: to be put again. All
-        of them where its range is not known. One alone is addressed by its own hash key, so any
-        shard that takes it owns it.
-        """
-        if len(self.users) == 1:
-            return ()
-        if taken_by is None:
-            return self.users
-        return tuple(user for user in self.users if not taken_by.owns(user.hash_key))
+def users_of(record: OutgoingRecord) -> tuple[OutgoingRecord, ...]:
+    """The records of the user that are in it."""
+    return record.users if isinstance(record, PackedRecord) else (record,)
 
 
 class Packer:
-    """Packs records for the open shards of a stream. For one thread.
-
-    `shards`: id and hash range of each open shard. `max_bytes`: of an aggregate with its key. A
-    user record that does not fit is put alone.
+    """Packs records. For one thread. `shards`: a listing of the stream. `max_bytes`: of an
+    aggregate with its key. A record that does not fit is put alone, and so is one for which no
+    shard is listed.
     """
 
-    def __init__(
-        self, shards: Iterable[tuple[str, HashRange]], *, max_bytes: int = AGGREGATE_BYTES
-    ) -> None:
+    def __init__(self, shards: Iterable[ShardInfo], *, max_bytes: int = AGGREGATE_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._shards = sorted(shards, key=lambda shard: shard[1].first)
-        self._firsts = [hash_range.first for _, hash_range in self._shards]
         self._open: dict[str, _AggregateBuilder] = {}
+        self._list(shards)
 
-    def add(self, user: UserRecord) -> list[PackedRecord]:
+    def add(self, user: OutgoingRecord) -> list[OutgoingRecord]:
         """Pack a record, and return what is complete with it. Raises `ValueError` for an explicit
         hash key that is none.
         """
-        hash_key = user.hash_key
+        hash_key = hash_key_of(user.partition_key, user.explicit_hash_key)
         at = bisect_right(self._firsts, hash_key) - 1
-        if at < 0 or not self._shards[at][1].owns(hash_key):
-            return [alone(user, None)]
-        shard_id = self._shards[at][0]
+        if at < 0 or not self._ranges[self._shard_ids[at]].owns(hash_key):
+            return [alone(user)]
+        shard_id = self._shard_ids[at]
         current = self._open.get(shard_id)
         if current is not None and current.add(user, self._max_bytes):
             return []
@@ -89,27 +76,59 @@ class Packer:
         self._open[shard_id] = fresh = _AggregateBuilder(shard_id)
         return complete if fresh.add(user, self._max_bytes) else [*complete, alone(user, shard_id)]
 
-    def flush(self) -> list[PackedRecord]:
+    def flush(self) -> list[OutgoingRecord]:
         """The aggregates that are not full, in the order in which they were begun last."""
         packed = [current.packed() for current in self._open.values() if current.users]
         self._open.clear()
         return packed
+
+    def on_shards(self, shards: Iterable[ShardInfo]) -> list[OutgoingRecord]:
+        """Pack for these shards from now on, also what was not returned yet. Returns what is
+        complete.
+        """
+        users = [user for current in self._open.values() for user in current.users]
+        self._open.clear()
+        self._list(shards)
+        return [packed for user in users for packed in self.add(user)]
+
+    def strays(self, record: OutgoingRecord, shard_id: str | None) -> list[OutgoingRecord]:
+        """The records to put again, since `record` was put in this shard: those that its readers
+        leave out, or all where the shard is not listed.
+        """
+        if not isinstance(record, PackedRecord) or shard_id == record.shard_id:
+            return []
+        # One alone is addressed by its own hash key, so any shard that takes it owns it.
+        if len(record.users) == 1:
+            return []
+        taken_by = None if shard_id is None else self._ranges.get(shard_id)
+        return [
+            alone(user)
+            for user in record.users
+            if taken_by is None
+            or not taken_by.owns(hash_key_of(user.partition_key, user.explicit_hash_key))
+        ]
+
+    def _list(self, shards: Iterable[ShardInfo]) -> None:
+        listed = sorted(shards, key=lambda shard: shard.hash_key_range[0])
+        self._ranges = {shard.shard_id: HashRange(*shard.hash_key_range) for shard in listed}
+        self._shard_ids = [shard.shard_id for shard in listed if not shard.is_closed]
+        self._firsts = [self._ranges[shard_id].first for shard_id in self._shard_ids]
 
 
 class _AggregateBuilder:
     """An aggregate that more records may be added to."""
 
     def __init__(self, shard_id: str | None) -> None:
-        self.users: list[UserRecord] = []
-        self.size_bytes = _AROUND_BYTES
+        self.users: list[OutgoingRecord] = []
+        self._size_bytes = _AROUND_BYTES
         self._shard_id = shard_id
         self._partition_keys: dict[str, int] = {}
         self._explicit_hash_keys: dict[str, int] = {}
         self._records: list[bytes] = []
 
-    def add(self, user: UserRecord, max_bytes: int) -> bool:
+    def add(self, user: OutgoingRecord, max_bytes: int) -> bool:
         """Add a record; False if it does not fit."""
-        partition_key, data, hash_key = user
+        partition_key, hash_key = user.partition_key, user.explicit_hash_key
         keys, explicit = self._partition_keys, self._explicit_hash_keys
         index = keys.get(partition_key)
         added_bytes = 0
@@ -121,11 +140,11 @@ class _AggregateBuilder:
             explicit_index = explicit.get(hash_key, len(explicit))
             if explicit_index == len(explicit):
                 added_bytes += _field_bytes(len(hash_key))
-        encoded = encoded_record(index, explicit_index, data)
+        encoded = encoded_record(index, explicit_index, user.data)
         added_bytes += _field_bytes(len(encoded))
-        if self.size_bytes + added_bytes > max_bytes:
+        if self._size_bytes + added_bytes > max_bytes:
             return False
-        self.size_bytes += added_bytes
+        self._size_bytes += added_bytes
         keys[partition_key] = index
         if hash_key is not None and explicit_index is not None:
             explicit[hash_key] = explicit_index
@@ -133,11 +152,9 @@ class _AggregateBuilder:
         self._records.append(encoded)
         return True
 
-    def packed(self) -> PackedRecord:
+    def packed(self) -> OutgoingRecord:
         """The record to put."""
-        if len(self.users) == 1:
-            return alone(self.users[0], self._shard_id)
-        return self.aggregate()
+        return alone(self.users[0], self._shard_id) if len(self.users) == 1 else self.aggregate()
 
     def aggregate(self) -> PackedRecord:
         """All that was added, as an aggregate."""
@@ -146,21 +163,24 @@ class _AggregateBuilder:
             explicit_hash_key_table=[key.encode() for key in self._explicit_hash_keys],
             records=self._records,
         )
-        data = sealed(message.SerializeToString(deterministic=True))
-        hash_key = str(self.users[0].hash_key)
-        return PackedRecord(PARTITION_KEY, data, hash_key, tuple(self.users), self._shard_id)
+        first = self.users[0]
+        return PackedRecord(
+            PARTITION_KEY,
+            sealed(message.SerializeToString(deterministic=True)),
+            str(hash_key_of(first.partition_key, first.explicit_hash_key)),
+            users=tuple(self.users),
+            shard_id=self._shard_id,
+        )
 
 
-def alone(user: UserRecord, shard_id: str | None = None) -> PackedRecord:
+def alone(user: OutgoingRecord, shard_id: str | None = None) -> OutgoingRecord:
     """The record to put of one user record, which no reshard can misplace. It is put as it is,
     unless it is an aggregate itself: readers would unpack it, and leave out what their shard does
     not own. So it is put as the only user record of another aggregate, and stays the bytes that it
     is. Raises `ValueError` for an explicit hash key that is none.
     """
     if not is_kpl_aggregate(user.data):
-        return PackedRecord(
-            user.partition_key, user.data, user.explicit_hash_key, (user,), shard_id
-        )
+        return user
     around = _AggregateBuilder(shard_id)
     around.add(user, sys.maxsize)
     return around.aggregate()

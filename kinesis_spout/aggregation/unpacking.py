@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.aggregation.hash_range import HashRange
+    from kinesis_spout.service.shard_info import HashRange
 
 
 log = logging.getLogger("kinesis_spout")

@@ -28,8 +28,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from kinesis_spout.aggregation.hash_range import IS_OWNED, UserRecord, explicit_hash_key_in
 from kinesis_spout.aggregation.message import Aggregate, Record, message_in
+from kinesis_spout.service.get_records_decoder import array_of
+from kinesis_spout.service.record_putter import OutgoingRecord
+from kinesis_spout.service.shard_info import IS_OWNED, explicit_hash_key_in
 from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from kinesis_spout.aggregation.hash_range import HashRange
+    from kinesis_spout.service.shard_info import HashRange
 
     Numbers = NDArray[np.int64]
 
@@ -104,8 +106,12 @@ def unpacked_rows(
     at: list[int] = []
     opened: list[OpenAggregate] = []
     rows = 0
-    for index, payload in _candidates(records):
-        aggregate = _open_aggregate(payload)
+    data = records.column("data")
+    _, offsets, values = data.buffers()
+    edges = memoryview(offsets).cast("i")[data.offset : data.offset + len(data) + 1]
+    payloads = memoryview(values).cast("B")  # not copied
+    for index in pc.indices_nonzero(pc.starts_with(data, KPL_MAGIC)).to_pylist():
+        aggregate = _open_aggregate(payloads[edges[index] : edges[index + 1]])
         if aggregate is None:
             continue
         at.append(index - first)
@@ -129,30 +135,25 @@ def batches(
     """
     for first in range(0, len(rows.parents), MAX_ROWS):
         at = slice(first, first + MAX_ROWS)
-        parents = _as_arrow(rows.parents[at])
+        parents = array_of(rows.parents[at], pa.int64())
         columns = {
             name: part.column(name).take(parents)
             for name in part.schema.names
             if name not in _FROM_AGGREGATE
         }
-        columns["data"] = rows.data.take(_as_arrow(rows.data_at[at]))
-        columns["partitionKey"] = rows.keys.take(_as_arrow(rows.keys_at[at]))
+        columns["data"] = rows.data.take(array_of(rows.data_at[at], pa.int64()))
+        columns["partitionKey"] = rows.keys.take(array_of(rows.keys_at[at], pa.int64()))
         schema = part.schema.append(_SUB_FIELD)
-        arrays = [*(columns[name] for name in part.schema.names), _as_arrow(rows.subs[at])]
+        arrays = [
+            *(columns[name] for name in part.schema.names),
+            array_of(rows.subs[at], pa.int64()),
+        ]
         if with_owned:
             schema = schema.append(_OWNED_FIELD)
-            arrays.append(_flags(rows.is_owned[at]))
+            flags = rows.is_owned[at]
+            bits = pa.py_buffer(np.packbits(flags, bitorder="little"))
+            arrays.append(pa.Array.from_buffers(pa.bool_(), len(flags), [None, bits]))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _candidates(records: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
-    """The records that begin with the magic number: their indices and payloads, not copied."""
-    data = records.column("data")
-    _, offsets, values = data.buffers()
-    edges = memoryview(offsets).cast("i")[data.offset : data.offset + len(data) + 1]
-    payloads = memoryview(values).cast("B")
-    for index in pc.indices_nonzero(pc.starts_with(data, KPL_MAGIC)).to_pylist():
-        yield index, payloads[edges[index] : edges[index + 1]]
 
 
 def _with_plain_rows(part: pa.RecordBatch, at: list[int], users: UserRecords) -> UserRecords:
@@ -179,16 +180,6 @@ def _with_plain_rows(part: pa.RecordBatch, at: list[int], users: UserRecords) ->
     )
 
 
-def _flags(values: NDArray[np.bool_]) -> pa.Array:
-    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
-
-
-def _as_arrow(values: NDArray[np.int64]) -> pa.Array:
-    """The values without a copy. Not by `pa.array`, which imports pandas."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
-
-
 def _open_aggregate(payload: memoryview) -> OpenAggregate | None:
     """The parts of a payload that begins with the magic number; None if it is no aggregate. Whether
     its parts are damaged is not known yet.
@@ -205,21 +196,23 @@ def _open_aggregate(payload: memoryview) -> OpenAggregate | None:
     )
 
 
-def _user_records(aggregates: Sequence[OpenAggregate], hash_range: HashRange | None) -> UserRecords:
-    """The records of these aggregates. Where the range is not known, all belong to the shard."""
-    mended: list[OpenAggregate | None] = list(aggregates)
-    tables = _Tables.of(mended)
+def _user_records(
+    aggregates: Sequence[OpenAggregate | None], hash_range: HashRange | None
+) -> UserRecords:
+    """The records of these aggregates; None is a damaged one. Where the range is not known, all
+    belong to the shard.
+    """
+    tables = _Tables.of(aggregates)
     scanned = _scan(tables.records)
     keys = _key_array(tables.partition_keys)
-    if damaged := range(len(mended)) if keys is None else tables.damaged(scanned):
+    if damaged := range(len(aggregates)) if keys is None else tables.damaged(scanned):
+        mended = list(aggregates)
         for one in damaged:
-            mended[one] = _mended(aggregates[one])
-        tables = _Tables.of(mended)
-        scanned = _scan(tables.records)
-        keys = _key_array(tables.partition_keys)
+            mended[one] = _mended(mended[one])
+        return _user_records(mended, hash_range)  # all are regular now
     index = np.arange(len(scanned.begins), dtype=np.int64)
     return UserRecords(
-        is_aggregate=np.array([one is not None for one in mended], np.bool_),
+        is_aggregate=np.array([one is not None for one in aggregates], np.bool_),
         is_owned=tables.are_owned(scanned, hash_range),
         parents=tables.aggregate,
         subs=index - tables.first_record[tables.aggregate],
@@ -230,7 +223,7 @@ def _user_records(aggregates: Sequence[OpenAggregate], hash_range: HashRange | N
     )
 
 
-def unpacked(payload: bytes) -> list[UserRecord] | None:
+def unpacked(payload: bytes) -> list[OutgoingRecord] | None:
     """The user records of an aggregate, to be put again one by one; None for any other payload."""
     opened = _open_aggregate(memoryview(payload)) if payload.startswith(KPL_MAGIC) else None
     records = None if opened is None else _checked(opened)
@@ -242,7 +235,7 @@ def unpacked(payload: bytes) -> list[UserRecord] | None:
         if record.HasField("explicit_hash_key_index"):
             explicit = opened.explicit_hash_keys[record.explicit_hash_key_index].decode()
         key = opened.partition_keys[record.partition_key_index].decode()
-        users.append(UserRecord(key, record.data, explicit))
+        users.append(OutgoingRecord(key, record.data, explicit))
     return users
 
 
@@ -309,10 +302,10 @@ class _Tables(NamedTuple):
         return is_owned
 
 
-def _mended(aggregate: OpenAggregate) -> OpenAggregate | None:
+def _mended(aggregate: OpenAggregate | None) -> OpenAggregate | None:
     """The aggregate with its records in the form that the scan reads; None if it is damaged."""
-    records = _checked(aggregate)
-    if records is None:
+    records = None if aggregate is None else _checked(aggregate)
+    if aggregate is None or records is None:
         return None
     regular = []
     for record in records:

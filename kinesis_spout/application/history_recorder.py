@@ -13,7 +13,7 @@ from state.errors import (
     StoredDataError,
     StoreUnavailableError,
 )
-from state.moves.history import max_entries, merged, resume_position, time_of_next, to_drop
+from state.moves import max_entries, merged, resume_position, time_of_next, to_drop
 from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
 
 if TYPE_CHECKING:
@@ -95,30 +95,31 @@ class HistoryRecorder:
     def _written(
         self, states: Mapping[str, StoredState], now_ms: int, retention_ms: int | None
     ) -> _Recorded:
-        last = self._recorded
-        index = self._history.index() if last is None else last.index
-        positions = _positions(states, last)
-        changed = (
-            positions
-            if last is None
-            else {shard: at for shard, at in positions.items() if last.positions.get(shard) != at}
-        )
+        is_first = self._recorded is None
+        last = self._recorded or _Recorded(self._history.index(), {}, {})
+        positions = {
+            shard: last.positions[shard]
+            if shard in last.states and last.states[shard].state is stored.state
+            else resume_position(stored.state)
+            for shard, stored in states.items()
+        }
+        changed = {shard: at for shard, at in positions.items() if last.positions.get(shard) != at}
         if not changed:
-            return _Recorded(index, states, positions)
+            return _Recorded(last.index, states, positions)
         # Also where most have changed: such an entry takes the place of the one before it without
         # being written again.
-        full = last is None or len(changed) * 2 >= len(states)
+        full = is_first or len(changed) * 2 >= len(states)
         entry = HistoryEntry(
-            time_ms=time_of_next(index.marks, now_ms, after_ms=1),
+            time_ms=time_of_next(last.index.marks, now_ms, after_ms=1),
             positions=positions if full else changed,
             full=full,
         )
         horizon_ms = None if retention_ms is None else now_ms - retention_ms
         added, removed = thinned(
-            self._history, index, now_ms=now_ms, horizon_ms=horizon_ms, shards=len(states)
+            self._history, last.index, now_ms=now_ms, horizon_ms=horizon_ms, shards=len(states)
         )
-        added.append((index.next, entry))
-        index = self._history.write(index, added, remove=removed)
+        added.append((last.index.next, entry))
+        index = self._history.write(last.index, added, remove=removed)
         return _Recorded(index, states, positions)
 
 
@@ -161,14 +162,3 @@ def _runs(indexes: Sequence[int]) -> list[tuple[int, int]]:
         else:
             runs.append((at, at))
     return runs
-
-
-def _positions(states: Mapping[str, StoredState], last: _Recorded | None) -> dict[str, Position]:
-    known: Mapping[str, StoredState] = {} if last is None else last.states
-    positions: Mapping[str, Position] = {} if last is None else last.positions
-    return {
-        shard: positions[shard]
-        if shard in known and known[shard].state is stored.state
-        else resume_position(stored.state)
-        for shard, stored in states.items()
-    }

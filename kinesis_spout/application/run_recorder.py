@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kinesis_spout.clock import Clock
-    from state.store.ownership import OwnerInfo
     from state.store.runs import Run, RunLog, RunStore
 
 log = logging.getLogger("kinesis_spout")
@@ -121,20 +120,16 @@ def amend_newest_run(runs: RunStore, amended: Callable[[RunLog], RunLog]) -> boo
     try:
         log_there = runs.read().get(None)
         newest = None if log_there is None else log_there.newest
-        if newest is None or not _may_be_of_here(newest.owner):
+        if newest is None or newest.owner.host != this_process(0).host:
+            return False
+        # Another driver on this machine may have taken over the application since then. A process
+        # of this one may also have ended.
+        if state_of(newest.owner) is ProcessState.RUNS and not is_below(newest.owner, os.getpid()):
             return False
         return runs.amend(newest.owner, amended)
     except StateError as exc:
         _left_out(exc)
         return False
-
-
-def _may_be_of_here(owner: OwnerInfo) -> bool:
-    """Whether the owner may be a process of this driver, also one that has ended. Another driver on
-    this machine may have taken over the application since then.
-    """
-    runs = state_of(owner) is ProcessState.RUNS
-    return owner.host == this_process(0).host and (not runs or is_below(owner, os.getpid()))
 
 
 def failure(error: ReportedError, now_ms: int) -> RunEnd:

@@ -14,7 +14,7 @@ What the two do differently, on purpose:
 - Spark owns the whole application. The tasks of a spout share it, so one of them leads: it alone
   writes the shard list and the history (`lead`).
 - Spark settles the plan that is open, since its checkpoint says whether the batch is done. A spout
-  cannot know, so it closes such a plan before it loads the states (`open_plan`).
+  cannot know, so it closes such a plan before it loads the states (`close_open_plan`).
 - Spark's checkpoint may name a plan. Where nothing is pinned, the state is lost then, and the
   driver reports it (`pin_start` asks for the start only then). A spout has no second memory.
 - A pause stops a spout's deliveries at once. A batch that Spark has planned is read to its end.
@@ -26,10 +26,11 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from kinesis_spout.application.history_recorder import HistoryRecorder
-from kinesis_spout.application.pause import STANDS_STILL, PauseWatch
 from kinesis_spout.application.run_recorder import RunRecorder
 from kinesis_spout.shards.start_position import pin_start
 from state.errors import ConflictError
+from state.plan import PlanStatus
+from state.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -38,13 +39,16 @@ if TYPE_CHECKING:
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.shards.catalog import ShardCatalog
     from kinesis_spout.shards.start_position import RequestedStart
-    from state.store.identity import StartPin
+    from state.plan import Plan
+    from state.store.identity import Pause, PauseStore, StartPin
     from state.store.ownership import OwnerInfo, TaskShare
+    from state.store.plans import PlanStore
     from state.store.runs import Run
     from state.znodes.topics import StoreTopics
 
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
+STANDS_STILL = "it keeps its ownership and reads nothing"
 KEPT_S = 10.0  # between two checks of the ownership: nothing else writes during a pause
 # In a row. Another task may write the same child's first state, but not again and again.
 MAX_CONFLICTS = 5
@@ -197,3 +201,93 @@ class ApplicationSession:
             except ConflictError:
                 self._catalog.load()
         return step()
+
+
+class PauseWatch:
+    """Follows the node `paused` by a watch, so that a look costs no read while nothing changes. For
+    one thread. `on_change` is called from a thread of the store when the node may have changed:
+    then call `look`.
+    """
+
+    def __init__(self, store: PauseStore, application: str, on_change: Callable[[], None]) -> None:
+        self.application = application
+        self._store = store
+        self._on_change = on_change
+        self._may_have_changed = True
+        self._is_on = False
+
+    def watch(self) -> None:
+        """Watch from now on. Blocks on the store."""
+        self._store.watch(self._on_watch)
+
+    def look(self, meanwhile: str) -> bool:
+        """Whether the application is paused. Reads the node only after a change of it; logs when a
+        pause begins and ends. `meanwhile`: what the consumer does during one.
+        """
+        if self._may_have_changed:
+            # Before the read: a change during it is looked at again.
+            self._may_have_changed = False
+            try:
+                pause = self._store.read()
+            except BaseException:
+                self._may_have_changed = True
+                raise
+            if pause is None and self._is_on:
+                log.warning(
+                    ("the pause of application %s is over: the application reads again"),
+                    self.application,
+                )
+            elif pause is not None and not self._is_on:
+                log.warning(
+                    "application %s is paused%s: %s; end the pause with `kinesis-spout resume`",
+                    self.application,
+                    pause_clause(pause),
+                    meanwhile,
+                )
+            self._is_on = pause is not None
+        return self._is_on
+
+    def _on_watch(self) -> None:
+        self._may_have_changed = True
+        self._on_change()
+
+
+def pause_clause(pause: Pause) -> str:
+    """` by ann on host-a since 2026-01-31T12:00:00.000Z ('deploy')`, as far as it is known."""
+    by = ""
+    if pause.by is not None:
+        # Quoted with escapes if it has characters that a terminal may obey.
+        by = f" by {pause.by if pause.by.isprintable() else repr(pause.by)}"
+    since = "" if pause.since_ms is None else f" since {Position.at_timestamp(pause.since_ms)}"
+    reason = "" if pause.reason is None else f" ({pause.reason!r})"
+    return f"{by}{since}{reason}"
+
+
+def close_open_plan(plans: PlanStore) -> None:
+    """Close the newest plan if it is open, so that no task of that batch publishes a result any
+    more. A write of the owner; blocks.
+
+    The plan is not settled: no outcome is taken over. When Spark owns the application again, it
+    compares each result with the position that is stored then.
+    """
+    while True:
+        pointer = plans.pointer()
+        if pointer is None or pointer.status is not PlanStatus.OPEN:
+            return
+        try:
+            plans.close(pointer.id)
+        except ConflictError:
+            continue  # another task of this application closes it too: look again
+        log.warning(
+            "plan %s, which a Spark job of this application left open, is closed. Its unsettled "
+            "records are read again from the stored positions",
+            pointer.id,
+        )
+        return
+
+
+def closed_plan(plans: PlanStore) -> Plan | None:
+    """The newest plan, closed; None if there is none. A write of the owner; blocks."""
+    close_open_plan(plans)
+    pointer = plans.pointer()
+    return None if pointer is None else plans.read(pointer.id)

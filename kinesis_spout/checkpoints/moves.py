@@ -26,7 +26,7 @@ from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
 from state.errors import RemediedError
-from state.moves.moved_state import moved_state, position_outside_ranges
+from state.moves import moved_state, position_outside_ranges
 from state.position import TRIM_HORIZON, Position
 from state.shard_state import given_up
 

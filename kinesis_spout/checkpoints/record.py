@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.checkpoints.located import ShardSearch
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.reading.user_records import OwnedOfRange, unpacked_retries, within
+from kinesis_spout.service.shard_info import HashRange
 from scheme.record import SUB_SEQUENCE_NUMBER
-from state.moves.moved_state import is_before
+from state.moves import is_before
 from state.plan import PlannedRetry
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber

@@ -8,12 +8,11 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
-from kinesis_spout.application.open_plan import closed_plan
+from kinesis_spout.application.session import closed_plan
 from kinesis_spout.clock import SteadyTime
 from state.errors import StoredDataError
 from state.failpoint import failpoint
-from state.moves.history import earlier, resume_position, time_of_next
-from state.moves.moved_state import never_settling
+from state.moves import earlier, never_settling, resume_position, time_of_next
 from state.store.history import HistoryEntry
 from state.store.shard_states import StateChange
 

@@ -1,7 +1,7 @@
 """Takes an application back to where it was at a time. Blocks on the service and on the store.
 
 Each shard goes back to the position that the history has of it, before which every record was acked
-then (`state.moves.history`). What was unresolved then is read again, too. A shard that is younger
+then (`state.moves`). What was unresolved then is read again, too. A shard that is younger
 goes back to its beginning, so a reshard since the time needs no care: parents that were read to
 their ends since go back into their middle, and children wait for them again.
 """
@@ -20,7 +20,7 @@ from kinesis_spout.checkpoints.moves import Goal, MoveRefusedError
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.start_position import start_position
 from state.errors import ConflictError
-from state.moves.history import Past, past_at, resume_position
+from state.moves import Past, past_at, resume_position
 from state.position import TRIM_HORIZON, Position
 
 if TYPE_CHECKING:

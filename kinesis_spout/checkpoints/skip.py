@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from kinesis_spout.application.open_plan import close_open_plan
+from kinesis_spout.application.session import close_open_plan
 from kinesis_spout.checkpoints.moves import MoveRefusedError, unknown_shard
 from kinesis_spout.checkpoints.record import status_of
 from state.failpoint import failpoint

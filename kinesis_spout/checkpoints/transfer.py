@@ -20,7 +20,7 @@ from state.errors import (
     StreamMismatchError,
 )
 from state.failpoint import failpoint
-from state.moves.history import earlier, resume_position
+from state.moves import earlier, resume_position
 from state.position import TRIM_HORIZON, Position
 from state.store.identity import StartPin
 

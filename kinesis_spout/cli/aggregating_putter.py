@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from kinesis_spout.shards.shard_packer import ShardPacker, users_of
+from kinesis_spout.aggregation.packing import Packer, users_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kinesis_spout.aggregation.hash_range import UserRecord
     from kinesis_spout.service.record_putter import Accepted, OutgoingRecord, RecordPutter
     from kinesis_spout.service.shard_info import ShardInfo
 
@@ -27,7 +26,7 @@ class AggregatingPutter:
     ) -> None:
         self._putter = putter
         self._list_shards = list_shards
-        self._packer: ShardPacker | None = None
+        self._packer: Packer | None = None
 
     def put(
         self, records: Sequence[OutgoingRecord], accepted: Accepted = lambda _record, _shard: None
@@ -36,16 +35,16 @@ class AggregatingPutter:
         `RecordPutter.put` raises, and `ValueError` for an explicit hash key that is none.
         `accepted` gets each of the records that was put in its shard.
         """
-        waiting: dict[UserRecord, list[OutgoingRecord]] = defaultdict(list)
+        waiting: dict[OutgoingRecord, list[OutgoingRecord]] = defaultdict(list)
         for record in records:
-            waiting[users_of(record)[0]].append(record)
+            waiting[record].append(record)
 
-        def on_put(users: Iterable[UserRecord], shard_id: str | None) -> None:
+        def on_put(users: Iterable[OutgoingRecord], shard_id: str | None) -> None:
             for user in users:
                 accepted(waiting[user].pop(0), shard_id)
 
         if self._packer is None:
-            self._packer = ShardPacker(self._list_shards())
+            self._packer = Packer(self._list_shards())
         packer = self._packer
         packed = [one for record in records for one in packer.add(record)] + packer.flush()
         misplaced: list[tuple[OutgoingRecord, str | None]] = []

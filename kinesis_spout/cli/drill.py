@@ -27,9 +27,9 @@ from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.setting import DrillError, Setting
 from kinesis_spout.drills.tables import listing, overview, verdict_text
 from kinesis_spout.errors import ConfigError, KinesisError
-from kinesis_spout.page.document import page
-from kinesis_spout.page.drill_json import drill_json
-from kinesis_spout.programs.modules import load_function
+from kinesis_spout.page import page
+from kinesis_spout.page.page_json import drill_json
+from kinesis_spout.programs import load_function
 from state.errors import StateError
 
 _FILE_WIDTH = 320

@@ -23,7 +23,7 @@ from kinesis_spout import __version__
 from kinesis_spout.cli import early_interrupt
 from kinesis_spout.cli.exit_codes import CliError, one_sentence
 from kinesis_spout.cli.shared_options import errors, root_options
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 
 COMMAND_GROUP = "kinesis_spout.commands"
 # In the order of the help.

@@ -115,7 +115,7 @@ def produce(
         ref = StreamRef.of(stream)
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         with closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)) as client:
-            putter = RecordPutter(client.connection)
+            putter = RecordPutter(client)
             lines = LinePutter(
                 _aggregating(putter, client) if aggregate else putter.put,
                 _record_maker(key, key_from, as_json=as_json),

@@ -35,17 +35,13 @@ def payload_records(letter: Letter) -> list[OutgoingRecord]:
     if not is_kpl_aggregate(data):
         return [OutgoingRecord(key, data)]
     # protobuf and numpy are loaded where the first aggregate is met.
-    from kinesis_spout.aggregation.hash_range import UserRecord  # noqa: PLC0415
     from kinesis_spout.aggregation.packing import alone  # noqa: PLC0415
     from kinesis_spout.aggregation.user_records import unpacked  # noqa: PLC0415
 
     users = unpacked(data) if letter.sub_sequence_number is None else None
     if users is None:
-        users = [UserRecord(key, data)]
-    packed = (alone(user._replace(partition_key=user.partition_key or key)) for user in users)
-    return [
-        OutgoingRecord(user.partition_key, user.data, user.explicit_hash_key) for user in packed
-    ]
+        users = [OutgoingRecord(key, data)]
+    return [alone(replace(user, partition_key=user.partition_key or key)) for user in users]
 
 
 def envelopes(letter: Letter) -> list[bytes]:

@@ -69,7 +69,7 @@ class Stream:
 
     def check_credentials(self) -> Iterator[Finding]:
         """Where they come from, and until when. They are never shown."""
-        found = self.client.connection.credentials_in_use()
+        found = self.client.credentials_in_use()
         yield credentials_finding(found, SystemClock().now_ms())
         if self.client.aws.role_arn is not None:
             yield ok(f"allowed for {self.client.aws.role_arn}", "sts:AssumeRole")
@@ -77,11 +77,11 @@ class Stream:
     def check_endpoint(self) -> Finding:
         clock = SystemClock()
         before_ms = clock.now_ms()
-        service_ms = self.client.connection.service_time_ms()
+        service_ms = self.client.service_time_ms()
         if service_ms is not None:
             # The Date header has whole seconds: half of one is added for that.
             self._ahead_s = ((before_ms + clock.now_ms()) / 2 - service_ms) / 1_000 - 0.5
-        return ok(f"Kinesis {self.client.connection.place} answers")
+        return ok(f"Kinesis {self.client.place} answers")
 
     def check_identity(self) -> Finding:
         """Keeps the stream's description, or why there is none, for the checks after it."""

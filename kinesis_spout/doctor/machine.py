@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout import __version__
 from kinesis_spout.doctor.findings import Finding, failed, not_tried, ok, warning
-from kinesis_spout.programs.installation import DISTRIBUTION, how_to_install
+from kinesis_spout.programs import DISTRIBUTION, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

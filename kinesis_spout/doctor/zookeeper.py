@@ -13,9 +13,8 @@ from state.position import Position
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.topics import StoreTopics
 from state.znodes.tree import Create, Delete, Operation, TransactionRefusedError
-from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory, resolve_connect_string
-from state.zookeeper.server_words import ServerWords, ask_server
+from state.zookeeper.servers import ConnectString, ServerWords, ask_server
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:

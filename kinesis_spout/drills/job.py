@@ -19,8 +19,8 @@ from kinesis_spout.drills import spout_program
 from kinesis_spout.drills.consumer import NO_NUMBER, SCRATCH, SCRATCH_VARIABLE, SparkArguments
 from kinesis_spout.drills.history.events import Fault, RecordId, Told, parse_line
 from kinesis_spout.drills.setting import DrillError, Need
-from kinesis_spout.programs.modules import clean_environment, module_path
-from kinesis_spout.programs.processes import kill_family
+from kinesis_spout.processes import kill_family
+from kinesis_spout.programs import clean_environment, module_path
 from state import failpoint
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.drills.stream import OwnStream
 from kinesis_spout.drills.world import KILL
 from kinesis_spout.drills.zookeeper import ZookeeperEnsemble
-from kinesis_spout.programs.processes import descendants, resume, runs, suspend
+from kinesis_spout.processes import descendants, resume, runs, suspend
 from kinesis_spout.testing import slow, throttle
 from state.tracker.inflight_record_tracker import UNANSWERED
 

@@ -30,8 +30,8 @@ from kinesis_spout.drills.zookeeper import (
     ZookeeperServer,
 )
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.programs.modules import load_function
-from kinesis_spout.programs.processes import descendants
+from kinesis_spout.processes import descendants
+from kinesis_spout.programs import load_function
 from state.plan import plan_number
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.drills import spout_program as program
 from kinesis_spout.drills.setting import DrillError
-from kinesis_spout.programs.processes import kill_family
+from kinesis_spout.processes import kill_family
 from state.codec.values import decode, encode
 from state.errors import StoreUnavailableError
 from state.store.ownership import OwnerInfo
@@ -33,7 +33,7 @@ from state.zookeeper.embedded import (
     server_command,
     stop,
 )
-from state.zookeeper.server_words import ask_local
+from state.zookeeper.servers import ask_local
 from state.zookeeper.store import DEFAULT_ROOT
 from state.zookeeper.tree import ZookeeperTree
 

@@ -11,8 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kinesis_spout.shards.assignment import is_ours, task_of
-from kinesis_spout.shards.lineage import ShardLineage, unresolved_ancestors
+from kinesis_spout.shards.lineage import ShardLineage, is_ours, task_of, unresolved_ancestors
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OnFailure

@@ -26,7 +26,8 @@ from kinesis_spout.inspection.wording import (
     shards_named,
     short_shard,
 )
-from kinesis_spout.shards.lineage import HASH_KEYS, ShardPhase, open_range_holes
+from kinesis_spout.service.shard_info import HASH_KEYS
+from kinesis_spout.shards.lineage import ShardPhase, open_range_holes
 from state.plan import PlanStatus
 from state.position import Position
 from state.report import ReportStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, MissingExtraError
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 from kinesis_spout.prometheus_exporter.definitions import BY_NAME, PREFIX, Kind
 
 if TYPE_CHECKING:

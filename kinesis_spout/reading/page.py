@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.service.get_records_decoder import DecodedPage
-from kinesis_spout.service.record_columns import NO_RECORDS
+from kinesis_spout.service.get_records_decoder import NO_RECORDS, DecodedPage
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -100,13 +99,13 @@ class Page(DecodedPage):
         """
         if count >= self.count:
             return self
-        columns = self.columns.up_to(count)
+        columns = self.columns.part(0, count)
         return replace(
             self,
             columns=columns,
             count=count,
             first=self.first if count else None,
-            last=SequenceNumber.parse(columns.last_number()) if count else None,
+            last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
             last_arrival_ms=columns.last_arrival_ms() if count else None,
             payload_bytes=columns.payload_bytes,
             millis_behind_latest=0,
@@ -120,13 +119,13 @@ class Page(DecodedPage):
         """The page without its first `count` records."""
         if not count:
             return self
-        columns = self.columns.after(count)
+        columns = self.columns.part(count)
         left = self.count - count
         return replace(
             self,
             columns=columns,
             count=left,
-            first=SequenceNumber.parse(columns.first_number()) if left else None,
+            first=SequenceNumber.parse(columns.number_at(0)) if left else None,
             last=self.last if left else None,
             last_arrival_ms=self.last_arrival_ms if left else None,
             payload_bytes=columns.payload_bytes,

@@ -42,7 +42,7 @@ from kinesis_spout.reading.user_records import (
     within,
     without_owned,
 )
-from kinesis_spout.service.record_columns import fitting_records, payload_bytes
+from kinesis_spout.service.get_records_decoder import fitting_records, payload_bytes
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from state.plan import RangePart, ShortRange, missing_records
 from state.position import Position

@@ -10,8 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ThrottledError
-from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.reading.shard_getter import FetchPostponedError
+from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

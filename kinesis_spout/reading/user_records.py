@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.aggregation.hash_range import IS_OWNED
 from kinesis_spout.aggregation.unpacking import has_candidates
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.service.record_columns import NO_RECORDS, RecordColumns
+from kinesis_spout.service.get_records_decoder import NO_RECORDS, RecordColumns
+from kinesis_spout.service.shard_info import IS_OWNED
 from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER, is_kpl_aggregate
 from state.position import PositionKind
 from state.sequence_number import SequenceNumber
@@ -123,7 +123,7 @@ def unpacked_page(
         batches = list(unpacker.unpack(records))
     columns = lists_of(batches) if batches else NO_RECORDS
     if begins_within(page, start):
-        columns = columns.after(_passed(columns.lists().numbers, start))
+        columns = columns.part(_passed(columns.lists().numbers, start))
     return replace(
         page,
         columns=columns,

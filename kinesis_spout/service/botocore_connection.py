@@ -43,14 +43,13 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.service import put_records_wire, subscription
+from kinesis_spout.service import subscription
 from kinesis_spout.service.faults import (
     EXPIRED_LISTING,
     REFUSED_CREDENTIALS,
     meaning_of,
     meaning_of_local,
 )
-from kinesis_spout.service.get_records_wire import GetRecordsWire
 from kinesis_spout.service.shard_info import StreamSummary, keep_summary_body, service_time_ms
 from kinesis_spout.service.surroundings import (
     endpoint_in,
@@ -58,6 +57,7 @@ from kinesis_spout.service.surroundings import (
     region_in,
     region_of_instance,
 )
+from kinesis_spout.service.wire import GetRecordsWire, direct_puts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,8 @@ class ExpiredListingError(KinesisError):
 
 
 class KinesisConnection:
-    """Calls operations of the service on one stream, for `KinesisClient` and `RecordPutter`.
+    """Calls operations of the service on one stream. `KinesisClient` also reads, and `RecordPutter`
+    puts by it.
 
     Methods block on the network, may be called from many threads, and raise `KinesisError`.
     Transient faults are retried for `retry_for_s` seconds; other errors are raised at once. The
@@ -146,7 +147,8 @@ class KinesisConnection:
 
     Once the service has answered, credentials that it refuses, or that are not found any more, are
     transient: they are looked up again at each attempt, as somebody may be replacing them.
-    `answered_before`: it has answered another process of this job.
+    `answered_before`: it has answered another process of this job. `as_lists`: pages are for a
+    caller that reads record by record, so their columns are lists where that costs less than Arrow.
     """
 
     def __init__(
@@ -176,7 +178,7 @@ class KinesisConnection:
 
     def __reduce__(self) -> tuple[Callable[..., KinesisConnection], tuple[AwsConfig, StreamRef]]:
         make = partial(
-            KinesisConnection,
+            type(self),
             clock=self.clock,
             retry_for_s=self._retry_for_s,
             as_lists=self._as_lists,
@@ -185,7 +187,7 @@ class KinesisConnection:
         return make, (self.aws, self.stream)
 
     def __repr__(self) -> str:
-        return f"KinesisConnection({self.where})"
+        return f"{type(self).__name__}({self.where})"
 
     @property
     def where(self) -> str:
@@ -378,7 +380,7 @@ class KinesisConnection:
                 self._region = session.get_config_variable("region")
                 self._place = place_in_words(self.aws, self._region)
                 self.wire.hook(client, self.where)
-                put_records_wire.hook(client)
+                direct_puts(client)
                 client.meta.events.register(
                     "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
                 )
@@ -430,7 +432,9 @@ class KinesisConnection:
         """Translate an error of botocore's own, raised without an answer of the service."""
         if isinstance(exc, KinesisError):  # our own, which may be a ValueError
             raise exc
-        if self._is_without_address(exc):
+        if isinstance(exc, vendor.EndpointConnectionError) and not (
+            self._was_answered or self._answered_before
+        ):
             self._check_region_is_known(exc)
         raise self._local_error(exc) from exc
 
@@ -442,29 +446,19 @@ class KinesisConnection:
             return StaleCredentialsError(str(error))
         return error
 
-    def _is_without_address(self, exc: Exception) -> bool:
-        """Whether the host that is made of the region has no address, and the service has never
-        answered here. After an answer it is an outage, and so is the failure of a host that the
-        configuration names, and that of a name server.
-        """
-        if self._was_answered or self._answered_before:
-            return False
-        if not isinstance(exc, vendor.EndpointConnectionError):
-            return False
-        host = _host(exc.kwargs["endpoint_url"])
-        configured = self.aws.endpoint_url or endpoint_in(Session(profile=self.aws.profile))
-        return (
-            self._region is not None
-            and self._region in host
-            and (configured is None or host != _host(configured))
-            and _is_unknown_name(exc)
-        )
-
-    def _check_region_is_known(self, exc: Exception) -> None:
-        """Raise `ConfigError` for a region that no partition lists: it has no address, so a retry
-        cannot help. Called only after a failed connection: an unlisted region may be reachable.
+    def _check_region_is_known(self, exc: vendor.EndpointConnectionError) -> None:
+        """Raise `ConfigError` where the host that is made of the region has no address, and no
+        partition lists the region: a retry cannot help. The failure of a host that the
+        configuration names is an outage, and so is that of a name server. An unlisted region may be
+        reachable, so this is called only after a failed connection.
         """
         session = Session(profile=self.aws.profile)
+        host = _host(exc.kwargs["endpoint_url"])
+        configured = self.aws.endpoint_url or endpoint_in(session)
+        if self._region is None or self._region not in host or not _is_unknown_name(exc):
+            return
+        if configured is not None and host == _host(configured):
+            return
         known = [
             name
             for part in session.get_available_partitions()
@@ -472,7 +466,7 @@ class KinesisConnection:
         ]
         if self._region in known:
             return
-        nearest = nearest_name(self._region or "", known)
+        nearest = nearest_name(self._region, known)
         rule = "is not a region that can be reached"
         hint = f"did you mean {nearest}?" if nearest else ""
         if self.aws.region is not None:

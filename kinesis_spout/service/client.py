@@ -10,7 +10,6 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.errors import (
     MalformedResponseError,
     RequestRefusedError,
@@ -21,78 +20,30 @@ from kinesis_spout.service.botocore_connection import (
     ExpiredListingError,
     KinesisConnection,
 )
-from kinesis_spout.service.get_records_wire import ANSWERED_S
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary, service_time_ms
 from kinesis_spout.service.subscription import EVENTS, EventShare, ShardSubscription
+from kinesis_spout.service.wire import ANSWERED_S
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
-    from random import Random
-
-    from kinesis_spout.config import AwsConfig, StreamRef
     from kinesis_spout.service.get_records_decoder import DecodedPage
 
 log = logging.getLogger("kinesis_spout")
-_SYSTEM_CLOCK = SystemClock()
 _LISTING_RESTARTS = 5
 
 
-class KinesisClient:
-    """Reads one stream. Methods block on the network, may be called from many threads, and raise
-    `KinesisError`.
-
-    Transient faults are retried for `retry_for_s` seconds; other errors are raised at once. The
-    constructor only keeps its arguments, and a pickle holds nothing else: each process opens its
-    own connection.
-
-    `as_lists`: pages are for a caller that reads record by record, so their columns are lists where
-    that costs less than Arrow. `answered_before`: as of `KinesisConnection`.
+class KinesisClient(KinesisConnection):
+    """A connection that reads one stream: its constructor, its retries and its threads are those of
+    `KinesisConnection`.
     """
-
-    def __init__(
-        self,
-        aws: AwsConfig,
-        stream: StreamRef,
-        *,
-        clock: Clock = _SYSTEM_CLOCK,
-        retry_for_s: float = 60,
-        random: Random | None = None,
-        as_lists: bool = False,
-        answered_before: bool = False,
-    ) -> None:
-        self.aws = aws
-        self.stream = stream
-        self._clock = clock
-        self._connection = KinesisConnection(
-            aws,
-            stream,
-            clock=clock,
-            retry_for_s=retry_for_s,
-            random=random,
-            as_lists=as_lists,
-            answered_before=answered_before,
-        )
-
-    def __repr__(self) -> str:
-        return f"KinesisClient({self.where})"
-
-    @property
-    def where(self) -> str:
-        """The stream and its endpoint or region, for messages."""
-        return self._connection.where
-
-    @property
-    def connection(self) -> KinesisConnection:
-        """For a `RecordPutter` of the same stream, which then shares it."""
-        return self._connection
 
     def describe(self, *, retry: bool = True) -> StreamSummary:
         """The stream's identity, status and retention; raises `StreamNotFoundError`. With `retry`
         off it makes one attempt.
         """
-        return self._connection.call(
+        return self.call(
             "describe_stream_summary",
-            self._connection.stream_argument(),
+            self.stream_argument(),
             StreamSummary.of,
             retry=retry,
         )
@@ -122,7 +73,7 @@ class KinesisClient:
             return self._iterator(shard_id, position, retry=retry)
         except RequestRefusedError:
             # Waiting until that time would pass over what arrives before it by the new clock.
-            now_ms = None if asked_ms is None else self._connection.service_time_ms()
+            now_ms = None if asked_ms is None else self.service_time_ms()
             if asked_ms is None or now_ms is None or now_ms >= asked_ms:
                 raise
         now = Position.at_timestamp(now_ms)
@@ -138,12 +89,8 @@ class KinesisClient:
         return self._iterator(shard_id, now, retry=retry)
 
     def _iterator(self, shard_id: str, position: Position, *, retry: bool) -> str:
-        arguments = (
-            self._connection.stream_argument()
-            | {"ShardId": shard_id}
-            | _iterator_arguments(position)
-        )
-        iterator: str = self._connection.call(
+        arguments = self.stream_argument() | {"ShardId": shard_id} | _iterator_arguments(position)
+        iterator: str = self.call(
             "get_shard_iterator",
             arguments,
             itemgetter("ShardIterator"),
@@ -166,8 +113,8 @@ class KinesisClient:
             arguments["StreamARN"] = self.stream.arn
 
         def fetch() -> DecodedPage:
-            wire = self._connection.wire
-            answer = self._connection.send("get_records", arguments, about="a shard")
+            wire = self.wire
+            answer = self.send("get_records", arguments, about="a shard")
             try:
                 page = wire.decode(answer)
             except UnreadableRecordError as exc:
@@ -180,7 +127,7 @@ class KinesisClient:
 
         if not retry:
             return fetch()
-        return self._connection.retry(fetch, retry_throttled=retry_throttled)
+        return self.retry(fetch, retry_throttled=retry_throttled)
 
     def subscribe(
         self,
@@ -194,41 +141,35 @@ class KinesisClient:
         of the subscription before.
         """
         about = f"shard {shard_id}"
-        answer = self._connection.send(
-            "subscribe_to_shard",
-            _subscription_arguments(consumer_arn, shard_id, position),
-            about=about,
-        )
+        names = {
+            "ShardIteratorType": "Type",
+            "StartingSequenceNumber": "SequenceNumber",
+            "Timestamp": "Timestamp",
+        }
+        start = {names[name]: value for name, value in _iterator_arguments(position).items()}
+        arguments = {"ConsumerARN": consumer_arn, "ShardId": shard_id, "StartingPosition": start}
+        answer = self.send("subscribe_to_shard", arguments, about=about)
         return ShardSubscription(
             answer[EVENTS],
             where=f"the subscription to {about} of {self.where}",
             service_time_ms=service_time_ms(answer),
-            refused=partial(self._connection.raise_event_error, about),
-            clock=self._clock,
+            refused=partial(self.raise_event_error, about),
+            clock=self.clock,
             share=share,
         )
-
-    def close(self) -> None:
-        """Close this process's connections. The next call opens new ones and looks credentials up
-        again.
-        """
-        self._connection.close()
 
     def _list_once(self) -> tuple[ShardInfo, ...]:
         """A complete listing. Raises `ExpiredListingError` when a page token has expired."""
         shards: dict[str, ShardInfo] = {}
-        arguments = self._connection.stream_argument()
-        while True:
-            listed, token = self._connection.call("list_shards", arguments, _page_of_shards)
-            shards.update((shard.shard_id, shard) for shard in listed)
-            if token is None:
-                return tuple(shards.values())
+
+        def token_after(answer: dict[str, Any]) -> str | None:
+            shards.update((shard.shard_id, shard) for shard in map(ShardInfo.of, answer["Shards"]))
+            return answer.get("NextToken") or None
+
+        arguments = self.stream_argument()
+        while token := self.call("list_shards", arguments, token_after):
             arguments = {"NextToken": token}  # the service refuses the stream's name with a token
-
-
-def _page_of_shards(answer: dict[str, Any]) -> tuple[list[ShardInfo], str | None]:
-    """One page of ListShards, and the token of the next page."""
-    return list(map(ShardInfo.of, answer["Shards"])), answer.get("NextToken") or None
+        return tuple(shards.values())
 
 
 def _iterator_arguments(position: Position) -> dict[str, Any]:
@@ -252,18 +193,3 @@ def _iterator_arguments(position: Position) -> dict[str, Any]:
             "position SHARD_END has no iterator: there is nothing more to read there"
         )
     return {"ShardIteratorType": "TRIM_HORIZON"}
-
-
-def _subscription_arguments(consumer_arn: str, shard_id: str, position: Position) -> dict[str, Any]:
-    """The arguments of SubscribeToShard. Raises `RequestRefusedError` for SHARD_END."""
-    start = _iterator_arguments(position)
-    names = {
-        "ShardIteratorType": "Type",
-        "StartingSequenceNumber": "SequenceNumber",
-        "Timestamp": "Timestamp",
-    }
-    return {
-        "ConsumerARN": consumer_arn,
-        "ShardId": shard_id,
-        "StartingPosition": {names[name]: value for name, value in start.items()},
-    }

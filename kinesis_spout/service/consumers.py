@@ -46,7 +46,6 @@ class ConsumerRegistry:
 
     def __init__(self, client: KinesisClient, *, retry: bool = True) -> None:
         self._client = client
-        self._connection = client.connection
         self._retry = retry
         self._stream_arn = client.stream.arn
 
@@ -54,26 +53,25 @@ class ConsumerRegistry:
         """All of them, by name."""
         found: dict[str, RegisteredConsumer] = {}
         arguments = {"StreamARN": self._arn_of_stream()}
-        while True:
-            consumers, token = self._connection.call(
-                "list_stream_consumers", arguments, _consumers, retry=self._retry
-            )
-            found |= {consumer.name: consumer for consumer in consumers}
-            if token is None:
-                return tuple(found[name] for name in sorted(found))
-            arguments = {"StreamARN": self._arn_of_stream(), "NextToken": token}
+
+        def token_after(answer: dict[str, Any]) -> str | None:
+            found.update((one.name, one) for one in map(_consumer, answer["Consumers"]))
+            return answer.get("NextToken") or None
+
+        while token := self._client.call(
+            "list_stream_consumers", arguments, token_after, retry=self._retry
+        ):
+            arguments["NextToken"] = token
+        return tuple(found[name] for name in sorted(found))
 
     def find(self, *, name: str | None = None, arn: str | None = None) -> RegisteredConsumer:
         """The consumer of that ARN, or of that name. Raises `ConsumerNotFoundError`."""
-        named = (
-            {"ConsumerARN": arn}
-            if arn is not None
-            else {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
-        )
         try:
-            return self._connection.call(
+            return self._client.call(
                 "describe_stream_consumer",
-                named,
+                {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
+                if arn is None
+                else {"ConsumerARN": arn},
                 lambda answer: _consumer(answer["ConsumerDescription"]),
                 retry=self._retry,
             )
@@ -83,7 +81,7 @@ class ConsumerRegistry:
     def register(self, name: str) -> RegisteredConsumer:
         """Register a consumer. It is CREATING for a while."""
         arguments = {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
-        return self._connection.call(
+        return self._client.call(
             "register_stream_consumer",
             arguments,
             lambda answer: _consumer(answer["Consumer"]),
@@ -93,7 +91,7 @@ class ConsumerRegistry:
     def deregister(self, arn: str) -> None:
         """Remove a consumer. Its subscriptions end. Raises `ConsumerNotFoundError`."""
         try:
-            self._connection.call(
+            self._client.call(
                 "deregister_stream_consumer",
                 {"ConsumerARN": arn},
                 lambda _answer: None,
@@ -187,10 +185,6 @@ class OwnConsumer:
         with self._lock:
             if self._arn == arn:
                 self._arn = None
-
-
-def _consumers(answer: dict[str, Any]) -> tuple[list[RegisteredConsumer], str | None]:
-    return list(map(_consumer, answer["Consumers"])), answer.get("NextToken") or None
 
 
 def _consumer(described: dict[str, Any]) -> RegisteredConsumer:

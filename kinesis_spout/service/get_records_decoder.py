@@ -9,28 +9,231 @@ characters, a record without a sequence number): these raise here.
 
 from __future__ import annotations
 
+from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from functools import cached_property
+from itertools import accumulate
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.errors import MalformedResponseError, UnreadableRecordError
-from kinesis_spout.service.record_columns import (
-    ARRIVAL_TYPE,
-    NO_RECORDS,
-    RecordColumns,
-)
 from state.errors import InvalidSequenceNumberError
 from state.plan import ChildShard
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+ARRIVAL_TYPE = pa.timestamp("us", tz="UTC")
+PAGE_SCHEMA = pa.schema(
+    [
+        pa.field("sequenceNumber", pa.string(), nullable=False),
+        pa.field("partitionKey", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("approximateArrivalTimestamp", ARRIVAL_TYPE),
+    ]
+)
+_MS = pa.timestamp("ms", tz="UTC")
+_LONG_PAYLOAD = 512  # bytes; for many shorter values `pa.array` is faster
+_MANY_VALUES = 1_000
+_OBJECT_BYTES = 256  # per record: the overhead of Python's str, bytes and int objects
+
+
+class RecordLists(NamedTuple):
+    """Sequence numbers, partition keys, payloads, and arrival times (ms since 1970 UTC; 0 where
+    the service gave none).
+    """
+
+    numbers: list[str]
+    keys: list[Any]
+    data: list[Any]
+    arrivals: list[int]
+
+    def part(self, first: int, end: int) -> RecordLists:
+        return RecordLists(
+            self.numbers[first:end],
+            self.keys[first:end],
+            self.data[first:end],
+            self.arrivals[first:end],
+        )
+
+
+NO_LISTS = RecordLists([], [], [], [])
+
+
+class RecordColumns:
+    """Records in one of two forms. Decoding creates lists, for callers that read record by record;
+    `to_arrow` converts them, for callers that pass a page on as a whole.
+
+    The records never change, but their form does: one thread at a time.
+    """
+
+    def __init__(
+        self, numbers: list[str], keys: list[Any], data: list[Any], arrivals: pa.Array
+    ) -> None:
+        self._lists = (numbers, keys, data)
+        self._batch: pa.RecordBatch | None = None
+        self.arrivals = arrivals
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> RecordColumns:
+        """From a batch with the columns of `PAGE_SCHEMA`."""
+        columns = cls([], [], [], batch.column("approximateArrivalTimestamp"))
+        columns._batch = batch
+        return columns
+
+    @cached_property
+    def payload_bytes(self) -> int:
+        """Length of the data of all records. Lists have to be walked; Arrow knows it."""
+        return _length(self._lists[2]) if self._batch is None else _payload_bytes(self._batch)
+
+    @cached_property
+    def read_bytes(self) -> int:
+        """What counts towards the service's limits of a shard: data and partition keys. A key of a
+        list counts its characters.
+        """
+        if self._batch is None:
+            return self.payload_bytes + _length(self._lists[1])
+        return self.payload_bytes + _bytes_of(self._batch.column("partitionKey"))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, approximately, in the present form."""
+        if self._batch is None:
+            return self.read_bytes + _OBJECT_BYTES * len(self._lists[0])
+        return int(self._batch.nbytes)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """The columns of `PAGE_SCHEMA`. Converted by the first call, which drops the lists: they
+        need more memory.
+        """
+        if self._batch is None:
+            kinds = (pa.string(), pa.string(), pa.binary())
+            columns = [*map(_as_arrow, self._lists, kinds), self.arrivals]
+            self._batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+            self._lists = ([], [], [])
+        return self._batch
+
+    def lists(self) -> RecordLists:
+        """The lists themselves: callers must not change them."""
+        if self._batch is None:
+            return RecordLists(*self._lists, _milliseconds(self.arrivals))
+        numbers, keys, data = (
+            self._batch.column(name).to_pylist() for name in PAGE_SCHEMA.names[:3]
+        )
+        return RecordLists(numbers, keys, data, _milliseconds(self.arrivals))
+
+    def part(self, first: int, end: int | None = None) -> RecordColumns:
+        """The records from `first` up to `end`, in the same form: Arrow is sliced, not copied."""
+        if self._batch is not None:
+            return RecordColumns.of(self._batch[first:end])
+        numbers, keys, data = (values[first:end] for values in self._lists)
+        return RecordColumns(numbers, keys, data, self.arrivals[first:end])
+
+    def number_at(self, index: int) -> str:
+        """The sequence number of a record, in either form; -1 is the last one."""
+        if self._batch is None:
+            return self._lists[0][index]
+        number: str = self._batch.column("sequenceNumber")[index].as_py()
+        return number
+
+    def last_arrival_ms(self) -> int | None:
+        """Arrival of the last record, ms since 1970; None where the service gave none."""
+        micros = self.arrivals[-1].value
+        return None if micros is None else micros // 1_000
+
+    def any_begins_with(self, prefix: bytes) -> bool:
+        """Whether any payload begins with `prefix`. The loop runs in C."""
+        if self._batch is not None:
+            return bool(pc.any(pc.starts_with(self._batch.column("data"), prefix)).as_py())
+        return prefix in map(itemgetter(slice(len(prefix))), filter(None, self._lists[2]))
+
+
+# Arrays of nulls: for arrays of Python values pyarrow imports pandas, which costs every process a
+# third of a second.
+NO_RECORDS = RecordColumns.of(
+    pa.RecordBatch.from_arrays(
+        [pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA
+    )
+)
+
+
+def payload_bytes(pages: Iterable[pa.RecordBatch]) -> int:
+    """Length of the data of all records."""
+    return sum(_payload_bytes(page) for page in pages)
+
+
+def fitting_records(records: pa.RecordBatch, room_bytes: int, *, at_least: int) -> int:
+    """How many of the first records have at most `room_bytes` of payload together."""
+    if _payload_bytes(records) <= room_bytes:
+        return int(records.num_rows)
+    running = pc.cumulative_sum(pc.cast(pc.binary_length(records.column("data")), pa.int64()))
+    return max(
+        at_least, int(pc.sum(pc.cast(pc.less_equal(running, room_bytes), pa.int64())).as_py() or 0)
+    )
+
+
+def _payload_bytes(records: pa.RecordBatch) -> int:
+    return _bytes_of(records.column("data"))
+
+
+def _bytes_of(values: pa.Array) -> int:
+    if not len(values):
+        return 0
+    # Arrow keeps where each value begins and ends: 32-bit offsets, and a null has no length.
+    ends = memoryview(values.buffers()[1]).cast("i")
+    return int(ends[values.offset + len(values)] - ends[values.offset])
+
+
+def _as_arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Texts or payloads as Arrow. `pa.array` imports pandas, and copies long payloads again
+    wherever the memory that it has is used up. So only many short values go there.
+    """
+    if len(values) >= _MANY_VALUES and len(values[0] or b"") < _LONG_PAYLOAD:
+        return pa.array(values, kind)
+    found = [value.encode() if isinstance(value, str) else value for value in values]
+    known = None
+    if None in found:
+        known = pa.py_buffer(np.packbits([value is not None for value in found], bitorder="little"))
+        found = [value or b"" for value in found]
+    ends = array("i", accumulate(map(len, found), initial=0))
+    buffers = [known, pa.py_buffer(ends), pa.py_buffer(b"".join(found))]
+    return pa.Array.from_buffers(kind, len(found), buffers)
+
+
+def array_of(
+    values: NDArray[np.int64], kind: pa.DataType, known: NDArray[np.uint8] | None = None
+) -> pa.Array:
+    """The values without a copy, and null where the bit of `known` is 0. Not by `pa.array`, which
+    imports pandas: half a second of CPU and 36 MB in each process.
+    """
+    bits = None if known is None else pa.py_buffer(known)
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)])
+
+
+def _milliseconds(arrivals: pa.Array) -> list[int]:
+    """Not by `to_pylist`, which takes twenty times as long in older versions of pyarrow."""
+    values = arrivals.cast(_MS, safe=False).cast(pa.int64())
+    if values.null_count:  # `fill_null` imports pandas
+        values = values.fill_null(0)
+    if not len(values):
+        return []
+    numbers = memoryview(values.buffers()[1]).cast("q")
+    return numbers[values.offset : values.offset + len(values)].tolist()
+
+
+def _length(values: list[Any]) -> int:
+    return sum(map(len, filter(None, values)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +303,7 @@ _DECODER = msgspec.json.Decoder(Body)
 _EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 # The years 1 to 9999, which Python and Spark have, in microseconds since 1970.
 MIN_MICROS, MAX_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
-_MANY = 200  # for fewer records, calling Arrow's functions takes longer than a loop over them
+_MANY_TIMES = 200  # for fewer records, calling Arrow's functions takes longer than a loop over them
 
 
 def decode_get_records(body: bytes) -> DecodedPage:
@@ -219,7 +422,7 @@ def _arrivals(values: list[float | str | None]) -> pa.Array:
     """Seconds since 1970 as microseconds, rounded as `datetime.fromtimestamp` does: the fraction is
     rounded half to even.
     """
-    if len(values) < _MANY and str not in map(type, values):
+    if len(values) < _MANY_TIMES and str not in map(type, values):
         moments = [value if value is None else _micros(float(value)) for value in values]
         return pa.array(moments, ARRIVAL_TYPE)
     try:

@@ -17,8 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from kinesis_spout.service.get_records_decoder import DecodedPage
-from kinesis_spout.service.record_columns import ARRIVAL_TYPE, NO_RECORDS, RecordColumns
+from kinesis_spout.service.get_records_decoder import (
+    ARRIVAL_TYPE,
+    NO_RECORDS,
+    DecodedPage,
+    RecordColumns,
+)
 from state.errors import InvalidSequenceNumberError
 from state.sequence_number import SequenceNumber
 

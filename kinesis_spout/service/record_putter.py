@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesis_spout.service.faults import meaning_of
-from kinesis_spout.service.put_records_wire import Entry, PutResult, refusals, results
+from kinesis_spout.service.wire import Entry, PutResult, refusals, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -284,10 +284,14 @@ class ShardSubscription:
             return None
         found = decode_event_natively(message.payload)
         page, continuation = found or decode_event(message.payload)
+        made_by_ms = None
+        if self._service_time_ms is not None:  # its bytes were here then
+            passed_s = min(self._received_s - self._answered_s, _LIFETIME_S)
+            made_by_ms = self._service_time_ms + max(0, int(passed_s * 1000))
         return SubscriptionEvent(
             replace(page, service_time_ms=self._made_at_ms(page)),
             continuation,
-            self._made_by_ms(),
+            made_by_ms,
             wire_bytes=message.prelude.total_length,
         )
 
@@ -301,13 +305,6 @@ class ShardSubscription:
             return None
         passed_ms = int((self._empty_at_s - self._answered_s) * 1000)
         return max(self._service_time_ms + max(0, passed_ms), (page.last_arrival_ms or 0) - 1_000)
-
-    def _made_by_ms(self) -> int | None:
-        """A time by the service's clock at which the event had been made: its bytes were here."""
-        if self._service_time_ms is None:
-            return None
-        passed_s = min(self._received_s - self._answered_s, _LIFETIME_S)
-        return self._service_time_ms + max(0, int(passed_s * 1000))
 
 
 def hook(client: Any, clock: Clock) -> None:

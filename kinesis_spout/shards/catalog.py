@@ -1,4 +1,6 @@
-"""The shard catalog: what the service lists, and what the store holds of each shard."""
+"""The shard catalog: what the service describes and lists, and what the store holds of each shard;
+when the shards are listed again; the service's time.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from kinesis_spout.clock import SteadyTime
 from kinesis_spout.shards.data_loss import ACCEPT_LOSS, DataLossDetector
-from kinesis_spout.shards.lineage import ShardLineage
-from kinesis_spout.shards.listed_stream import ListedStream, Listing
+from kinesis_spout.shards.lineage import Listing, ShardLineage
 from kinesis_spout.shards.start_position import new_shards
 from state.shard_state import ShardState, given_up
 from state.store.shard_states import StateChange, StoredState
@@ -22,9 +24,128 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
+    from kinesis_spout.service.shard_info import StreamSummary
+    from state.sequence_number import SequenceNumber
     from state.store.identity import IdentityStore, StartPin
-    from state.store.shard_list import ShardListStore
-    from state.store.shard_states import ShardStateStore
+    from state.store.shard_states import ShardListStore, ShardStateStore
+
+# At most so long between two listings while one lacks a shard that must exist, or one that has
+# retries.
+RELIST_S = 10.0
+# Two clocks that are read one after the other, and corrected in small steps, differ by less.
+CLOCK_WAS_SET_MS = 1_000
+
+
+class ListedStream:
+    """One per catalog. Blocks on Kinesis where it says so. For one thread at a time, except
+    `expire` and reading, which are for any thread.
+
+    `listing`: the last one. `retention_ms`: as of the last `describe`; None before it.
+    """
+
+    def __init__(
+        self, client: KinesisClient, identity: IdentityStore, clock: Clock, *, interval_s: float
+    ) -> None:
+        self.listing = Listing()
+        self.retention_ms: int | None = None
+        self._client = client
+        self._identity = identity
+        self._clock = clock
+        self._interval_s = interval_s
+        self._relist_s = interval_s
+        self._is_expired = False
+        self._may_have_ignored_keys = False
+        self._service_time = SteadyTime(clock, clock.now_ms())
+
+    # describing -----------------------------------------------------------------------------------
+    def describe(self) -> StreamSummary:
+        """The stream's summary. Notes the retention and the service's time. Blocks on Kinesis."""
+        summary = self._client.describe()
+        self.retention_ms = summary.retention_ms
+        self._may_have_ignored_keys |= summary.may_have_ignored_keys
+        self._service_time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
+        return summary
+
+    def bind(self) -> StreamSummary:
+        """`describe`, and bind the stored state to this stream if it is bound to none. Blocks on
+        the store, too.
+
+        Raises `StreamMismatchError` when the state belongs to another stream.
+        """
+        summary = self.describe()
+        self._identity.bind(summary.identity)
+        return summary
+
+    def now_ms(self) -> int:
+        """The service's time, in ms since 1970: what the last `describe` said, and what has passed
+        since by the monotonic clock. Who sets this machine's clock does not change it.
+        """
+        return self._service_time.now_ms()
+
+    def known_now_ms(self) -> int | None:
+        """As `now_ms`; None while that may be too early, because this machine may have slept since
+        the last `describe`.
+        """
+        has_slept = self._service_time.set_forward_ms() > CLOCK_WAS_SET_MS
+        return None if has_slept else self.now_ms()
+
+    # listing --------------------------------------------------------------------------------------
+    def expire(self) -> None:
+        """Make the next listing due: a shard has ended, so it has children. Any thread."""
+        self._is_expired = True
+
+    def is_due(self) -> bool:
+        """Whether the last listing is older than `shardRefreshInterval`."""
+        if self._is_expired or self._clock.monotonic_s() - self.listing.listed_s >= self._relist_s:
+            return True
+        # The machine may have slept, or the service has the same clock.
+        return abs(self._service_time.set_forward_ms()) > CLOCK_WAS_SET_MS
+
+    def list_shards(self, *, bind: bool) -> Listing:
+        """Describe the stream, and list its shards. With `bind` as `bind` does; without it, for a
+        process that writes nothing. Blocks on Kinesis.
+        """
+        now_s = self._clock.monotonic_s()
+        # Before the calls: `expire` during them asks for another listing.
+        expired, self._is_expired = self._is_expired, False
+        try:
+            summary = self.bind() if bind else self.describe()
+            shards = self._client.list_shards()
+        except BaseException:
+            self._is_expired = self._is_expired or expired
+            raise
+        # A shard that is listed twice, open and closed, has been closed in between.
+        closed: dict[str, bool] = {}
+        for shard in shards:
+            closed[shard.shard_id] = shard.is_closed or closed.get(shard.shard_id, False)
+        self.listing = Listing(shards, closed, summary.status == "ACTIVE", now_s)
+        return self.listing
+
+    def list_again_soon(self, *, is_late: bool) -> None:
+        """When the next listing is due: soon, if the last one lacks a shard that must exist."""
+        self._relist_s = min(self._interval_s, RELIST_S) if is_late else self._interval_s
+
+    # the last listing -----------------------------------------------------------------------------
+    def is_closed(self, shard_id: str) -> bool:
+        """Whether the last listing shows the shard as closed."""
+        return self.listing.closed.get(shard_id, False)
+
+    def endings(self) -> dict[str, SequenceNumber]:
+        """The numbers at which closed shards were read to their ends."""
+        return {
+            shard.shard_id: last
+            for shard in self.listing.shards
+            if (last := shard.last_sequence) is not None
+        }
+
+    def hash_key_ranges(self) -> dict[str, tuple[int, int]]:
+        """The hash keys of the shards, inclusive at both ends. Of none where no record is in a
+        shard because of its key.
+        """
+        if self._may_have_ignored_keys:
+            return {}
+        return {shard.shard_id: shard.hash_key_range for shard in self.listing.shards}
+
 
 VERIFIED_SAVES_PER_RETENTION = 24
 LISTED_LATE_MS = 60_000  # ListShards is eventually consistent: a new shard may be missing so long
@@ -135,7 +256,7 @@ class ShardCatalog:
         """
         if not self.stream.is_due():
             return False
-        listing = self.stream.list_bound()
+        listing = self.stream.list_shards(bind=True)
         horizon_ms = self._horizon_ms()
         # Before the new shards get a state: afterwards they would look as if they had been tracked.
         lineage = self.lineage()
@@ -169,8 +290,7 @@ class ShardCatalog:
         writes neither states nor the list.
         """
         if self.stream.is_due():
-            self.stream.list_only()
-            self._judged = self.stream.listing  # the leader judges
+            self._judged = self.stream.list_shards(bind=False)  # the leader judges
             self.stream.list_again_soon(is_late=self._lacks_retries())
 
     def drop_missing_shards(self) -> None:

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.shards.lineage import ShardLineage
-    from kinesis_spout.shards.listed_stream import Listing
+    from kinesis_spout.shards.lineage import Listing, ShardLineage
     from state.shard_state import ShardState
     from state.store.identity import StartPin
 

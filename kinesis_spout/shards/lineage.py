@@ -1,4 +1,5 @@
-"""The lineage of shards: which may be read, which wait for parents, which are done. Pure.
+"""The lineage of shards: which may be read, which wait for parents, which are done; and which task
+of several reads a shard. Pure.
 
 It is derived from a shard listing and the shard states. The records of a key continue in a child
 shard, so a child is read only after the ends of its parents were read and settled
@@ -26,17 +27,21 @@ any more either, it is `out_of_sight`.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
+from zlib import crc32
+
+from kinesis_spout.service.shard_info import HASH_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from kinesis_spout.service.shard_info import ShardInfo
     from state.shard_state import ShardState
 
-HASH_KEYS = 2**128
+_NUMBER = re.compile(r"[0-9]+\Z")
 
 
 class ShardPhase(StrEnum):
@@ -50,6 +55,18 @@ class ShardPhase(StrEnum):
     FINISHED = "finished"
     VANISHED = "vanished"
     PAST = "past"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """One listing, at `listed_s` of the monotonic clock. `is_active`: whether it is complete: while
+    a stream is UPDATING, shards may be missing. `closed`: whether each shard is closed.
+    """
+
+    shards: tuple[ShardInfo, ...] = ()
+    closed: Mapping[str, bool] = field(default_factory=dict)
+    is_active: bool = False
+    listed_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +93,9 @@ class ShardLineage:
         """The lineage restricted to these shards: the others hold no child. No ids: all shards."""
         if not shard_ids:
             return self
-        listed = {
-            shard_id: shard for shard_id, shard in self.listed.items() if shard_id in shard_ids
-        }
         return ShardLineage(
-            listed,
-            {shard_id: state for shard_id, state in self.states.items() if shard_id in shard_ids},
+            {shard: found for shard, found in self.listed.items() if shard in shard_ids},
+            {shard: state for shard, state in self.states.items() if shard in shard_ids},
         )
 
     # one shard ------------------------------------------------------------------------------------
@@ -174,13 +188,7 @@ class ShardLineage:
         A shard is listed at least as long as its parents. So their children existed and expired
         between two listings.
         """
-        named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
-        over = (
-            shard
-            for shard, state in self.states.items()
-            if _is_over(state, horizon_ms) and shard not in self.listed
-        )
-        return sorted(shard for shard in over if shard not in named)
+        return sorted(self._over(horizon_ms) - self._named())
 
     def removable(self, horizon_ms: int) -> list[str]:
         """Finished shards whose states are not needed any more, oldest first.
@@ -190,21 +198,16 @@ class ShardLineage:
         there would be nothing to deliver. A parent is removed before its children; otherwise the
         parent would look as if its children had never been observed.
         """
-        gone = {
-            shard
-            for shard, state in self.states.items()
-            if _is_over(state, horizon_ms) and shard not in self.listed
-        }
+        gone = self._over(horizon_ms)
         if not gone:
             return []
-        named = {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
         needed = {
             parent
             for shard in self.listed
             if shard not in self.states
             for parent in self.parents(shard)
         }
-        gone &= named - needed
+        gone &= self._named() - needed
         removed: list[str] = []
         kept = set(self.states)
         for shard in self.oldest_first():
@@ -237,6 +240,21 @@ class ShardLineage:
         # Shards in a circle, which no service creates, are appended instead of left out.
         return [*order, *sorted(known.difference(order))]
 
+    def _over(self, horizon_ms: int) -> set[str]:
+        """Finished shards that are not listed and were last verified before `horizon_ms`."""
+        return {
+            shard
+            for shard, state in self.states.items()
+            if shard not in self.listed
+            and state.finished
+            and state.verified_until_ms is not None
+            and state.verified_until_ms < horizon_ms
+        }
+
+    def _named(self) -> set[str]:
+        """The shards that others name as their parents."""
+        return {parent for shard in (*self.states, *self.listed) for parent in self.parents(shard)}
+
     def _waits(self, shard_id: str) -> bool:
         return any(self._holds(parent) for parent in self.parents(shard_id))
 
@@ -257,7 +275,13 @@ def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
         for shard in ShardLineage.of(listing, {}).listed.values()
         if not shard.is_closed
     )
-    return _gaps(ranges)
+    holes = []
+    free = 0
+    for first, last in ranges:
+        if first > free:
+            holes.append((free, first - 1))
+        free = max(free, last + 1)
+    return [*holes, (free, HASH_KEYS - 1)] if free < HASH_KEYS else holes
 
 
 def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[str, ...]]:
@@ -287,16 +311,6 @@ def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[st
     return found
 
 
-def _gaps(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    holes = []
-    free = 0
-    for first, last in ranges:
-        if first > free:
-            holes.append((free, first - 1))
-        free = max(free, last + 1)
-    return [*holes, (free, HASH_KEYS - 1)] if free < HASH_KEYS else holes
-
-
 def _is_covered(keys: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:
     first, last = keys
     for low, high in sorted(ranges):
@@ -305,9 +319,19 @@ def _is_covered(keys: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> boo
     return first > last
 
 
-def _is_over(state: ShardState, horizon_ms: int) -> bool:
-    return (
-        state.finished
-        and state.verified_until_ms is not None
-        and state.verified_until_ms < horizon_ms
-    )
+def task_of(shard_id: str, total_tasks: int) -> int:
+    """The index of the task that a shard is assigned to, of `total_tasks` that run concurrently: by
+    the shard's number modulo the number of tasks.
+
+    The service numbers shards in the order of their creation, so in a fresh stream each task gets
+    as many, and the children of one split get different tasks. When shards come and go, no other
+    shard changes its task. An id that does not end with a number is assigned by its checksum.
+    """
+    number = _NUMBER.search(shard_id)
+    place = int(number[0]) if number else crc32(shard_id.encode())
+    return place % total_tasks
+
+
+def is_ours(shard_id: str, task_index: int, total_tasks: int) -> bool:
+    """Whether a shard is assigned to this task (`task_of`)."""
+    return task_of(shard_id, total_tasks) == task_index

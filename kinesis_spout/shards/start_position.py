@@ -72,7 +72,16 @@ def pin_start(
     """
     shard_ids = tuple(dict.fromkeys(shard.shard_id for shard in listing))
     for start in (requested.default, *(start for _, start in requested.shards)):
-        _refuse_future(start, now_ms)
+        wanted = start.pin(now_ms)
+        # The service gives no iterator for a time to come. Its clock is known to the second only.
+        if wanted.timestamp_ms is not None and wanted.timestamp_ms > now_ms + LATEST_MARGIN_MS:
+            raise ConfigError.of(
+                "startingPosition",
+                f"is {wanted}, which is in the future: Kinesis's clock says "
+                f"{Position.at_timestamp(now_ms)}",
+                start.text,
+                remedy="use LATEST or a time in the past",
+            )
     for shard, _ in requested.shards:
         if shard not in shard_ids:
             nearest = nearest_name(shard, shard_ids)
@@ -84,7 +93,13 @@ def pin_start(
     default = pinned(requested.default, now_ms)
     positions = {shard: pinned(start, now_ms) for shard, start in requested.shards}
     if default.sequence is not None:
-        elsewhere = {shard.shard_id for shard in listing if not _is_meant(shard, shard_ids, only)}
+        # A number that is given for no shard in particular is one of the shards that are read, or
+        # of those that come from no listed one.
+        elsewhere = {
+            shard.shard_id
+            for shard in listing
+            if (shard.shard_id not in only if only else set(shard.parents) & set(shard_ids))
+        }
         positions = dict.fromkeys(elsewhere, TRIM_HORIZON) | positions
     pin = StartPin(
         time_ms=now_ms,
@@ -95,13 +110,6 @@ def pin_start(
     )
     _try_named(requested, pin, new_iterator)
     return identity.pin_start(pin)
-
-
-def _is_meant(shard: ShardInfo, listed: Collection[str], only: Collection[str]) -> bool:
-    """Whether a sequence number that is given for no shard in particular is one of this shard."""
-    if only:
-        return shard.shard_id in only
-    return not any(parent in listed for parent in shard.parents)
 
 
 def _try_named(
@@ -139,19 +147,6 @@ def refusal_of(
     return None
 
 
-def _refuse_future(start: StartingPosition, now_ms: int) -> None:
-    """The service gives no iterator for such a time. Its clock is known to the second only."""
-    wanted_ms = start.pin(now_ms).timestamp_ms
-    if wanted_ms is not None and wanted_ms > now_ms + LATEST_MARGIN_MS:
-        raise ConfigError.of(
-            "startingPosition",
-            f"is {start.pin(now_ms)}, which is in the future: Kinesis's clock says "
-            f"{Position.at_timestamp(now_ms)}",
-            start.text,
-            remedy="use LATEST or a time in the past",
-        )
-
-
 def pinned(start: StartingPosition, now_ms: int) -> Position:
     """The absolute position of a start that is pinned at `now_ms`."""
     return start.pin(now_ms - LATEST_MARGIN_MS if start.is_latest else now_ms)
@@ -177,26 +172,19 @@ def new_shards(
     shard cannot have records from before that time. For a shard of the pin the bound is the time of
     the pin, and for a child it is also the end of each parent that was read.
     """
-    return [
-        ShardState(
-            shard_id=shard.shard_id,
-            read_position=start_position(shard.shard_id, pin),
-            parents=shard.parents,
-            verified_until_ms=min(
-                [
-                    pin.time_ms if shard.shard_id in pin.shards else tracked_since_ms,
-                    *_ends_ms(shard.parents, states),
-                ]
-            ),
+    first = []
+    for shard in listing:
+        if shard.shard_id in states:
+            continue
+        parents = [states[parent] for parent in shard.parents if parent in states]
+        ends_ms = [state.verified_until_ms for state in parents if state.end_was_read]
+        bound_ms = pin.time_ms if shard.shard_id in pin.shards else tracked_since_ms
+        first.append(
+            ShardState(
+                shard_id=shard.shard_id,
+                read_position=start_position(shard.shard_id, pin),
+                parents=shard.parents,
+                verified_until_ms=min([bound_ms, *(ms for ms in ends_ms if ms is not None)]),
+            )
         )
-        for shard in listing
-        if shard.shard_id not in states
-    ]
-
-
-def _ends_ms(parents: Sequence[str], states: Mapping[str, ShardState]) -> list[int]:
-    """When the ends of these parents were read, for those whose end was read."""
-    ended = [
-        states[parent] for parent in parents if parent in states and states[parent].end_was_read
-    ]
-    return [state.verified_until_ms for state in ended if state.verified_until_ms is not None]
+    return first

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
-from kinesis_spout.application.open_plan import close_open_plan
-from kinesis_spout.application.session import ApplicationSession
+from kinesis_spout.application.session import ApplicationSession, close_open_plan
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
-from kinesis_spout.shards.assignment import is_ours
+from kinesis_spout.service.shard_info import HashRange
 from kinesis_spout.shards.catalog import ShardCatalog
+from kinesis_spout.shards.lineage import is_ours
 from kinesis_spout.spout.config import UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard

@@ -23,7 +23,7 @@ from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.emission import FailRecordError, SpoutEmission
 from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes
 from kinesis_spout.spout.session import SpoutSession
-from state.tracker.emission import parse_message_id
+from state.tracker.inflight_record_tracker import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from kinesis_spout.service.record_columns import NO_LISTS
+from kinesis_spout.service.get_records_decoder import NO_LISTS
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:

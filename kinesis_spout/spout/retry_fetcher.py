@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.user_records import lists_of
-from kinesis_spout.shards.listed_stream import RELIST_S
+from kinesis_spout.shards.catalog import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.record_run import RecordRun
 from state.plan import PlannedRetry

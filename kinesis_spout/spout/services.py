@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, InterruptibleClock, SystemClock
 from kinesis_spout.config import ReadRate
-from kinesis_spout.programs.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
 from kinesis_spout.reading.subscription_feed import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.consumers import OwnConsumer
+from kinesis_spout.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from state.memory_store import MemoryStateStore
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.store import ZookeeperStateStore

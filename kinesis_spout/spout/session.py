@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.programs.threads import Loop
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import SpoutEmission
     from kinesis_spout.spout.metrics import WaitTimes
+    from kinesis_spout.threads import Loop
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")

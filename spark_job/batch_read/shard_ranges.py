@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.service.shard_info import HashRange
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from kinesis_spout.drills.consumer import (
     takes_scratch,
 )
 from kinesis_spout.drills.history.events import Fate, Step, Told, fate
-from kinesis_spout.programs.modules import load_function
+from kinesis_spout.programs import load_function
 from spark_job.dead_letter.dead_letter import DeadLetter
 from spark_job.kinesis_source import KinesisSource
 from spark_job.query_failure import failure_sentence

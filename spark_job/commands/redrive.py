@@ -35,7 +35,7 @@ from kinesis_spout.config import StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, LocalLetterFiles
 from kinesis_spout.dead_letter.letter import moment
 from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 from spark_job.commands.spark_options import DEFAULT_LOG, Conf, LogFile, Master
 from state.errors import InvalidPositionError
 from state.position import StartingPosition

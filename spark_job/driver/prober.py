@@ -16,8 +16,8 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
+from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

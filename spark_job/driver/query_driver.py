@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.programs.threads import thread_pool
+from kinesis_spout.threads import thread_pool
 from spark_job.driver.backlog import Found
 from spark_job.driver.coordinator import Coordinator
 from spark_job.driver.offsets import read_offset, refuse_missing, with_plans
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.programs.threads import NewPool
+    from kinesis_spout.threads import NewPool
     from spark_job.driver.offsets import Plans
     from spark_job.settings import QuerySettings, SourceSettings
     from state.plan import TaskPlan

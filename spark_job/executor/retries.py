@@ -14,7 +14,7 @@ from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.reading.user_records import refuse_aggregates
-from kinesis_spout.service.record_columns import payload_bytes
+from kinesis_spout.service.get_records_decoder import payload_bytes
 from spark_job.rows import hash_range_of, mode_of
 from spark_job.settings import FAIL
 from state.plan import PlannedRetry, ShardReadResult, ShardSlice, TaskPlan, retries_with_rows
@@ -127,7 +127,7 @@ def _new_reader(
     now.
 
     A plan of an earlier version says `whole` of none. It has a retry without a sub-sequence number
-    read whole, as the state has it (`state.codec.unresolved`).
+    read whole, as the state has it (`state.codec.shard_states`).
     """
     return RetryReader(
         shard.shard_id,

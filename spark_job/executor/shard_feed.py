@@ -21,7 +21,7 @@ from kinesis_spout.reading.subscribed_getter import (
 )
 from kinesis_spout.reading.subscription_counts import SubscriptionCounts
 from kinesis_spout.reading.user_records import refuse_aggregates
-from kinesis_spout.service.record_columns import fitting_records
+from kinesis_spout.service.get_records_decoder import fitting_records
 from kinesis_spout.service.subscription import EventByteBudget
 from spark_job.executor.retries import ANSWERS, report_data_loss
 from state.errors import TaskLogError

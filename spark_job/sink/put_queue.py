@@ -20,9 +20,9 @@ from spark_job.sink.put_pacer import PutPacer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kinesis_spout.service.put_records_wire import PutResult
     from kinesis_spout.service.record_putter import OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
+    from kinesis_spout.service.wire import PutResult
 
 
 class OpenShards:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from kinesis_spout.aggregation.packing import Packer, users_of
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import ThrottledError
-from kinesis_spout.programs.threads import NewPool, thread_pool
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
@@ -30,7 +30,7 @@ from kinesis_spout.service.record_putter import (
     refusal,
 )
 from kinesis_spout.service.surroundings import Surroundings
-from kinesis_spout.shards.shard_packer import ShardPacker, user_count
+from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
 from spark_job.sink.sink_rows import MOST_RECORD_BYTES, UnwritableRecordError, checked
 from spark_job.sink.sink_settings import BY_KEY, refuse_keys
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.service.put_records_wire import PutResult
     from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
+    from kinesis_spout.service.wire import PutResult
     from spark_job.sink.sink_rows import SinkColumns, SinkRows
     from spark_job.sink.sink_settings import SinkSettings
 
@@ -85,7 +85,7 @@ class TargetStream:
         )
         self._clock = clock
         self._name = stream.name
-        self.putter = RecordPutter(self._client.connection)
+        self.putter = RecordPutter(self._client)
         summary = self._client.describe()
         if summary.ignores_keys:
             refuse_keys(settings, stream)
@@ -97,7 +97,7 @@ class TargetStream:
         self.throttled_s = -math.inf
         # Of the direct requests in flight, with an order by key: each key is in one of them.
         self._direct_keys: set[str] = set()
-        self._packer = ShardPacker(shards) if settings.aggregate else None
+        self._packer = Packer(shards) if settings.aggregate else None
 
     def is_direct(self, now_s: float) -> bool:
         """Whether rows are put directly."""
@@ -144,7 +144,7 @@ class TargetStream:
         strays = [] if self._packer is None else self._packer.strays(record, shard_id)
         for stray in strays:
             self.queue.add(stray)
-        return user_count(record) - len(strays)
+        return len(users_of(record)) - len(strays)
 
     def relist(self) -> None:
         """List the shards again, since the stream was resharded; at most every ten seconds, or
@@ -164,7 +164,7 @@ class TargetStream:
 
     def _add_all(self, records: Iterable[OutgoingRecord]) -> None:
         for record in records:
-            if user_count(record) == 1 and record.size_bytes > self.most_record_bytes:
+            if len(users_of(record)) == 1 and record.size_bytes > self.most_record_bytes:
                 # Rows are checked before. This one is an aggregate that had to be put into another.
                 raise UnwritableRecordError(
                     "a row is an aggregate itself. Packed into another aggregate it takes "
@@ -319,10 +319,10 @@ class RecordWriter:
             if result.error_code is None:
                 put = target.on_put(waiting.record, result.shard_id)
                 self.counts.records += put
-                self.counts.retries += user_count(waiting.record) - put
+                self.counts.retries += len(users_of(waiting.record)) - put
                 self.counts.size_bytes += waiting.size_bytes
             else:
-                self.counts.retries += user_count(waiting.record)
+                self.counts.retries += len(users_of(waiting.record))
         codes = {result.error_code for result in results if result.error_code is not None}
         self._on_codes(target, codes, now_s, accepted=len(request) - refused)
 

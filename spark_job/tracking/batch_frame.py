@@ -22,7 +22,7 @@ from spark_job.tracking.spark_sql import map_in_arrow, only, values, without
 from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder, number_of
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
-from state.tracker.emission import parse_message_id
+from state.tracker.inflight_record_tracker import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
-from state.tracker.emission import parse_message_id
+from state.tracker.inflight_record_tracker import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Self
 
 from kinesis_spout.errors import described, text_of
-from state.tracker.emission import parse_message_id
+from state.tracker.inflight_record_tracker import parse_message_id
 
 if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber

@@ -1,30 +1,56 @@
 """Encodes a shard's state, and decodes it; also one that the Kinesis Storm spout wrote.
 
-The shard id is not stored in the value: it is in the path. Unresolved records are stored as rows
-(`state.codec.unresolved`). The checkpoint is stored as the Kinesis Storm spout does: a sequence
-number, or SHARD_END for a finished shard. The last sequence number of a finished shard is stored as
-`lastCheckpoint`.
+The shard id is not stored in the value: it is in the path. The checkpoint is stored as the Kinesis
+Storm spout does: a sequence number, or SHARD_END for a finished shard. The last sequence number of
+a finished shard is stored as `lastCheckpoint`.
 
 A state of the Kinesis Storm spout is `{"checkpoint": "<seq>"}` alone, without a format. It means
 that every record up to `<seq>` is acked, and that reading goes on after it.
+
+Rows. Unresolved records, also those of reports, are stored as rows, which are short, so that
+thousands fit into one value.
+
+    [first, attempts, dueMs, firstFailureMs, lastFailureMs, reason, key, blocked, rejected,
+     whole]
+    [[first, last, count], attempts, ...]     a range
+
+Trailing defaults may be left out, and `whole` always is where it is false. A reason is a text; or,
+if several records share it, its index in the list `reasons` that is stored beside the rows. The
+older form, an object with the fields of `UnresolvedRecord`, is read as well.
+
+`userRecords` is stored beside the rows where the version that wrote them says `whole`. An earlier
+version delivered aggregates as they were, and stored nothing of it. So without `userRecords` a
+record without a sub-sequence number is a whole one: read as the first user record of an aggregate,
+it would be acked for all of them.
+
+Ranges. A state that does not fit into a znode has its unresolved records merged into ranges. Detail
+is only ever dropped towards redelivery. A range covers every record that it stands for, and also
+the acked records between them, which are delivered again. It has the lowest attempt count and the
+earliest due time of its records, and the sum of their counts.
 """
 
 from __future__ import annotations
 
-import msgspec
-from msgspec.structs import asdict
+from bisect import bisect_left
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from state.codec.unresolved import StoredRecord, from_rows, shared_reasons, to_rows
-from state.codec.unresolved_ranges import collapse_to_fit
+import msgspec
+from msgspec.structs import asdict, astuple
+
 from state.codec.values import MAX_VALUE_BYTES, decode, encode_unchecked
 from state.errors import InvalidSequenceNumberError, StateTooLargeError, StoredDataError
-from state.position import TRIM_HORIZON, Position, PositionKind
+from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
 from state.sequence_number import SequenceNumber
-from state.shard_state import STATE_FORMAT, Lifecycle, ShardState
+from state.shard_state import STATE_FORMAT, Lifecycle, ShardState, UnresolvedRecord, as_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 _SHARD_END = PositionKind.SHARD_END.value
 # The checkpoint that the Kinesis Storm spout stores for a shard without acked records.
 _STORM_SPOUT_NONE = ("", PositionKind.TRIM_HORIZON.value)
+T = TypeVar("T")
 
 
 class _StoredShardState(
@@ -90,7 +116,10 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
     fields = asdict(stored)
     last, reasons = fields.pop("last_checkpoint"), fields.pop("reasons")
     user_records = fields.pop("user_records")
-    fields["checkpoint"] = last if finished else _sequence(stored.checkpoint, path)
+    if finished:
+        fields["checkpoint"] = last
+    elif stored.checkpoint is not None:
+        fields["checkpoint"] = _sequence(stored.checkpoint, path)
     fields["unresolved"] = from_rows(stored.unresolved, reasons, path, user_records=user_records)
     return ShardState(shard_id=shard_id, **fields)
 
@@ -117,25 +146,198 @@ def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> Sh
             "restore it, or reset the application",
         )
     if stored.checkpoint == _SHARD_END:
-        return ShardState(
-            shard_id=shard_id,
-            read_position=Position(PositionKind.SHARD_END),
-            lifecycle=Lifecycle.FINISHED,
-        )
+        return ShardState(shard_id=shard_id, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
     if stored.checkpoint in _STORM_SPOUT_NONE:
         return ShardState(shard_id=shard_id, read_position=TRIM_HORIZON)
     checkpoint = _sequence(stored.checkpoint, path)
-    if checkpoint is None:
-        raise StoredDataError(f"{path} has no checkpoint")
     return ShardState(
         shard_id=shard_id, checkpoint=checkpoint, read_position=Position.after(checkpoint)
     )
 
 
-def _sequence(text: str | None, path: str) -> SequenceNumber | None:
+def _sequence(text: str, path: str) -> SequenceNumber:
     try:
-        return None if text is None else SequenceNumber.parse(text)
+        return SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
         raise StoredDataError(
             f"{path} has a bad checkpoint ({exc})", "restore it, or reset the application"
         ) from exc
+
+
+class Row(NamedTuple):
+    """One record or range. Its sequence numbers are texts here, because the JSON decoder could not
+    distinguish a `SequenceNumber` from a list of them.
+    """
+
+    numbers: str | tuple[str, str, int]
+    attempts: int
+    due_ms: int
+    first_failure_ms: int | None = None
+    last_failure_ms: int | None = None
+    reason: str | int | None = None
+    key: str | None = None
+    blocked: bool = False
+    rejected: bool = False
+    whole: bool = False
+
+
+StoredRecord = Row | UnresolvedRecord
+"""A stored record: a row, or an object of the older form."""
+
+
+def shared_reasons(records: Iterable[UnresolvedRecord]) -> tuple[str, ...]:
+    """Reasons that more than one record has, the most frequent first; stored beside the rows."""
+    counts = Counter(record.reason for record in records if record.reason is not None)
+    return tuple(_storable(reason) for reason, count in counts.most_common() if count > 1)
+
+
+def to_rows(records: Iterable[UnresolvedRecord], reasons: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of these records, given the shared reasons that are stored beside them."""
+    index = {reason: number for number, reason in enumerate(reasons)}
+    rows = []
+    for record in records:
+        first, last, count, *fields = astuple(record)  # the others in the order of a row's
+        is_single = count == 1 and first == last
+        row = Row(str(first) if is_single else (str(first), str(last), count), *fields)
+        if record.reason is not None:
+            reason = _storable(record.reason)
+            row = row._replace(reason=index.get(reason, reason))
+        # Versions without `whole` can read a row that does not have it.
+        rows.append(row if row.whole else cast("Row", row[:-1]))
+    return tuple(rows)
+
+
+def from_rows(
+    rows: Iterable[StoredRecord], reasons: Sequence[str], path: str, *, user_records: bool
+) -> tuple[UnresolvedRecord, ...]:
+    """The records of these rows; raises `StoredDataError` for a damaged row. `user_records`: what
+    is stored beside the rows.
+    """
+    try:
+        records = tuple(
+            row if isinstance(row, UnresolvedRecord) else _record(row, reasons) for row in rows
+        )
+    except (InvalidSequenceNumberError, IndexError) as exc:
+        raise StoredDataError(
+            f"{path} contains unresolved records that cannot be read ({exc})",
+            "restore it, or reset the application",
+        ) from exc
+    return records if user_records else tuple(map(_of_earlier_version, records))
+
+
+def _of_earlier_version(record: UnresolvedRecord) -> UnresolvedRecord:
+    return record if record.first.sub or record.last.sub else as_whole([record])[0]
+
+
+def _record(row: Row, reasons: Sequence[str]) -> UnresolvedRecord:
+    first, last, count = (
+        row.numbers if isinstance(row.numbers, tuple) else (row.numbers, row.numbers, 1)
+    )
+    fields = row._asdict()
+    del fields["numbers"]
+    if isinstance(row.reason, int):
+        # Python would take a negative index for one from the end.
+        if row.reason < 0:
+            raise IndexError(f"{row.reason} is not the index of a reason")
+        fields["reason"] = reasons[row.reason]
+    first_number = SequenceNumber.parse(first)
+    last_number = first_number if last is first else SequenceNumber.parse(last)
+    return UnresolvedRecord(first=first_number, last=last_number, count=count, **fields)
+
+
+def _storable(reason: str) -> str:
+    """The reason with lone surrogates, as in file names, as escapes: UTF-8 cannot hold them."""
+    return reason.encode("utf-8", "backslashreplace").decode()
+
+
+def collapse_to_fit(state: ShardState, fits: Callable[[ShardState], bool]) -> ShardState | None:
+    """A form of `state` that fits: without reasons, and with as few neighbours merged as possible.
+    None if no form fits.
+
+    Merging is even over the whole list: all ranges have about the same number of records (2, 4, 8,
+    ...), and some have half of that. Records that were delivered whole are not merged with user
+    records: a range is read in one of the two ways, and in the other its count would be wrong. A
+    queue has few places where the two meet, one for each change of the option.
+    """
+    records = [
+        msgspec.structs.replace(record, reason=None)
+        for record in sorted(state.unresolved, key=lambda each: each.first)
+    ]
+
+    def fit(candidate: Sequence[UnresolvedRecord]) -> bool:
+        return fits(msgspec.structs.replace(state, unresolved=tuple(candidate)))
+
+    if not fit(records):
+        # Halve the number of ranges while even that does not fit, then merge the fewest pairs.
+        while not fit(merged := merge_neighbours(records, len(_pairs(records)))):
+            if not _pairs(merged):
+                return None
+            records = merged
+        # To merge none does not fit, and to merge all of them does.
+        pairs = range(len(_pairs(records)))
+        fewest = bisect_left(
+            pairs, x=True, lo=1, key=lambda count: fit(merge_neighbours(records, count))
+        )
+        records = merge_neighbours(records, fewest)
+    return msgspec.structs.replace(state, unresolved=tuple(records))
+
+
+def merge_neighbours(records: Sequence[UnresolvedRecord], pairs: int) -> list[UnresolvedRecord]:
+    """The records (ascending) with `pairs` pairs of neighbours merged, spread evenly over the list.
+    The last record of an odd number that were delivered alike is never merged.
+    """
+    starts = _pairs(records)
+    merged: list[UnresolvedRecord] = []
+    done = 0
+    for pair, start in enumerate(starts):
+        both = records[start : start + 2]
+        # Bresenham's rule: of all pairs it chooses exactly `pairs`, evenly.
+        chosen = (pair + 1) * pairs // len(starts) > pair * pairs // len(starts)
+        merged += records[done:start]
+        merged += [merge_range(both)] if chosen else both
+        done = start + 2
+    return [*merged, *records[done:]]
+
+
+def _pairs(records: Sequence[UnresolvedRecord]) -> list[int]:
+    """Where the pairs of neighbours begin that may be merged."""
+    starts: list[int] = []
+    start = 0
+    while start + 1 < len(records):
+        if records[start].whole == records[start + 1].whole:
+            starts.append(start)
+            start += 1
+        start += 1
+    return starts
+
+
+def merge_range(records: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
+    """One range for these records, which were delivered alike: all `whole`, or none. It has a
+    reason and a key only if all of them have the same.
+    """
+    return UnresolvedRecord(
+        first=min(record.first for record in records),
+        last=max(record.last for record in records),
+        count=sum(record.count for record in records),
+        attempts=min(record.attempts for record in records),
+        due_ms=min(record.due_ms for record in records),
+        first_failure_ms=min(
+            (record.first_failure_ms for record in records if record.first_failure_ms is not None),
+            default=None,
+        ),
+        last_failure_ms=max(
+            (record.last_failure_ms for record in records if record.last_failure_ms is not None),
+            default=None,
+        ),
+        reason=_common(record.reason for record in records),
+        key=_common(record.key for record in records),
+        blocked=all(record.blocked for record in records),
+        rejected=all(record.rejected for record in records),
+        whole=records[0].whole,
+    )
+
+
+def _common(values: Iterable[T]) -> T | None:
+    """The value if all are equal, else None."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None

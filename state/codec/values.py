@@ -1,9 +1,8 @@
 """Encodes stored values as JSON, which people and the tools of the Kinesis Storm spout can read.
 
-`state.codec.shard_states` and `state.codec.reports` are codecs of their own on top of this one.
+`state.codec.shard_states` and `state.znodes.reports` are codecs of their own on top of this one.
 
-A newer `format` and damaged bytes both raise `StoredDataError`. They are never taken for a missing
-value.
+A newer `format` and damaged bytes both raise `StoredDataError`. Neither counts as a missing value.
 """
 
 from __future__ import annotations
@@ -75,9 +74,7 @@ def encode_unchecked(value: msgspec.Struct) -> bytes:
 
 
 def encode(value: msgspec.Struct, path: str) -> bytes:
-    """The bytes of a struct. Raises `StateTooLargeError`, which names the path, above
-    `MAX_VALUE_BYTES`.
-    """
+    """The bytes of a struct. Raises `StateTooLargeError`, with path, above `MAX_VALUE_BYTES`."""
     data = encode_unchecked(value)
     if len(data) > MAX_VALUE_BYTES:
         raise StateTooLargeError(
@@ -89,23 +86,16 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], path: str, *, newest_format: int = 1) -> T:
-    """The struct that `encode` wrote. Raises `StoredDataError` for damaged bytes and for a newer
-    format.
-    """
+    """What `encode` wrote. Raises `StoredDataError` for damaged bytes and for a newer format."""
     try:
         _check_format(data, path, newest_format)
-        decoder = _DECODERS.get(kind) or _new_decoder(kind)
-        value: T = decoder.decode(data)
+        if kind not in _DECODERS:
+            with _CREATION:
+                _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=decode_hook)
+        value: T = _DECODERS[kind].decode(data)
     except _DAMAGE as exc:
         raise _damaged(data, kind, path, exc) from exc
     return value
-
-
-def _new_decoder(kind: type) -> msgspec.json.Decoder[Any]:
-    with _CREATION:
-        if kind not in _DECODERS:
-            _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=decode_hook)
-        return _DECODERS[kind]
 
 
 def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """What became known of the application's progress at one time (`state.moves.history`).
+    """What became known of the application's progress at one time (`state.moves`).
 
     - `time_ms`: the service's time; all of it was so by then.
     - `positions`: by shard, a position before which every record was acked. Of an entry that is
@@ -73,17 +73,14 @@ class OperatorMove:
 class HistoryStore(Protocol):
     """The history.
 
-    Needs: transactions of creations and removals with a compare-and-set of the list and the owner's
-    fence.
+    Needs: transactions of creations and removals with a compare-and-set of the list and the fence.
     """
 
     def index(self) -> HistoryIndex:
         """The entries of the history. Needs no ownership."""
-        ...
 
     def read(self, marks: Sequence[HistoryMark]) -> list[HistoryEntry | None]:
         """These entries; None for one that was removed meanwhile. Needs no ownership."""
-        ...
 
     def write(
         self,
@@ -100,4 +97,3 @@ class HistoryStore(Protocol):
         last one, and what a writer leaves that is stopped before it is removed by the next. A write
         of the owner; raises `ConflictError` when another process has written since `index`.
         """
-        ...

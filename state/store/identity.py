@@ -1,4 +1,6 @@
-"""The stream that the state belongs to, where the application started, and that it was reset."""
+"""The stream that the state belongs to, where the application started, that it was reset, and that
+an operator has paused it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ import msgspec
 from state.position import Position
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from state.store.ownership import OwnerInfo
 
 
@@ -57,44 +61,70 @@ class IdentityStore(Protocol):
         """Record the stream that this state belongs to, or compare it with the recorded one.
         Raises `StreamMismatchError`, which names both, if ARN or creation time differ.
         """
-        ...
 
     def read(self) -> StreamIdentity | None:
         """The stream that the state is bound to, or None before `bind`."""
-        ...
 
     def read_start(self, *, also_unfinished: bool = False) -> StartPin | None:
         """The start pin, or None before `pin_start`. Raises `UnfinishedImportError` for that of an
         import that is not finished, unless `also_unfinished`.
         """
-        ...
 
     def pin_start(self, pin: StartPin) -> StartPin:
-        """Create the start pin if there is none. Returns the stored one: `pin`, or an earlier one.
-        Needs no ownership.
-        """
-        ...
+        """Create the start pin if there is none. Returns the stored one. Needs no ownership."""
 
     def replace_start(self, pin: StartPin | None) -> None:
         """Put another start pin, or none, in the place of the stored one, if there is one. Only for
         an operator who restores an exported application. A write of the owner; raises
         `ConflictError` when it was changed meanwhile.
         """
-        ...
 
     def read_reset(self) -> OwnerInfo | None:
         """The process that removed the state of the application, and when; None where none did, and
         where it has begun again since.
         """
-        ...
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
-        """Remove all state of the application and stream. Returns the number of shards that had
-        state.
+        """Remove all state of the application and stream. Returns how many shards had state.
 
         Acquires the ownership for it (see `OwnershipStore.acquire`) and releases it afterwards;
         raises `OwnedByAnotherError` while another live process holds it. The epoch stays, counted
         up, so that no process from before the reset can write later; and `read_reset` tells that
         `owner` has removed the state.
         """
-        ...
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A pause of the application: it keeps its ownership and reads nothing. The node's existence is
+    the pause. What it holds is for people, and may be missing.
+
+    - `by`: who paused it. `since_ms`: when, by that machine's clock. `reason`: as it was given.
+    """
+
+    by: str | None = None
+    since_ms: int | None = None
+    reason: str | None = None
+    format: int = 1
+
+
+class PauseStore(Protocol):
+    """The pause. Nothing is fenced.
+
+    Needs: creation only where there is none; a watch.
+    """
+
+    def begin(self, pause: Pause) -> Pause:
+        """Pause the application, unless it is paused. Returns the stored pause: `pause`, or an
+        earlier one. Idempotent. Needs no ownership.
+        """
+
+    def end(self) -> Pause | None:
+        """End the pause. Returns the one that this call has ended, or None. Needs no ownership."""
+
+    def read(self) -> Pause | None:
+        """The pause, or None while the application is not paused. Its content may be anything: what
+        cannot be read of it is left out. Needs no ownership.
+        """
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Watch the pause until `close`, as `ShardListStore.watch` does the shard list."""

@@ -34,9 +34,7 @@ class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class ProcessState(StrEnum):
-    """The state of a process, as its machine sees it. `STOPPED`: by SIGSTOP, a terminal or a
-    debugger.
-    """
+    """A process's state, as its machine sees it. `STOPPED`: by SIGSTOP, terminal or debugger."""
 
     RUNS = "runs"
     STOPPED = "stopped"
@@ -45,9 +43,7 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """Task `index` of `total`, with `index` counted from 0. Its text, `1-of-3`, is also the name of
-    its znodes.
-    """
+    """Task `index` of `total`, counted from 0. Its text, `1-of-3`, also names its znodes."""
 
     index: int
     total: int
@@ -103,24 +99,20 @@ class OwnershipStore(Protocol):
         Waits up to `timeout_s` for the session of a conflicting holder to expire, but not for a
         holder that is provably dead (see `OwnerInfo`). Then raises `OwnedByAnotherError`, which
         names the holder. Every holder conflicts with an owner of the whole. A task conflicts with
-        an owner of the whole, with a holder of the same task, and with every task of another
-        total.
+        an owner of the whole, a holder of the same task, and every task of another total.
 
         If the session is lost and no other process has taken over since, the next write acquires
         the ownership again by itself, with the same epoch. Raises ValueError when this store
         already holds another share.
         """
-        ...
 
     def release(self) -> None:
         """Give up the ownership; a no-op if this store does not hold it."""
-        ...
 
     def holders(self) -> Mapping[TaskShare | None, OwnerInfo]:
         """The processes that hold the ownership now, by share, in order; by None the one that owns
         the whole application. Empty while nobody does.
         """
-        ...
 
     def read_unclean_starts(self) -> int:
         """How many starts of this store's task in a row have not ended in order, as
@@ -128,10 +120,8 @@ class OwnershipStore(Protocol):
 
         Raises `StaleOwnerError`, and ValueError for the owner of the whole application.
         """
-        ...
 
     def save_unclean_starts(self, count: int) -> None:
         """Store that number. Raises what `read_unclean_starts` raises, and `ConflictError` when
         another program has changed it meanwhile.
         """
-        ...

@@ -33,7 +33,6 @@ class TaskLogStore(Protocol):
         write that was answered before it. The plan is read before the log, so an open plan's log
         may be newer than that, and a closed plan's log is final.
         """
-        ...
 
     def append_log(self, plan_id: str, task: int, log: TaskLog, version: int | None) -> int:
         """Replace the log that was read in `version` (None: there was none) by `log`, which
@@ -46,7 +45,6 @@ class TaskLogStore(Protocol):
         when there was a log that somebody has removed: a second one might name other records than
         those that were handed over. Raises `StateTooLargeError`.
         """
-        ...
 
 
 class PlanReader(Protocol):
@@ -57,36 +55,26 @@ class PlanReader(Protocol):
 
     def pointer(self) -> PlanPointer | None:
         """The newest plan's id and status, or None before the first plan."""
-        ...
 
     def read(self, plan_id: str) -> Plan | None:
-        """A whole plan, or None when the store does not have all of it: never created, only half
-        created, or removed.
-        """
-        ...
+        """A whole plan; None for one that was never created, is half created, or was removed."""
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
-        """What the tasks of a plan have published, by task: their logs, folded. Final when called
-        after `PlanStore.close`.
-        """
-        ...
+        """What a plan's tasks have published: their folded logs, by task. Final after `close`."""
 
     def known(self) -> Sequence[str]:
         """The ids of all plans that the store still has, in the order of their numbers."""
-        ...
 
     def removed_logs(self, plan_id: str) -> Sequence[int]:
         """The tasks of a plan whose logs were begun and are no longer there, in order: somebody has
         removed them. None of them can publish again (`TaskLogStore.append_log`).
         """
-        ...
 
 
 class PlanStore(PlanReader, TaskLogStore, Protocol):
     """The part of the owner.
 
-    Needs: transactions of creations, and of a compare-and-set of the pointer with the owner's
-    fence.
+    Needs: transactions of creations, and of a compare-and-set of the pointer with the fence.
     """
 
     def create(self, plan: Plan) -> None:
@@ -97,22 +85,16 @@ class PlanStore(PlanReader, TaskLogStore, Protocol):
         raises `ConflictError`. A large plan takes several transactions. It becomes visible as a
         whole in the last one, which also moves `/plan`.
         """
-        ...
 
     def close(self, plan_id: str) -> None:
         """Close the newest plan: from then on no result and no report can be published under it.
         Idempotent. Raises `ConflictError` for another plan than the newest.
         """
-        ...
 
     def mark_settled(self, plan_id: str) -> None:
         """Record that the outcomes of the newest plan, which is closed, are in the shard states.
         Idempotent. Raises `ConflictError` for a plan that is open or not the newest.
         """
-        ...
 
     def remove(self, plan_id: str) -> None:
-        """Remove a plan with its tasks, results and report. A no-op if it is gone. Raises
-        ValueError for the newest plan.
-        """
-        ...
+        """Remove a plan with all below it; a no-op if it is gone. ValueError for the newest."""

@@ -17,23 +17,15 @@ class ReportStore(Protocol):
     """
 
     def read_policy(self) -> OutcomePolicy | None:
-        """The policy of an application that tracks its records; None for one that acks whole
-        batches.
-        """
-        ...
+        """The policy of an application that tracks its records; None for one that acks batches."""
 
     def mark_tracked(self, policy: OutcomePolicy) -> None:
         """Mark the application as one that tracks its records, with this policy, or change its
-        policy. Idempotent. Needs no ownership. Raises `ConflictError` when other processes keep
-        writing it.
+        policy. Idempotent. Needs no ownership. Raises `ConflictError` when others keep writing it.
         """
-        ...
 
     def clear_policy(self) -> None:
-        """Remove the policy of an application that is to ack whole batches again. A write of the
-        owner. Idempotent.
-        """
-        ...
+        """Remove the policy: whole batches are acked again. A write of the owner. Idempotent."""
 
     def open(self, plan_id: str, token: str) -> OpenReport:
         """Record that a batch of the plan has begun. It replaces any earlier report: one that was
@@ -43,7 +35,6 @@ class ReportStore(Protocol):
         One transaction that also checks that the plan is open. Raises `PlanClosedError` when the
         plan is closed or removed, `ConflictError` when other processes keep writing the report.
         """
-        ...
 
     def answer(self, opened: OpenReport) -> None:
         """Record that the batch has failed while its process lives. The report cannot be finished
@@ -51,7 +42,6 @@ class ReportStore(Protocol):
 
         Changes nothing if the plan is closed by now, or the report was opened again or finished.
         """
-        ...
 
     def finish(self, opened: OpenReport, report: PlanReport) -> None:
         """Record that the batch is done, with its outcomes. A report that is too large for one node
@@ -61,10 +51,8 @@ class ReportStore(Protocol):
         Raises `PlanClosedError` when the plan is no longer open, and `ConflictError` when another
         process has opened the report since, or removed it.
         """
-        ...
 
     def read(self, plan_id: str) -> PlanReport | None:
         """The done report of a plan; None if there is none, or if it is only open. Final when
         called after `PlanStore.close`.
         """
-        ...

@@ -158,8 +158,7 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     - `throttled`: by shard, of the newest run; the `MAX_THROTTLED` that were throttled last.
     - `refused_letters`: of the newest run; None where its dead letters are written.
     - `not_subscribed`: of the newest run; None where it subscribes, or polls on purpose.
-    - `failing_reads`: of the newest run; None where its reads are answered, or refused for the
-      shard's limits only.
+    - `failing_reads`: of the newest run; None where reads are answered, or refused for limits only.
     - `no_answers`: of the newest run; None where its records are answered.
     """
 
@@ -222,17 +221,12 @@ class RunStore(Protocol):
         another number of shares told. A write of the owner; nothing if another process writes the
         node at the same time.
         """
-        ...
 
     def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
         """Replace the log whose newest run is of this owner by `amended(log)`, which may be called
         several times. False, and nothing is written, if there is none. Needs no ownership; but a
         store that was overtaken writes nothing, and raises `StaleOwnerError`.
         """
-        ...
 
     def read(self) -> Mapping[TaskShare | None, RunLog]:
-        """The last runs by share; None for those of owners of the whole application. Of bytes that
-        cannot be read, none.
-        """
-        ...
+        """The last runs by share; None for owners of the whole. Of damaged bytes, none."""

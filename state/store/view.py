@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from state.report import OutcomePolicy, PlanReport, ReportStatus
     from state.shard_state import ShardState
     from state.store.history import OperatorMove
-    from state.store.identity import StartPin, StreamIdentity
+    from state.store.identity import Pause, StartPin, StreamIdentity
     from state.store.ownership import OwnerInfo, OwnerView, TaskShare
-    from state.store.pause import Pause
     from state.store.runs import RunLog
     from state.task_log import TaskLog
 
@@ -92,8 +91,7 @@ class StoredApplication:
 
 @dataclass(frozen=True, slots=True)
 class NodeAccess:
-    """Who may write what is stored under a path. Identities: `anyone`, `digest ann`,
-    `ip 10.0.0.1`.
+    """Who may write under a path. Identities: `anyone`, `digest ann`, `ip 10.0.0.1`.
 
     - `writers`: may write it, or create below it where that is what its owner does.
     - `keepers`: may change who may.
@@ -110,13 +108,9 @@ class ViewStore(Protocol):
     """
 
     def read(self) -> StoredApplication:
-        """All that is stored of the application, in one pass. What is half written or removed
-        meanwhile is left out.
-        """
-        ...
+        """All that is stored, in one pass, without what is half written or removed meanwhile."""
 
     def read_access(self, shard_ids: Iterable[str]) -> Mapping[str, NodeAccess]:
         """By path, who may write what an owner writes: of the shards, the states of the first 100.
         Without what is not there; empty where it cannot be read.
         """
-        ...

@@ -14,15 +14,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from state.collections import DueQueue, ShrinkingDict
 from state.errors import IllegalTrackerEventError
 from state.position import SHARD_END, Position, PositionKind
+from state.sequence_number import SequenceNumber
 from state.shard_state import TIMED_OUT
-from state.tracker.emission import Emission
-from state.tracker.nodes import Node, NodeList, split_span
-from state.tracker.snapshot import restored_nodes, snapshot_of, stored_record
+from state.tracker.nodes import (
+    Node,
+    NodeList,
+    restored_nodes,
+    snapshot_of,
+    split_span,
+    stored_record,
+)
 from state.tracker.transitions import CELLS, SEEN_AS, TRANSITIONS, Effect, Event, NodeState
 
 if TYPE_CHECKING:
@@ -30,11 +37,42 @@ if TYPE_CHECKING:
     from random import Random
 
     from state.retry_policy import RetryPolicy
-    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
-
 UNANSWERED = "its process ended without an answer"
 """The stored reason of an announced emission (`InflightRecordTracker.announce`)."""
+
+
+class Emission(msgspec.Struct, frozen=True):
+    """A delivered record or span, and its attempt, counted from 1.
+
+    `sequence` is the number of the record, or the first number of the span. `last` is inclusive; a
+    single record has `last == sequence` and a `count` of 1.
+    """
+
+    shard_id: str
+    sequence: SequenceNumber
+    attempt: int
+    last: SequenceNumber
+    count: int = 1
+
+    @property
+    def message_id(self) -> str:
+        """`shardId:sequence[.sub]:attempt`: the id that acks and fails name."""
+        return f"{self.shard_id}:{self.sequence}:{self.attempt}"
+
+
+def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
+    """Shard id, sequence number and attempt of `shardId:sequence[.sub]:attempt`. Raises ValueError
+    for any other text.
+
+    In a query of several streams the shard id is `stream/shardId`; the stream may be an ARN.
+    """
+    parts = message_id.rsplit(":", 2)
+    if len(parts) != 3 or not parts[2].isascii() or not parts[2].isdecimal():
+        raise ValueError(
+            f"{message_id!r} is not a message id; pass the message id of a record unchanged"
+        )
+    return parts[0], SequenceNumber.parse(parts[1]), int(parts[2])
 
 
 class InflightRecordTracker:
@@ -46,8 +84,7 @@ class InflightRecordTracker:
       record into the queue of retries or of deadlines costs O(log n) at worst.
     - Memory: O(unresolved records + gaps). A gap is a run of acked records between two unresolved
       ones; it costs one node, however long it is.
-    - Purity: no I/O and no clock. Times are arguments, in milliseconds since 1970; randomness is
-      passed in.
+    - Purity: no I/O and no clock. Times (milliseconds since 1970) and randomness are arguments.
     - Threads: not safe from several threads at a time. The caller holds a lock.
     - Errors: an event that the table does not allow raises `IllegalTrackerEventError` and changes
       nothing. An outcome of an unknown emission changes nothing and returns `Effect.UNKNOWN`.
@@ -86,7 +123,18 @@ class InflightRecordTracker:
         self._end_reached = state.read_position.is_end
         self._bound = state.checkpoint
         self._bound_is_next = False
-        self._restore(restored_nodes(state, retry_policy if restore_exhausted else None))
+        # `_bound` is the lower bound of the next emission: the number of the last record read.
+        for node in restored_nodes(state, retry_policy if restore_exhausted else None):
+            self._enter(node)
+            self._bound = node.last
+            if node.state is NodeState.QUEUED:
+                self._retries.put(node.first, stored_record(node).due_ms)
+            elif node.state is NodeState.EXHAUSTED:
+                self._exhausted[node.first] = node
+        if state.read_position.sequence is not None:
+            self._bound = state.read_position.sequence
+            # AT names a record that was not read yet, so that number itself may still be emitted.
+            self._bound_is_next = state.read_position.kind is PositionKind.AT
 
     # observations ---------------------------------------------------------------------------------
     @property
@@ -98,8 +146,7 @@ class InflightRecordTracker:
         """The greatest known sequence number up to which every record is acked, inclusive. None
         until the first record is.
 
-        It counts Kinesis records, so it stays below an aggregate until all user records of it are
-        acked.
+        It counts Kinesis records, so it stays below an aggregate until all of it is acked.
         """
         acked_to = self._acked_to
         if acked_to is None:
@@ -113,9 +160,7 @@ class InflightRecordTracker:
 
     @property
     def read_position(self) -> Position:
-        """Where to read on: after the last emitted record, at the rest of its aggregate, or
-        SHARD_END.
-        """
+        """Where to read on: after the last emitted record, at its aggregate's rest, or the end."""
         if self._end_reached:
             return SHARD_END
         if self._emitted and self._bound is not None:
@@ -144,16 +189,11 @@ class InflightRecordTracker:
     @property
     def unresolved_count(self) -> int:
         """Records that are pending, queued or exhausted."""
-        return (
-            self.count(NodeState.PENDING)
-            + self.count(NodeState.QUEUED)
-            + self.count(NodeState.EXHAUSTED)
-        )
+        unresolved = NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED
+        return sum(map(self.count, unresolved))
 
     def queued(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
-        """The record, or the range with this first number, if it is queued for a retry; else
-        None.
-        """
+        """The record, or the range with this first number, if it is queued for a retry."""
         node = self._nodes.get(sequence)
         return None if node is None or node.state is not NodeState.QUEUED else stored_record(node)
 
@@ -213,9 +253,7 @@ class InflightRecordTracker:
         return Emission(self._state.shard_id, sequence, 1, sequence)
 
     def emit_span(self, first: SequenceNumber, last: SequenceNumber, count: int) -> Emission:
-        """Register the first emission of the `count` records from `first` to `last`, both
-        inclusive. They share one node.
-        """
+        """Register the first emission of `count` records, ends inclusive, which share a node."""
         if last < first or count < 1 or (count == 1) != (first == last):
             raise IllegalTrackerEventError(
                 f"shard {self.shard_id}: {first} to {last} is not a span of {count} records",
@@ -268,8 +306,7 @@ class InflightRecordTracker:
         return self._emission(node)
 
     def announce(self, sequence: SequenceNumber, now_ms: int) -> None:
-        """Let the state have this pending emission as a failed attempt, due at once, until it has
-        an outcome.
+        """Let the state have this pending emission as failed, due at once, until it has an outcome.
 
         If the process ends before that, a tracker restored from the state has the attempt counted.
         Here nothing is counted: the outcome of the emission is the only one.
@@ -339,8 +376,7 @@ class InflightRecordTracker:
         """Fail a record, or the whole span with this first number. It is queued for a retry, or
         exhausted if the policy allows none.
 
-        IGNORED unless the record is pending in `attempt`: only the latest attempt can fail, and
-        only once.
+        IGNORED unless the record is pending in `attempt`: only the latest can fail, and only once.
 
         - `retry`: False rejects the record. It is exhausted at once, whatever the policy says.
         - `counts`: False for a failure that the record did not cause, as in an outage. The record
@@ -363,9 +399,7 @@ class InflightRecordTracker:
         return Effect.QUEUED if again else Effect.EXHAUSTED
 
     def extend(self, sequence: SequenceNumber, attempt: int, deadline_ms: int | None) -> bool:
-        """Move a pending emission's deadline to `deadline_ms` (None: no deadline). False when that
-        attempt is not pending.
-        """
+        """Move a pending emission's deadline (None: no deadline). False when it is not pending."""
         node = self._nodes.get(sequence)
         if node is None or not _is_pending_in(node, attempt):
             return False
@@ -376,9 +410,7 @@ class InflightRecordTracker:
         return True
 
     def expire(self, now_ms: int) -> list[Emission]:
-        """Fail every pending emission whose deadline is `now_ms` or earlier. Returns them in the
-        order of their deadlines.
-        """
+        """Fail all pending emissions that are due by `now_ms`; returns them, earliest first."""
         expired = []
         while (sequence := self._deadlines.pop_due(now_ms)) is not None:
             emission = self._emission(self._known(Event.FAIL, sequence))
@@ -397,21 +429,6 @@ class InflightRecordTracker:
         return Effect.ACKED
 
     # private --------------------------------------------------------------------------------------
-    def _restore(self, nodes: Sequence[Node]) -> None:
-        # `_bound` is the lower bound of the next emission: the number of the last record read.
-        for node in nodes:
-            self._enter(node)
-            self._bound = node.last
-            if node.state is NodeState.QUEUED:
-                self._retries.put(node.first, stored_record(node).due_ms)
-            elif node.state is NodeState.EXHAUSTED:
-                self._exhausted[node.first] = node
-        position = self._state.read_position
-        if position.sequence is not None:
-            self._bound = position.sequence
-            # AT names a record that was not read yet, so that number itself may still be emitted.
-            self._bound_is_next = position.kind is PositionKind.AT
-
     def _enter(self, node: Node) -> None:
         self._nodes.append(node)
         if node.state is not NodeState.ACKED:
@@ -446,15 +463,11 @@ class InflightRecordTracker:
         node.after.follow(node)
         for place in cell.drop:
             self._nodes.remove(places[place])
-        if cell.checkpoint is not None:
-            self._reach(places[cell.checkpoint])
-
-    def _reach(self, node: Node) -> None:
-        """Every record up to the end of this acked node is acked."""
-        reached = self._acked_to
-        if reached is None or not reached.shares_record(node.last):
-            self._acked_below = reached if node.below is None else node.below
-        self._acked_to = node.last
+        if cell.checkpoint is not None:  # every record up to the end of that node is acked
+            reached, node = self._acked_to, places[cell.checkpoint]
+            if reached is None or not reached.shares_record(node.last):
+                self._acked_below = reached if node.below is None else node.below
+            self._acked_to = node.last
 
     def _split(self, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
         """Replace a pending span by a pending node for each of its records, or ranges of records,
@@ -522,18 +535,14 @@ class InflightRecordTracker:
     ) -> UnresolvedRecord:
         record = stored_record(node)
         attempts = record.attempts + counts
-        first_failure_ms = (
-            now_ms
-            if counts and record.first_counted_failure_ms is None
-            else record.first_failure_ms
-        )
+        is_first = counts and record.first_counted_failure_ms is None
+        if due_ms is None:
+            due_ms = self._policy.due_ms(attempts, now_ms, self._random)
         return replace(
             record,
             attempts=attempts,
-            due_ms=self._policy.due_ms(attempts, now_ms, self._random)
-            if due_ms is None
-            else due_ms,
-            first_failure_ms=first_failure_ms,
+            due_ms=due_ms,
+            first_failure_ms=now_ms if is_first else record.first_failure_ms,
             last_failure_ms=now_ms,
             reason=reason,
             blocked=record.blocked and not counts,  # now it has failed itself

@@ -1,7 +1,15 @@
 """The tracker's linked hash map: nodes in a doubly linked list in emission order, and a hash map
-over the same nodes; and what replaces a node whose span failed in part.
+over the same nodes; what replaces a node whose span failed in part; and the stored state that the
+nodes make, and are made from.
 
 The list is a ring through a sentinel node, so no operation has a special case for the list's ends.
+
+The checkpoint, the unresolved records and the read position are stored. Acked nodes are not stored:
+every record before the read position that is not unresolved is acked. A restored tracker has every
+unresolved record queued, with the attempts that it had.
+
+The checkpoint and a read position AFTER a record cover all user records of an aggregate. A read
+position AT a user record lies within its aggregate.
 """
 
 from __future__ import annotations
@@ -9,27 +17,29 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from state.collections import ShrinkingDict
-from state.errors import IllegalTrackerEventError
+from state.errors import IllegalTrackerEventError, StoredDataError
+from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from state.shard_state import UnresolvedRecord
+    from state.retry_policy import RetryPolicy
 
 
 class Node:
-    """A node of the list: a record, or a span of `count` records from `first` to `last`, both
-    inclusive.
+    """A node of the list: a record, or a span of `count` records, `first` to `last` inclusive.
 
     - `record`: its failures so far, as they are stored. None for a node that has not failed, in
       this process or before a restart.
     - `uncounted`: the failure of its latest delivery did not count as an attempt. So there was one
       delivery more than `attempts` says.
-    - `detached`: it was split out or restored, so records may lie between it and its neighbours in
-      the list.
+    - `detached`: it was split out or restored, so records may lie between it and its neighbours.
     - `below`: of an acked node, the greatest known number in its run of acked records that lies in
       an earlier Kinesis record than `last`; None without one. The checkpoint needs it while user
       records of `last`'s aggregate are unresolved.
@@ -79,9 +89,7 @@ class Node:
 
     @property
     def attempts(self) -> int:
-        """Number of deliveries whose failure counted; the next delivery is attempt `attempts +
-        1`.
-        """
+        """Number of deliveries whose failure counted; the next is attempt `attempts + 1`."""
         return 0 if self.record is None else self.record.attempts
 
     @property
@@ -93,9 +101,7 @@ class Node:
 
 
 class NodeList:
-    """The nodes in order, and by the sequence number of their first record. Every operation is
-    O(1), except for iteration.
-    """
+    """The nodes in order, and by their first number. All is O(1), except for iteration."""
 
     def __init__(self) -> None:
         self._by_first: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
@@ -137,19 +143,6 @@ def split_span(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) ->
     Between two that failed there is no node: the sequence numbers of the acked records there are
     not known. Raises `IllegalTrackerEventError` when the failed cannot be parts of the span.
     """
-    _check_parts(shard_id, span, failed)
-    pieces = [
-        Node(record.first, record.last, record.count, NodeState.PENDING, detached=True)
-        for record in failed
-    ]
-    if failed[0].first != span.first:
-        pieces.insert(0, Node(span.first, span.first, 1, NodeState.ACKED))
-    if failed[-1].last != span.last:
-        pieces.append(Node(span.last, span.last, 1, NodeState.ACKED))
-    return pieces
-
-
-def _check_parts(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
     first, last = failed[0].first, failed[-1].last
     whole = all(
         record.count >= 1 and (record.count == 1) == (record.first == record.last)
@@ -170,3 +163,140 @@ def _check_parts(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) 
             f"the {span.count} records from {span.first} to {span.last} ({span.state.value})",
             "pass records of that span, ascending, each once",
         )
+    pieces = [
+        Node(record.first, record.last, record.count, NodeState.PENDING, detached=True)
+        for record in failed
+    ]
+    if first != span.first:
+        pieces.insert(0, Node(span.first, span.first, 1, NodeState.ACKED))
+    if last != span.last:
+        pieces.append(Node(span.last, span.last, 1, NodeState.ACKED))
+    return pieces
+
+
+def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
+    """The nodes of a stored state, in order. Without a policy all of them are queued; with one,
+    those that may not be retried are exhausted. Raises `StoredDataError` when the state contradicts
+    itself.
+    """
+    nodes: list[Node] = []
+    # The number up to which everything is accounted for; the next record must lie above it.
+    floor = state.checkpoint
+    for record in sorted(state.unresolved, key=lambda unresolved: unresolved.first):
+        passed = floor is not None and (
+            not floor < record.first or (not nodes and floor.shares_record(record.first))
+        )
+        if record.last < record.first or passed:
+            raise _contradiction(
+                state,
+                f"unresolved {record.first} to {record.last} overlaps records at or before {floor}",
+            )
+        floor = record.last
+        exhausted = policy is not None and (
+            record.rejected or policy.exhausted(record.attempts, None, 0)
+        )
+        node_state = NodeState.EXHAUSTED if exhausted else NodeState.QUEUED
+        nodes.append(
+            Node(record.first, record.last, record.count, node_state, record, detached=True)
+        )
+    read_up_to = _read_up_to(state, floor)
+    # When the last unresolved record is acked, the checkpoint must jump to the last number read.
+    if nodes and read_up_to is not None and nodes[-1].last.sequence < read_up_to.sequence:
+        nodes.append(Node(read_up_to, read_up_to, 1, NodeState.ACKED))
+    return nodes
+
+
+def snapshot_of(
+    state: ShardState,
+    nodes: NodeList,
+    checkpoint: SequenceNumber | None,
+    read_position: Position,
+    announced: Mapping[SequenceNumber, UnresolvedRecord],
+) -> ShardState:
+    """`state` with the tracker's checkpoint, unresolved records and read position. O(nodes).
+
+    `announced`: what is stored for some pending records instead of what is known of them.
+
+    The records at the end of the list that are pending in their first attempt are not stored. The
+    read position is put before them instead, so a restart reads them as if for the first time. That
+    delivers exactly the same records, and its size does not depend on how many are in flight.
+    """
+    tail = _unread_tail(nodes, announced)
+    unresolved = []
+    for node in nodes:
+        if node is tail:
+            before = node.before
+            # A restored node may lie far behind what was read.
+            follows = before.state is NodeState.ACKED and not before.detached
+            is_rest = before.last.shares_record(node.first)
+            read_position = (
+                Position.after(before.last.whole)
+                if follows and not is_rest
+                else Position.at(node.first)
+            )
+            break
+        if node.state is not NodeState.ACKED:
+            unresolved.append(announced.get(node.first) or stored_record(node))
+    lifecycle = Lifecycle.ACTIVE
+    if read_position.is_end:
+        lifecycle = Lifecycle.DRAINED if unresolved else Lifecycle.FINISHED
+    return replace(
+        state,
+        checkpoint=checkpoint,
+        read_position=read_position,
+        unresolved=tuple(unresolved),
+        lifecycle=lifecycle,
+    )
+
+
+def stored_record(node: Node) -> UnresolvedRecord:
+    """The stored form of an unresolved node. A record that never failed is due at once."""
+    if node.record is not None:
+        return node.record
+    return UnresolvedRecord(
+        first=node.first, last=node.last, count=node.count, attempts=0, due_ms=0
+    )
+
+
+def _unread_tail(
+    nodes: NodeList, announced: Mapping[SequenceNumber, UnresolvedRecord]
+) -> Node | None:
+    """The first of the trailing nodes that a restart may read again as new records, or None.
+
+    A detached node is none of them: reading on before it would deliver acked neighbours again. An
+    announced one is none either: it must be stored with its attempt.
+    """
+    tail = None
+    node = nodes.sentinel.before
+    while (
+        node.state is NodeState.PENDING
+        and node.record is None
+        and not node.detached
+        and node.first not in announced
+    ):
+        tail, node = node, node.before
+    return tail
+
+
+def _read_up_to(state: ShardState, floor: SequenceNumber | None) -> SequenceNumber | None:
+    """The last number read, if the read position is AFTER it; else None: AT names a number that was
+    not read. Raises `StoredDataError` for a position that lies before `floor`.
+    """
+    position = state.read_position
+    if position.sequence is None:
+        return None
+    behind = position.kind is PositionKind.AFTER
+    if floor is not None and (
+        position.sequence.sequence < floor.sequence if behind else position.sequence <= floor
+    ):
+        raise _contradiction(
+            state, f"read position {position} lies before {floor}, which was read already"
+        )
+    return position.sequence if behind else None
+
+
+def _contradiction(state: ShardState, what: str) -> StoredDataError:
+    return StoredDataError(
+        f"the stored state of shard {state.shard_id} contradicts itself ({what})",
+        "restore it from a backup, or reset the shard's position",
+    )

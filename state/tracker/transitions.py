@@ -124,9 +124,7 @@ BEFORE, SELF, AFTER = range(3)
 
 
 class Cell(NamedTuple):
-    """The places whose nodes an ack drops, and the place whose last number becomes the checkpoint,
-    if there is one.
-    """
+    """The places whose nodes an ack drops, and that whose last number becomes the checkpoint."""
 
     drop: tuple[int, ...]
     checkpoint: int | None = None

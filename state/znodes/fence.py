@@ -15,9 +15,9 @@ itself checks. A process that only believes that it is the owner does no harm.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from state.codec.values import MAX_VALUE_BYTES
+from state.codec.values import MAX_VALUE_BYTES, decode
 from state.errors import StaleOwnerError, StoreUnavailableError
 from state.znodes.paths import ZookeeperPaths, subject
 from state.znodes.tree import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MAX_OPERATIONS = 500  # in one transaction
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,7 @@ class Fence:
             return  # another process has taken over, or the session has expired
 
     def forget(self) -> None:
-        """Forget the ownership without a write: the session is being closed, and its node with
-        it.
-        """
+        """Forget the ownership without a write: the session is being closed, with its node."""
         self._held, self._overtaken = None, False
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -194,9 +193,7 @@ class Fence:
         )
 
     def _regain(self, held: Claim) -> None:
-        """Create the ephemeral node again after the session expired. Raises `StaleOwnerError` if an
-        epoch has changed.
-        """
+        """Create the ephemeral node again. Raises `StaleOwnerError` if an epoch has changed."""
         try:
             self._tree.commit([*held.guards, held.node])
         except TransactionRefusedError as refused:
@@ -206,17 +203,11 @@ class Fence:
             # else another thread has just regained it
 
 
-class _Write(Protocol):
-    @property
-    def data(self) -> bytes: ...
-
-
-W = TypeVar("W", bound=_Write)
-
-
-def in_transactions(writes: Iterable[W], max_writes: int = MAX_OPERATIONS) -> Iterator[list[W]]:
+def in_transactions(
+    writes: Iterable[Create | Set], max_writes: int = MAX_OPERATIONS
+) -> Iterator[list[Create | Set]]:
     """The writes in their order, in lists that fit one transaction each: ZooKeeper takes 1 MB."""
-    transaction: list[W] = []
+    transaction: list[Create | Set] = []
     size = 0
     for write in writes:
         if transaction and (
@@ -241,3 +232,40 @@ def _is_done(operation: Operation, node: Znode | None) -> bool:
             return node is None
         case Check():
             return True
+
+
+class Nodes:
+    """One application's nodes. A topic writes them behind the fence, unless anybody may."""
+
+    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._fence = fence
+
+    def _read(self, path: str) -> Znode | None:
+        return self._tree.read([path])[0]
+
+    def _decoded(self, path: str, kind: type[T]) -> T | None:
+        """The value of a node of this kind; None without the node. Raises `StoredDataError`."""
+        node = self._read(path)
+        return None if node is None else decode(node.data, kind, path)
+
+    def _names(self, path: str) -> list[str]:
+        """The names of a node's children in order; none without the node."""
+        return sorted(self._tree.children([path])[0] or ())
+
+    def _create_once(self, path: str, data: bytes, *, as_owner: bool = False) -> bytes:
+        """The content of a node, which is created with `data` if there is none.
+
+        `as_owner`: the creation is a write of the owner, so that a stale owner creates nothing.
+        """
+        while True:
+            node = self._read(path)
+            if node is not None:
+                return node.data
+            self._tree.ensure(self._paths.base)
+            try:
+                (self._fence if as_owner else self._tree).commit([Create(path, data)])
+            except TransactionRefusedError:
+                continue  # another process was faster, or the answer to this call was lost
+            return data

@@ -1,20 +1,35 @@
-"""The identity and the start of an application as znodes, and the end of all of them: a reset."""
+"""The identity and the start of an application as znodes, the end of all of them, a reset, and the
+pause, which any operator may create and remove.
+
+Consumers obey the existence of the pause alone. So a node that a person has created by hand pauses,
+too, whatever it holds.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from state.codec.values import decode, encode
-from state.errors import StateError, StoredDataError, StreamMismatchError, UnfinishedImportError
-from state.store.identity import StartPin, StreamIdentity
+from state.errors import (
+    InvalidPositionError,
+    StateError,
+    StoredDataError,
+    StreamMismatchError,
+    UnfinishedImportError,
+)
+from state.position import Position
+from state.store.identity import Pause, StartPin, StreamIdentity
 from state.store.ownership import OwnerInfo
-from state.znodes.nodes import Nodes
+from state.znodes.fence import Nodes
 from state.znodes.paths import is_shard
-from state.znodes.tree import Delete, TransactionRefusedError, put
+from state.znodes.tree import Delete, Refusal, TransactionRefusedError, put
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from state.store.ownership import OwnershipStore
     from state.znodes.fence import Fence
     from state.znodes.paths import ZookeeperPaths
@@ -22,9 +37,7 @@ if TYPE_CHECKING:
 
 
 class IdentityZnodes(Nodes):
-    """An `IdentityStore`. `reset_command`: the command, named in errors, that drops the
-    application's state.
-    """
+    """An `IdentityStore`. `reset_command` drops the application's state; errors name it."""
 
     def __init__(
         self,
@@ -48,10 +61,10 @@ class IdentityZnodes(Nodes):
         if known.is_same(identity):
             return
         if known.arn == identity.arn:
+            then, now = map(Position.at_timestamp, (known.created_ms, identity.created_ms))
             what = (
                 f"stream {identity.arn} was deleted and created again: the state belongs to the "
-                f"stream created at {_time(known.created_ms)}, but the stream of today was created "
-                f"at {_time(identity.created_ms)}"
+                f"stream created at {then}, but the stream of today was created at {now}"
             )
         else:
             what = (
@@ -59,8 +72,7 @@ class IdentityZnodes(Nodes):
                 f"{known.arn}, not to {identity.arn}"
             )
         raise StreamMismatchError(
-            f"{what}",
-            f"use another application name, or drop the old state with: {self._reset_command}",
+            what, f"use another application name, or drop the old state with: {self._reset_command}"
         )
 
     def read(self) -> StreamIdentity | None:
@@ -127,9 +139,44 @@ class IdentityZnodes(Nodes):
                 self._tree.commit([Delete(self._paths.reset)])
 
 
-def _time(moment_ms: int) -> str:
-    return (
-        datetime.fromtimestamp(moment_ms / 1000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
+class PauseZnodes(Nodes):
+    """A `PauseStore`."""
+
+    def begin(self, pause: Pause) -> Pause:
+        path = self._paths.paused
+        return _pause(self._create_once(path, encode(pause, path)), path)
+
+    def end(self) -> Pause | None:
+        path = self._paths.paused
+        stored = self.read()
+        if stored is None:
+            return None
+        try:
+            self._tree.commit([Delete(path)])
+        except TransactionRefusedError as refused:
+            if refused.refusal is Refusal.NO_NODE:
+                return stored if refused.uncertain else None  # else another operator was faster
+            raise StateError(
+                f"{path} has nodes below it, so the pause cannot be ended", "remove these first"
+            ) from refused
+        return stored
+
+    def read(self) -> Pause | None:
+        node = self._read(self._paths.paused)
+        return None if node is None else _pause(node.data, self._paths.paused)
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        self._tree.watch(self._paths.paused, callback)
+
+
+def _pause(data: bytes, path: str) -> Pause:
+    """What can be read of a node that a person may have written."""
+    try:
+        pause = decode(data, Pause, path)
+        if pause.since_ms is not None:
+            Position.at_timestamp(pause.since_ms)  # microseconds are no time that can be shown
+    except StoredDataError:
+        return Pause()
+    except InvalidPositionError:
+        return replace(pause, since_ms=None)
+    return pause

@@ -10,8 +10,7 @@ Changes. A process that changes from the one form to the other, or changes the n
 three things in one transaction: it increments `epoch`; it creates `owner` again, which ZooKeeper
 refuses while the old one has children, that is live tasks; and it removes the nodes below `epoch`.
 
-Hence the fence: an owner that knows `epoch`, or its share's epoch, in an older version has lost the
-ownership.
+Hence the fence: an owner that knows `epoch`, or its share's epoch, in an older version has lost it.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StoredDataError
 from state.process import describe, is_of_this_host, is_provably_dead
 from state.store.ownership import OwnerInfo, TaskShare
-from state.znodes.fence import Claim, Fence
-from state.znodes.nodes import Nodes
+from state.znodes.fence import Claim, Fence, Nodes
 from state.znodes.paths import ZookeeperPaths, subject
 from state.znodes.tree import (
     Check,
@@ -52,9 +50,7 @@ _LOOK_S = 0.5  # between two looks at whether the holder's process lives
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """A process that holds the application (`task` is None) or a share of it, as it was read.
-    `node` is its ephemeral node.
-    """
+    """Who holds the application (`task` is None) or a share; `node` is its ephemeral node."""
 
     path: str
     node: Znode
@@ -84,8 +80,13 @@ class OwnershipZnodes(Nodes):
             if self._fence.ever_held:
                 self._fence.check()  # raises if another process has taken over
             held = self._fence.held
+            if held is not None and held.task != task:
+                owned, other = ("all" if it is None else it.label for it in (held.task, task))
+                raise ValueError(
+                    f"this store owns {owned} of {subject(self._paths)}, not {other} of it; "
+                    "release the ownership first"
+                )
             if held is not None:
-                self._check_same(held.task, task)
                 return held.epoch
             self._tree.ensure(self._paths.base)
             deadline = time.monotonic() + timeout_s
@@ -152,7 +153,10 @@ class OwnershipZnodes(Nodes):
         if live is not None:
             return live
         if task is None:
-            claim, operations = self._whole(owner, epoch)
+            path = self._paths.owner
+            counted, guard, number = _count_up(self._paths.epoch, epoch)
+            node = Create(path, encode(owner, path), ephemeral=True)
+            claim, operations = Claim(None, number, (guard,), node), [counted, node]
         else:
             claim, operations = self._share(owner, task, epoch, joins=joins)
         removals = (
@@ -180,14 +184,6 @@ class OwnershipZnodes(Nodes):
             if not left_s:
                 return False
 
-    def _check_same(self, held: TaskShare | None, wanted: TaskShare | None) -> None:
-        if held != wanted:
-            owned, other = ("all" if task is None else task.label for task in (held, wanted))
-            raise ValueError(
-                f"this store owns {owned} of {subject(self._paths)}, not {other} of it; release "
-                "the ownership first"
-            )
-
     def _owned_by(self, holder: _Holder, task: TaskShare | None) -> OwnedByAnotherError:
         who, name = describe(holder.info), subject(self._paths)
         other_name = "or use another application name"
@@ -214,11 +210,6 @@ class OwnershipZnodes(Nodes):
         if holder.node.owner_session == self._tree.session_id():
             return True  # this store's own claim, whose answer was lost
         return is_provably_dead(holder.info)
-
-    def _whole(self, owner: OwnerInfo, epoch: Znode | None) -> tuple[Claim, list[Operation]]:
-        counted, guard, number = _count_up(self._paths.epoch, epoch)
-        node = Create(self._paths.owner, encode(owner, self._paths.owner), ephemeral=True)
-        return Claim(None, number, (guard,), node), [counted, node]
 
     def _share(
         self, owner: OwnerInfo, task: TaskShare, epoch: Znode | None, *, joins: bool
@@ -274,30 +265,24 @@ class OwnershipZnodes(Nodes):
         """
         if there is None:
             return []
+        path = self._paths.owner
         if there.owner_session:
-            return [
-                _Holder(
-                    self._paths.owner, there, None, decode(there.data, OwnerInfo, self._paths.owner)
-                )
-            ]
-        tasks = sorted(
-            (self._share_of(name) for name in self._tree.children([self._paths.owner])[0] or ()),
-            key=lambda task: (task.total, task.index),
-        )
+            return [_Holder(path, there, None, decode(there.data, OwnerInfo, path))]
+        tasks = []
+        for name in self._tree.children([path])[0] or ():
+            try:
+                tasks.append(TaskShare.parse(name))
+            except InvalidStoreSettingError as exc:
+                raise StoredDataError(
+                    f"{path}/{name} is not the node of a task", "remove it"
+                ) from exc
+        tasks.sort(key=lambda task: (task.total, task.index))
         paths = [self._paths.task_owner(task) for task in tasks]
         return [
             _Holder(path, node, task, decode(node.data, OwnerInfo, path))
             for task, path, node in zip(tasks, paths, self._tree.read(paths), strict=True)
             if node is not None
         ]
-
-    def _share_of(self, name: str) -> TaskShare:
-        try:
-            return TaskShare.parse(name)
-        except InvalidStoreSettingError as exc:
-            raise StoredDataError(
-                f"{self._paths.owner}/{name} is not the node of a task", "remove it"
-            ) from exc
 
     def _total(self, there: Znode | None) -> int | None:
         """The number of tasks that share the application; None if it is not shared."""
@@ -320,9 +305,7 @@ def _epoch_number(node: Znode | None, path: str) -> int:
 
 
 def _count_up(path: str, node: Znode | None) -> tuple[Operation, Check, int]:
-    """The operation that increments an epoch, the check that it was not incremented since, and the
-    new number.
-    """
+    """What increments an epoch, the check that it was not since, and the new number."""
     number = _epoch_number(node, path) + 1
     counted = put(path, b"%d" % number, node)
     return counted, stands(counted), number

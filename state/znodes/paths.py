@@ -41,16 +41,13 @@ def valid_name(what: str, name: str) -> str:
     """`name` unchanged, if it can be one part of a path. Else raises `InvalidStoreSettingError`,
     which says `what` the name is for.
     """
+    remedy = None
     if not name or name in {".", ".."}:
-        raise InvalidStoreSettingError(
-            f"{what} {name!r} is not a valid name in ZooKeeper",
-            "use a name that is not empty, '.' or '..'",
-        )
-    if _FORBIDDEN.search(name):
-        raise InvalidStoreSettingError(
-            f"{what} {name!r} is not a valid name in ZooKeeper",
-            "use a name without '/', control characters or emoji",
-        )
+        remedy = "use a name that is not empty, '.' or '..'"
+    elif _FORBIDDEN.search(name):
+        remedy = "use a name without '/', control characters or emoji"
+    if remedy is not None:
+        raise InvalidStoreSettingError(f"{what} {name!r} is not a valid name in ZooKeeper", remedy)
     if len(name.encode()) > _MAX_NAME_BYTES:
         raise InvalidStoreSettingError(
             f"{what} {name[:20]!r}... is longer than {_MAX_NAME_BYTES} bytes", "use a shorter name"
@@ -58,17 +55,41 @@ def valid_name(what: str, name: str) -> str:
     return name
 
 
+class _Node:
+    """The path of a node below the application's own, by the node's name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: ZookeeperPaths, _: type) -> str:
+        return f"{paths.base}/{self._name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZookeeperPaths:
-    """The paths of one application and stream. `chroot` is empty, or starts with a slash and does
-    not end with one.
-    """
+    """The paths of one application and stream. `chroot`: empty, or `/a/b`."""
 
     chroot: str = ""
     root: str
     application: str
     stream: str
     base: str = field(init=False, repr=False, compare=False)
+
+    identity = _Node("stream")
+    start = _Node("start")
+    reset = _Node("reset")  # tells who removed the state, until the application begins again
+    epoch = _Node("epoch")
+    owner = _Node("owner")
+    # The shard list leader's, and the tasks' unclean starts, are below `epoch`, so that they are
+    # removed with the tasks' epochs when the shares change.
+    shard_list_leader = _Node("epoch/lister")
+    shard_list = _Node("shardList")
+    plan = _Node("plan")
+    tracked = _Node("tracked")
+    paused = _Node("paused")  # pauses the application while it exists
+    history = _Node("history")
+    runs = _Node("runs")
+    batches = _Node("batches")
 
     def __post_init__(self) -> None:
         if valid_name("root", self.root) == "zookeeper" and not self.chroot:
@@ -80,27 +101,6 @@ class ZookeeperPaths:
         base = f"{self.chroot}/{self.root}/{self.application}/{self.stream}"
         object.__setattr__(self, "base", base)
 
-    @property
-    def identity(self) -> str:
-        return f"{self.base}/stream"
-
-    @property
-    def start(self) -> str:
-        return f"{self.base}/start"
-
-    @property
-    def reset(self) -> str:
-        """The node that tells who removed the state, until the application begins again."""
-        return f"{self.base}/reset"
-
-    @property
-    def epoch(self) -> str:
-        return f"{self.base}/epoch"
-
-    @property
-    def owner(self) -> str:
-        return f"{self.base}/owner"
-
     def task_owner(self, task: TaskShare) -> str:
         return f"{self.owner}/{task}"
 
@@ -109,54 +109,15 @@ class ZookeeperPaths:
 
     def task_unclean_starts(self, task: TaskShare) -> str:
         """The node that counts the task's starts without an orderly end."""
-        # Below `epoch`, so that it is removed with the tasks' epochs when the shares change.
         return f"{self.epoch}/unclosed-{task}"  # its name from before stays
-
-    @property
-    def shard_list_leader(self) -> str:
-        """The node that names the shard list leader, the task that writes the shard list."""
-        # Below `epoch`, so that it is removed with the tasks' epochs when the shares change.
-        return f"{self.epoch}/lister"
-
-    @property
-    def shard_list(self) -> str:
-        return f"{self.base}/shardList"
-
-    @property
-    def plan(self) -> str:
-        return f"{self.base}/plan"
-
-    @property
-    def tracked(self) -> str:
-        return f"{self.base}/tracked"
-
-    @property
-    def paused(self) -> str:
-        """The node that pauses the application while it exists."""
-        return f"{self.base}/paused"
-
-    @property
-    def history(self) -> str:
-        return f"{self.base}/history"
 
     def history_part(self, name: str) -> str:
         """A part of an entry of the history, by the name of its node."""
         return f"{self.history}/{name}"
 
-    @property
-    def runs(self) -> str:
-        return f"{self.base}/runs"
-
     def run_log(self, name: str) -> str:
         """The last runs of a share (`1-of-3`), or of the whole application (`all`)."""
         return f"{self.runs}/{name}"
-
-    def task_runs(self, task: TaskShare) -> str:
-        return self.run_log(str(task))
-
-    @property
-    def batches(self) -> str:
-        return f"{self.base}/batches"
 
     def shard(self, shard_id: str) -> str:
         if shard_id in _RESERVED:
@@ -187,9 +148,7 @@ class ZookeeperPaths:
         return f"{self.batch(plan_id)}/report"
 
     def report_part(self, plan_id: str, token: str, version: int, part: int) -> str:
-        """A part of the report that was opened with this token, in this version of the report's
-        node.
-        """
+        """A part of the report opened with this token, in this version of the report's node."""
         return f"{self.report(plan_id)}/{valid_name('report token', token)}-{version}-{part}"
 
 

@@ -8,6 +8,7 @@ need not know who owns the application.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,19 +16,10 @@ from msgspec.structs import asdict
 
 from state.codec.values import decode, encode, stored_format
 from state.errors import ConflictError, PlanClosedError, TaskLogError
-from state.plan import (
-    PLAN_FORMAT,
-    Plan,
-    PlanPointer,
-    PlanStatus,
-    TaskPlan,
-    TaskResult,
-    plan_number,
-)
+from state.plan import PLAN_FORMAT, Plan, PlanPointer, PlanStatus, TaskPlan, TaskResult, plan_number
 from state.store.plans import StoredLog
 from state.task_log import LOG_FORMAT, TaskLog
-from state.znodes.fence import in_transactions
-from state.znodes.nodes import Nodes
+from state.znodes.fence import Nodes, in_transactions
 from state.znodes.tree import (
     Check,
     Create,
@@ -37,6 +29,7 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
     put,
+    stands,
 )
 
 if TYPE_CHECKING:
@@ -49,9 +42,7 @@ _MAX_REMOVALS = 5  # rounds; only a late result of an unsettled plan makes a sec
 
 
 class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The content of `batches/<planId>`: the fields of a `Plan`, but of its tasks, which are child
-    nodes, the number.
-    """
+    """The content of `batches/<planId>`: a `Plan` with the number of its tasks, its child nodes."""
 
     created_ms: int
     tasks: int
@@ -77,13 +68,13 @@ class PlanZnodes(Nodes):
     def append_log(self, plan_id: str, task: int, log: TaskLog, version: int | None) -> int:
         path, begun = self._paths.end(plan_id, task), self._paths.begun(plan_id, task)
         data = encode(log, path)
-        write = (
+        write: list[Create | Set] = (
             [Create(path, data), Create(begun, b"")]
             if version is None
             else [Set(path, data, version)]
         )
         try:
-            return self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), *write])[1]
+            self._tree.commit([Check(self._paths.batch(plan_id), OPEN_VERSION), *write])
         except TransactionRefusedError as refused:
             if refused.path == path and (version is not None or refused.refusal is _THERE_IS_ONE):
                 raise ConflictError(
@@ -99,6 +90,7 @@ class PlanZnodes(Nodes):
                 f"plan {plan_id} is closed or removed, so its task {task} can publish nothing; its "
                 "records are delivered again"
             ) from refused
+        return stands(write[0]).version
 
     # the owner ------------------------------------------------------------------------------------
     def pointer(self) -> PlanPointer | None:
@@ -108,7 +100,8 @@ class PlanZnodes(Nodes):
         return _plan_ids(self._names(self._paths.batches))
 
     def create(self, plan: Plan) -> None:
-        pointer, node = self._pointer()
+        node = self._read(self._paths.plan)
+        pointer = self._pointed(node)
         names = self._tree.children([self._paths.batches])[0]
         known = [*_plan_ids(names or ()), *([] if pointer is None else [pointer.id])]
         newest = max(map(plan_number, known), default=0)
@@ -120,7 +113,13 @@ class PlanZnodes(Nodes):
             )
         if names is None:
             self._tree.ensure(self._paths.batches)
-        *first, last = in_transactions(self._creations(plan))
+        path = self._paths.batch(plan.plan_id)
+        fields = asdict(plan)
+        del fields["plan_id"]  # it is in the path
+        header = PlanHeader(**fields | {"tasks": len(plan.tasks)})
+        tasks = (self._paths.task(plan.plan_id, task) for task in range(len(plan.tasks)))
+        values = [(path, header), *zip(tasks, plan.tasks, strict=True)]
+        *first, last = in_transactions(Create(path, encode(value, path)) for path, value in values)
         for creations in first:
             self._fence.write(creations)
         closing: list[Operation] = []
@@ -174,23 +173,19 @@ class PlanZnodes(Nodes):
     def close(self, plan_id: str) -> None:
         batch = self._paths.batch(plan_id)
         node, plan = self._tree.read([self._paths.plan, batch])
-        pointer = self._pointed(node)
-        if pointer is None or pointer.id != plan_id:
-            raise self._not_current(plan_id, pointer)
-        if pointer.status is PlanStatus.OPEN:
+        if self._status(plan_id, node) is PlanStatus.OPEN:
             self._move(PlanPointer(plan_id, PlanStatus.CLOSED), node, _closing(batch, plan))
         else:
             self._fence.check()
 
     def mark_settled(self, plan_id: str) -> None:
-        pointer, node = self._pointer()
-        if pointer is None or pointer.id != plan_id:
-            raise self._not_current(plan_id, pointer)
-        if pointer.status is PlanStatus.OPEN:
+        node = self._read(self._paths.plan)
+        status = self._status(plan_id, node)
+        if status is PlanStatus.OPEN:
             raise ConflictError(
                 f"plan {plan_id} is open, so it cannot be settled", "close it first"
             )
-        if pointer.status is PlanStatus.CLOSED:
+        if status is PlanStatus.CLOSED:
             self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])
         else:
             self._fence.check()
@@ -214,10 +209,6 @@ class PlanZnodes(Nodes):
             f"plan {plan_id} was written to while it was being removed", "remove it again later"
         )
 
-    def _pointer(self) -> tuple[PlanPointer | None, Znode | None]:
-        node = self._read(self._paths.plan)
-        return self._pointed(node), node
-
     def _pointed(self, node: Znode | None) -> PlanPointer | None:
         return None if node is None else decode(node.data, PlanPointer, self._paths.plan)
 
@@ -228,21 +219,16 @@ class PlanZnodes(Nodes):
         path = self._paths.plan
         self._fence.write([*operations, put(path, encode(pointer, path), node)])
 
-    def _not_current(self, plan_id: str, pointer: PlanPointer | None) -> ConflictError:
+    def _status(self, plan_id: str, node: Znode | None) -> PlanStatus:
+        """The newest plan's status, by `/plan` as read. Raises `ConflictError` for another plan."""
+        pointer = self._pointed(node)
+        if pointer is not None and pointer.id == plan_id:
+            return pointer.status
         newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
-        return ConflictError(
+        raise ConflictError(
             f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}",
             "close and settle only the newest",
         )
-
-    def _creations(self, plan: Plan) -> list[Create]:
-        batch = self._paths.batch(plan.plan_id)
-        fields = asdict(plan)
-        del fields["plan_id"]  # it is in the path
-        header = PlanHeader(**fields | {"tasks": len(plan.tasks)})
-        tasks = (self._paths.task(plan.plan_id, task) for task in range(len(plan.tasks)))
-        values = [(batch, header), *zip(tasks, plan.tasks, strict=True)]
-        return [Create(path, encode(value, path)) for path, value in values]
 
 
 def decode_log(data: bytes, path: str) -> TaskLog:
@@ -256,9 +242,7 @@ def decode_log(data: bytes, path: str) -> TaskLog:
 
 
 def _closing(path: str, node: Znode | None) -> list[Operation]:
-    """The operation that closes the plan at this path, which was read as `node`; none if it is
-    closed already, or gone.
-    """
+    """What closes the plan at this path, read as `node`; nothing if it is closed, or gone."""
     if node is None or node.version != OPEN_VERSION:
         return []
     return [Set(path, node.data, OPEN_VERSION)]
@@ -266,12 +250,8 @@ def _closing(path: str, node: Znode | None) -> list[Operation]:
 
 def _plan_ids(names: Iterable[str]) -> list[str]:
     """Those of the names that are plans', in the order of their numbers."""
-    return sorted(filter(_is_plan_id, names), key=lambda plan_id: (plan_number(plan_id), plan_id))
-
-
-def _is_plan_id(name: str) -> bool:
-    try:
-        plan_number(name)
-    except ValueError:
-        return False
-    return True
+    numbers = {}
+    for name in names:
+        with suppress(ValueError):
+            numbers[name] = plan_number(name)
+    return sorted(numbers, key=lambda plan_id: (numbers[plan_id], plan_id))

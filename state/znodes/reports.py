@@ -2,8 +2,10 @@
 
 A report is fenced by its plan, as results are: each of its writes checks that `batches/<planId>` is
 in the version of an open plan. Opening a report creates or sets its node. Finishing it sets the
-node again, based on the version that the opener made, so only the last opener can finish. The parts
-of a large report are written before that.
+node again, based on the version that the opener made, so only the last opener can finish.
+
+A report that fits is one value. A larger report is a header and several parts, each a value of its
+own, written before it. The header has the number of the parts and a digest over them.
 
 An opening answers by finishing the report, or by saying that its batch has failed. The node counts
 those that did neither: their processes died.
@@ -11,28 +13,213 @@ those that did neither: their processes died.
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from state.codec.reports import (
-    decode_header,
-    decode_policy,
-    decode_report,
-    encode_open_report,
-    encode_policy,
-    encode_report,
-)
+import msgspec
+from msgspec import structs
+from msgspec.structs import replace
+
+from state.codec.shard_states import StoredRecord, from_rows, shared_reasons, to_rows
+from state.codec.values import MAX_VALUE_BYTES, decode, encode, encode_unchecked
 from state.errors import ConflictError, PlanClosedError, StoredDataError
 from state.failpoint import failpoint
-from state.report import OpenReport, OutcomePolicy, PlanReport, ReportStatus
-from state.znodes.nodes import Nodes
+from state.report import (
+    REPORT_FORMAT,
+    OnFailure,
+    OpenReport,
+    OutcomePolicy,
+    PlanReport,
+    ReportStatus,
+    ShardOutcome,
+)
+from state.retry_policy import RetryPolicy
+from state.znodes.fence import Nodes
 from state.znodes.paths import valid_name
 from state.znodes.plans import OPEN_VERSION
 from state.znodes.tree import Check, Delete, Set, TransactionRefusedError, put
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from state.shard_state import UnresolvedRecord
+
+_HEADER_BYTES = 4 * 1024
+# A report with one part is stored within the header, so the two must fit together.
+_MAX_PART_BYTES = MAX_VALUE_BYTES - _HEADER_BYTES
 _MAX_ROUNDS = 8  # each needs another process to write between the read and the write here
+
+
+class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A shard's outcome, with its records as rows."""
+
+    shard_id: str
+    unresolved: tuple[StoredRecord, ...] = ()
+
+
+class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Outcomes of shards, in order, with what is stored beside their records' rows. The outcome of
+    a shard may continue in the next part.
+    """
+
+    shards: tuple[StoredOutcome, ...]
+    reasons: tuple[str, ...] = ()
+    user_records: bool = False
+
+
+class ReportHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The content of `batches/<planId>/report`.
+
+    `report` is without the shards' outcomes. They are in `outcomes`; or in `parts` nodes, whose
+    names have `token` and `opened_version`, and whose SHA-256 is `digest`. `openings` counts
+    those that have not answered, the current one included while it runs.
+    """
+
+    token: str
+    status: ReportStatus
+    report: PlanReport | None = None
+    outcomes: ReportPart | None = None
+    opened_version: int = 0
+    openings: int = 0
+    parts: int = 0
+    digest: str | None = None
+    format: int = REPORT_FORMAT
+
+
+class _StoredPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An `OutcomePolicy` without nesting: the fields of its `RetryPolicy`, and its own."""
+
+    retry_limit: int
+    first_delay_ms: int
+    growth: float
+    max_delay_ms: int
+    jitter: float
+    max_age_ms: int | None = None
+    on_failure: OnFailure
+    format: int = REPORT_FORMAT
+
+
+def encode_policy(policy: OutcomePolicy, path: str) -> bytes:
+    """The bytes of an application's policy."""
+    stored = _StoredPolicy(
+        **asdict(policy.retry), on_failure=policy.on_failure, format=policy.format
+    )
+    return encode(stored, path)
+
+
+def decode_policy(data: bytes, path: str) -> OutcomePolicy:
+    """What `encode_policy` wrote; raises `StoredDataError`, also for values of no valid policy."""
+    fields = structs.asdict(decode(data, _StoredPolicy, path, newest_format=REPORT_FORMAT))
+    on_failure, format_ = fields.pop("on_failure"), fields.pop("format")
+    try:
+        retry = RetryPolicy(**fields)
+    except ValueError as exc:
+        raise StoredDataError(
+            f"{path} does not contain a valid retry policy ({exc})",
+            "remove it, and the application writes it again",
+        ) from exc
+    return OutcomePolicy(retry=retry, on_failure=on_failure, format=format_)
+
+
+def encode_open_report(token: str, openings: int, path: str) -> bytes:
+    """The bytes of a report whose batch has begun. `openings` have not answered."""
+    return encode(ReportHeader(token=token, status=ReportStatus.OPEN, openings=openings), path)
+
+
+def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[bytes, list[bytes]]:
+    """The bytes of a done report's header, and of its parts: none if it fits into the header."""
+    header = ReportHeader(
+        token=opened.token,
+        status=ReportStatus.DONE,
+        report=replace(report, shards=()),
+        opened_version=opened.version,
+        openings=opened.openings,
+        format=report.format,
+    )
+    parts = list(_parts(report.shards))
+    if len(parts) <= 1:
+        return encode(replace(header, outcomes=parts[0] if parts else None), path), []
+    encoded = [encode(part, path) for part in parts]
+    return encode(replace(header, parts=len(parts), digest=_digest(encoded)), path), encoded
+
+
+def decode_header(data: bytes, path: str) -> ReportHeader:
+    """The header that `encode_open_report` or `encode_report` wrote; raises `StoredDataError`."""
+    return decode(data, ReportHeader, path, newest_format=REPORT_FORMAT)
+
+
+def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str) -> PlanReport:
+    """The done report of this header and these parts. Raises `StoredDataError` if a part is missing
+    (None) or was changed.
+    """
+    if header.report is None:
+        raise _damaged(path, "is done but contains no report")
+    present = [part for part in parts if part is not None]
+    if len(present) < header.parts:
+        raise _damaged(
+            path, f"has {header.parts} parts, of which {header.parts - len(present)} are missing"
+        )
+    if header.parts and _digest(present) != header.digest:
+        raise _damaged(path, "has parts that were changed since they were written")
+    outcomes = (
+        [header.outcomes]
+        if header.outcomes
+        else [decode(part, ReportPart, path) for part in present]
+    )
+    records: dict[str, list[UnresolvedRecord]] = {}
+    for part in outcomes:
+        for shard in part.shards:
+            records.setdefault(shard.shard_id, []).extend(
+                from_rows(shard.unresolved, part.reasons, path, user_records=part.user_records)
+            )
+    return replace(
+        header.report,
+        shards=tuple(
+            ShardOutcome(shard_id=shard_id, unresolved=tuple(unresolved))
+            for shard_id, unresolved in records.items()
+        ),
+    )
+
+
+def _parts(shards: Sequence[ShardOutcome]) -> Iterator[ReportPart]:
+    """The outcomes in order, in parts that are halved until each fits into a value."""
+    if not shards:
+        return
+    reasons = shared_reasons(record for outcome in shards for record in outcome.unresolved)
+    stored = tuple(
+        StoredOutcome(shard_id=outcome.shard_id, unresolved=to_rows(outcome.unresolved, reasons))
+        for outcome in shards
+    )
+    part = ReportPart(shards=stored, reasons=reasons, user_records=True)
+    if len(encode_unchecked(part)) <= _MAX_PART_BYTES:
+        yield part
+        return
+    records = shards[0].unresolved
+    halves: list[Sequence[ShardOutcome]]
+    if len(shards) > 1:
+        middle = len(shards) // 2
+        halves = [shards[:middle], shards[middle:]]
+    elif len(records) > 1:
+        middle = len(records) // 2
+        halves = [
+            [replace(shards[0], unresolved=half)] for half in (records[:middle], records[middle:])
+        ]
+    else:
+        # A single record: only its reason can be that long, and only people read it.
+        halves = [[replace(shards[0], unresolved=(replace(records[0], reason=None),))]]
+    for half in halves:
+        yield from _parts(half)
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()
+
+
+def _damaged(path: str, what: str) -> StoredDataError:
+    return StoredDataError(
+        f"{path} {what}", "restore it, or remove it to have the plan's records delivered again"
+    )
 
 
 class ReportZnodes(Nodes):
@@ -169,9 +356,7 @@ class ReportZnodes(Nodes):
 
 
 def _openings(data: bytes, path: str) -> int:
-    """The openings that have not answered; none are known of a damaged report. Opening it again
-    repairs it.
-    """
+    """The openings that have not answered; 0 for a damaged report, which opening it repairs."""
     try:
         return decode_header(data, path).openings
     except StoredDataError:

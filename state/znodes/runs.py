@@ -14,7 +14,7 @@ from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
 from state.store.ownership import TaskShare
 from state.store.runs import RunLog
-from state.znodes.nodes import Nodes
+from state.znodes.fence import Nodes
 from state.znodes.tree import Delete, Operation, Set, TransactionRefusedError, put
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class RunZnodes(Nodes):
         return True
 
     def _path(self, task: TaskShare | None) -> str:
-        return self._paths.run_log(_WHOLE) if task is None else self._paths.task_runs(task)
+        return self._paths.run_log(_WHOLE if task is None else str(task))
 
 
 def _log(data: bytes, path: str) -> RunLog:

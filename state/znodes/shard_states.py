@@ -1,44 +1,51 @@
-"""Shard states as znodes. Each is written by compare-and-set, behind the owner's fence."""
+"""Shard states and the shard list as znodes, and the election of the shard list leader, the one of
+several tasks that writes the list.
+
+Each state is written by compare-and-set, behind the owner's fence.
+
+The node `epoch/lister` names the leader: its task and the epoch of its share. The task that wrote
+the node knows the node's version, and writes the list only together with a check of that version.
+
+The node is not ephemeral. A leader is gone when its task's own ephemeral node is, or when its share
+has another epoch. A leader that comes back after another task has taken the role finds the node in
+another version, and cannot write.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.errors import CheckpointRegressionError
+from state.codec.values import decode, encode
+from state.errors import CheckpointRegressionError, NotListerError
 from state.failpoint import failpoint, is_armed
 from state.store.shard_states import StateChange, StoredState
-from state.znodes.fence import in_transactions
-from state.znodes.nodes import Nodes
+from state.znodes.fence import Nodes, in_transactions
 from state.znodes.paths import is_shard
-from state.znodes.tree import Check, Create, Delete, Operation, put
+from state.znodes.tree import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    TransactionRefusedError,
+    conflict,
+    put,
+    stands,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from state.shard_state import ShardState
-    from state.znodes.fence import Fence
+    from state.znodes.fence import Claim, Fence
+    from state.znodes.ownership import OwnershipZnodes
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
 
 MAX_STATES_PER_WRITE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """One shard's part of a transaction: `version` is what it will be in, `state` what `data`
-    stands for.
-    """
-
-    path: str
-    state: ShardState
-    data: bytes
-    before: StoredState | None
-
-    @property
-    def version(self) -> int:
-        return 0 if self.before is None else self.before.version + 1
 
 
 class ShardStateZnodes(Nodes):
@@ -74,10 +81,7 @@ class ShardStateZnodes(Nodes):
         return loaded
 
     def save(
-        self,
-        changes: Sequence[StateChange],
-        *,
-        cache: dict[str, StoredState] | None = None,
+        self, changes: Sequence[StateChange], *, cache: dict[str, StoredState] | None = None
     ) -> list[StoredState]:
         for change in changes:
             _check_shard(change)
@@ -93,60 +97,56 @@ class ShardStateZnodes(Nodes):
         self, changes: Sequence[StateChange], cache: dict[str, StoredState]
     ) -> list[StoredState]:
         # All are encoded before the first is written: one that is too large refuses them all.
-        writes = [self._write(change) for change in changes]
+        writes: list[Create | Set] = []
+        after: list[StoredState] = []
+        for change in changes:
+            path = self._paths.shard_state(change.after.shard_id)
+            data, state = encode_shard_state(change.after, path)
+            write = put(path, data, change.before)
+            writes.append(write)
+            after.append(StoredState(state, stands(write).version))
         if len({write.path for write in writes}) < len(writes):
             raise ValueError(
                 f"a shard under {self._paths.base} occurs twice in one write; merge its changes "
                 "first"
             )
-        saved: list[StoredState] = []
+        written = 0
         for transaction in in_transactions(writes, self._states_per_write):
-            self._fence.write(list(self._operations(transaction)))
-            stored = [StoredState(write.state, write.version) for write in transaction]
+            self._fence.write([*self._missing_folders(transaction), *transaction])
+            stored = after[written : written + len(transaction)]
             cache.update((each.state.shard_id, each) for each in stored)
-            saved += stored
-            if len(saved) < len(writes):
+            written += len(transaction)
+            if written < len(writes):
                 failpoint("shard-states-half-written")
-        return saved
+        return after
+
+    def _missing_folders(self, writes: Iterable[Create | Set]) -> list[Create]:
+        folders = [write.path.rpartition("/")[0] for write in writes if isinstance(write, Create)]
+        nodes = zip(folders, self._tree.read(folders), strict=True)
+        return [Create(folder, b"") for folder, node in nodes if node is None]
 
     def check(self, states: Iterable[ShardState]) -> None:
         for state in states:
-            self._write(StateChange(before=None, after=state))
+            encode_shard_state(state, self._paths.shard_state(state.shard_id))
 
     def remove(
         self, states: Sequence[StoredState], *, cache: dict[str, StoredState] | None = None
     ) -> None:
         for first in range(0, len(states), MAX_STATES_PER_WRITE):
             transaction = states[first : first + MAX_STATES_PER_WRITE]
-            self._fence.write(list(self._removals(transaction)))
+            folders = [self._paths.shard(stored.state.shard_id) for stored in transaction]
+            removals: list[Operation] = []
+            for stored, folder, children in zip(
+                transaction, folders, self._tree.children(folders), strict=True
+            ):
+                path = self._paths.shard_state(stored.state.shard_id)
+                removals += [Check(path, stored.version), Delete(path)]
+                if children is not None and len(children) == 1:
+                    removals.append(Delete(folder))  # else it has nodes of another program
+            self._fence.write(removals)
             if cache is not None:
                 for stored in transaction:
                     cache.pop(stored.state.shard_id, None)
-
-    def _removals(self, states: Sequence[StoredState]) -> Iterator[Operation]:
-        folders = [self._paths.shard(stored.state.shard_id) for stored in states]
-        for stored, folder, children in zip(
-            states, folders, self._tree.children(folders), strict=True
-        ):
-            path = self._paths.shard_state(stored.state.shard_id)
-            yield Check(path, stored.version)
-            yield Delete(path)
-            if children is not None and len(children) == 1:
-                yield Delete(folder)  # else it has nodes of another program
-
-    def _write(self, change: StateChange) -> _Write:
-        path = self._paths.shard_state(change.after.shard_id)
-        data, state = encode_shard_state(change.after, path)
-        return _Write(path, state, data, change.before)
-
-    def _operations(self, writes: Iterable[_Write]) -> Iterator[Operation]:
-        created = [write for write in writes if write.before is None]
-        folders = [self._paths.shard(write.state.shard_id) for write in created]
-        for folder, node in zip(folders, self._tree.read(folders), strict=True):
-            if node is None:
-                yield Create(folder, b"")
-        for write in writes:
-            yield put(write.path, write.data, write.before)
 
 
 def _check_shard(change: StateChange) -> None:
@@ -175,3 +175,103 @@ def _check_checkpoint(change: StateChange) -> None:
 
 def _shown(state: ShardState) -> str:
     return f"SHARD_END after {state.checkpoint}" if state.finished else str(state.checkpoint_text)
+
+
+class _StoredShardList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The format of the Kinesis Storm spout."""
+
+    shard_list: list[str]
+
+
+class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The content of `epoch/lister`: the leader's task, and the epoch of its share."""
+
+    task: str
+    epoch: int
+    format: int = 1
+
+
+class ShardListZnodes(Nodes):
+    """A `ShardListStore`."""
+
+    def __init__(
+        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, ownership: OwnershipZnodes
+    ) -> None:
+        super().__init__(tree, paths, fence)
+        self._ownership = ownership
+        self._led: tuple[Claim, Check] | None = None
+
+    def read(self) -> tuple[str, ...] | None:
+        stored = self._decoded(self._paths.shard_list, _StoredShardList)
+        return None if stored is None else tuple(stored.shard_list)
+
+    def save(self, shard_ids: Sequence[str]) -> None:
+        path = self._paths.shard_list
+        data = encode(_StoredShardList(shard_list=list(shard_ids)), path)
+        role = self._role()
+        node = self._read(path)
+        is_new = node is None or node.data != data
+        if is_new or role:
+            self._commit(role, [put(path, data, node)] if is_new else [])
+
+    def remove(self) -> None:
+        path = self._paths.shard_list
+        node = self._read(path)
+        if node is not None:
+            self._commit(self._role(), [Check(path, node.version), Delete(path)])
+
+    def _commit(self, role: Sequence[Check], writes: Sequence[Operation]) -> None:
+        try:
+            self._fence.commit([*role, *writes])
+        except TransactionRefusedError as refused:
+            raise (
+                self._not_leader() if refused.index < len(role) else conflict(refused)
+            ) from refused
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        self._tree.watch(self._paths.shard_list, callback)
+
+    def try_lead(self) -> bool:
+        held = self._fence.require()
+        if held.task is None:
+            self._fence.check()
+            return True
+        path = self._paths.shard_list_leader
+        me = _Leader(task=str(held.task), epoch=held.epoch)
+        node = self._read(path)
+        leader = None if node is None else decode(node.data, _Leader, path)
+        if (
+            leader is not None
+            and leader != me
+            and self._ownership.is_held(leader.task, leader.epoch)
+        ):
+            return False
+        write: Operation
+        if node is not None and leader == me:
+            write = role = Check(path, node.version)
+        else:
+            write = put(path, encode(me, path), node)
+            role = stands(write)
+        try:
+            self._fence.commit([write])
+        except TransactionRefusedError:
+            return False  # another task was faster
+        self._led = held, role
+        return True
+
+    def _role(self) -> list[Check]:
+        """The check with which a task writes the list: that it still leads. The owner of the whole
+        application needs none.
+        """
+        held = self._fence.held
+        if held is None or held.task is None:
+            return []
+        if self._led is None or self._led[0] is not held:
+            self._fence.check()  # a process that was overtaken gets that error instead
+            raise self._not_leader()
+        return [self._led[1]]
+
+    def _not_leader(self) -> NotListerError:
+        return NotListerError(
+            f"another task is the shard list leader of {self._paths.base}; nothing was written"
+        )

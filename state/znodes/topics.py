@@ -6,26 +6,22 @@ from typing import TYPE_CHECKING
 
 from state.znodes.fence import Fence
 from state.znodes.history import HistoryZnodes
-from state.znodes.identity import IdentityZnodes
+from state.znodes.identity import IdentityZnodes, PauseZnodes
 from state.znodes.ownership import OwnershipZnodes
-from state.znodes.pause import PauseZnodes
 from state.znodes.plans import PlanZnodes
 from state.znodes.reports import ReportZnodes
 from state.znodes.runs import RunZnodes
-from state.znodes.shard_list import ShardListZnodes
-from state.znodes.shard_states import MAX_STATES_PER_WRITE, ShardStateZnodes
+from state.znodes.shard_states import MAX_STATES_PER_WRITE, ShardListZnodes, ShardStateZnodes
 from state.znodes.view import ViewZnodes
 
 if TYPE_CHECKING:
     from state.store.history import HistoryStore
-    from state.store.identity import IdentityStore
+    from state.store.identity import IdentityStore, PauseStore
     from state.store.ownership import OwnershipStore
-    from state.store.pause import PauseStore
     from state.store.plans import PlanStore
     from state.store.reports import ReportStore
     from state.store.runs import RunStore
-    from state.store.shard_list import ShardListStore
-    from state.store.shard_states import ShardStateStore
+    from state.store.shard_states import ShardListStore, ShardStateStore
     from state.store.view import ViewStore
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
@@ -74,8 +70,6 @@ class StoreTopics:
         )
 
     def close(self) -> None:
-        """Close the connection, and with it give up the ownership if this process holds it.
-        Idempotent.
-        """
+        """Close the connection, and give up the ownership if this process holds it. Idempotent."""
         self._fence.forget()
         self._tree.close()

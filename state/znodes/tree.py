@@ -15,12 +15,12 @@ from state.errors import ConflictError, StateError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from state.store.shard_states import StoredState
+
 
 @dataclass(frozen=True, slots=True)
 class Znode:
-    """A node as it was read. `owner_session`: the session of an ephemeral node, 0 for a persistent
-    one.
-    """
+    """A node as it was read. `owner_session`: an ephemeral node's session, else 0."""
 
     data: bytes
     version: int
@@ -73,14 +73,7 @@ class Delete:
 Operation = Check | Create | Set | Delete
 
 
-class Versioned(Protocol):
-    """Whatever tells the version in which its node was read."""
-
-    @property
-    def version(self) -> int: ...
-
-
-def put(path: str, data: bytes, before: Versioned | None) -> Create | Set:
+def put(path: str, data: bytes, before: Znode | StoredState | None) -> Create | Set:
     """The operation that writes a node which was read as `before`: it creates the node that did not
     exist, or sets it in the version that was read. Refused if anybody has written it since.
     """
@@ -136,41 +129,30 @@ class ZnodeTree(Protocol):
     """
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        """The newest version of each node, in the order of `paths`; None for a node that does not
-        exist.
-        """
-        ...
+        """The newest version of each node, in the order of `paths`; None where there is none."""
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         """The names of each node's children, unordered; None for a node that does not exist."""
-        ...
 
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
         """Each node's access control list; None for a node that does not exist, or has none."""
-        ...
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
-        """Apply all operations, or none. Returns for each operation the version of the node that it
-        created or set, -1 for other operations.
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Apply all operations, or none.
 
-        After a lost answer the transaction is sent again. Raises `TransactionRefusedError`; see its
-        `uncertain`.
+        After a lost answer it is sent again. Raises `TransactionRefusedError`; see its `uncertain`.
         """
-        ...
 
     def ensure(self, path: str) -> None:
         """Create the node and its parents, without data, if they do not exist."""
-        ...
 
     def session_id(self) -> int:
         """The id of the live session; opens one if there is none."""
-        ...
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
         """Wait until the node does not exist or belongs to another session. False if neither is the
         case after `timeout_s`.
         """
-        ...
 
     def watch(self, path: str, callback: Callable[[], None]) -> None:
         """Call back after each change of the node until `close`, and whenever a change may have
@@ -178,10 +160,8 @@ class ZnodeTree(Protocol):
 
         The callback must return quickly and raise nothing.
         """
-        ...
 
     def close(self) -> None:
         """End the session. Its ephemeral nodes and its watches end with it. Idempotent; the next
         call opens a new session.
         """
-        ...

@@ -10,25 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.codec.reports import decode_header
 from state.codec.values import decode
 from state.errors import StateError, StoredDataError
-from state.moves.history import held_since_ms, newest_move, worth_reading
+from state.moves import held_since_ms, newest_move, worth_reading
 from state.plan import PlanPointer, TaskPlan, plan_number
 from state.store.ownership import OwnerView
 from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 from state.znodes.plans import PlanHeader, PlanZnodes, decode_log
+from state.znodes.reports import decode_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from state.store.history import HistoryEntry, HistoryStore
-    from state.store.identity import IdentityStore
-    from state.store.pause import PauseStore
+    from state.store.identity import IdentityStore, PauseStore
     from state.store.reports import ReportStore
     from state.store.runs import RunStore
-    from state.store.shard_list import ShardListStore
-    from state.store.shard_states import ShardStateStore
+    from state.store.shard_states import ShardListStore, ShardStateStore
     from state.znodes.ownership import OwnershipZnodes
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
@@ -144,6 +142,9 @@ class ViewZnodes:
         path = self.paths.report(pointer.id)
         (node,) = self.tree.read([path])
         report = None if node is None else decode_header(node.data, path)
+        number = plan_number(pointer.id)
+        earlier = [known for known in self.plans.known() if plan_number(known) < number]
+        before = self.plans.header(earlier[-1]) if earlier else None
         return PlanView(
             plan_id=pointer.id,
             status=pointer.status,
@@ -155,7 +156,7 @@ class ViewZnodes:
             report=None if report is None else report.status,
             openings=0 if report is None else report.openings,
             outcomes=None if report is None else report.report,
-            previous_ms=self._previous_ms(pointer.id),
+            previous_ms=None if before is None else before.created_ms,
         )
 
     def _tasks(self, plan_id: str, header: PlanHeader) -> tuple[TaskView, ...]:
@@ -174,11 +175,3 @@ class ViewZnodes:
             )
             if plan is not None
         )
-
-    def _previous_ms(self, plan_id: str) -> int | None:
-        """When the plan before this one was made, if it is still there."""
-        earlier = [
-            known for known in self.plans.known() if plan_number(known) < plan_number(plan_id)
-        ]
-        header = self.plans.header(earlier[-1]) if earlier else None
-        return None if header is None else header.created_ms

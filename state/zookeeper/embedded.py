@@ -11,18 +11,21 @@ lock to it. Other processes wait for the address.
 
 Lifetime. The server listens on 127.0.0.1 only. It outlives the process that started it, and keeps
 its port over restarts while the port is free. The supervisor restarts a server that crashes, and
-ends one that had no connection for some minutes.
+ends one that had no connection for some minutes. It is a process of its own, `python -m
+state.zookeeper.embedded`, so that the server outlives the process that needed it first.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import importlib.util
 import locale
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -34,11 +37,11 @@ import msgspec
 
 from state.errors import EmbeddedZookeeperError, InvalidStoreSettingError
 from state.process import process_start
-from state.zookeeper.connect_string import EMBEDDED_PREFIX
-from state.zookeeper.server_words import ask_local
+from state.zookeeper.servers import EMBEDDED_PREFIX, ask_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
 
 DEFAULT_IDLE_S = 300.0
 LOG_NAME = "server.log"
@@ -48,6 +51,42 @@ _USED = "used"
 _POLL_S = 0.05
 _STOP_S = 15.0
 _UTF8_LOCALES = ("C.UTF-8", "en_US.UTF-8", "UTF-8")
+_SERVER_START_S = 60.0
+_SERVER_STOP_S = 5.0
+_TICK_S = 0.5
+_MAX_FAILED_STARTS = 3  # in a row; then another start would not help either
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_CONFIG = """\
+dataDir=data
+clientPortAddress=127.0.0.1
+clientPort={port}
+tickTime=500
+minSessionTimeout=1000
+maxSessionTimeout=120000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+snapCount=20000
+preAllocSize=4096
+"""
+_LOG_CONFIG = f"""\
+status=error
+appender.file.type=RollingFile
+appender.file.name=file
+appender.file.fileName={LOG_NAME}
+appender.file.filePattern={LOG_NAME}.%i
+appender.file.layout.type=PatternLayout
+appender.file.layout.pattern=%d{{ISO8601}} %-5p %c{{1}}: %m%n
+appender.file.policies.type=Policies
+appender.file.policies.size.type=SizeBasedTriggeringPolicy
+appender.file.policies.size.size=5MB
+appender.file.strategy.type=DefaultRolloverStrategy
+appender.file.strategy.max=2
+rootLogger.level=info
+rootLogger.appenderRef.file.ref=file
+"""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -167,14 +206,6 @@ def answers(port: int) -> bool:
     return ask_local(port).role is not None
 
 
-def seconds_since_use(directory: Path, now_s: float) -> float:
-    """Seconds from the last `ensure_running` to `now_s` (seconds since 1970)."""
-    try:
-        return now_s - (directory / _USED).stat().st_mtime
-    except OSError:
-        return float("inf")
-
-
 @contextlib.contextmanager
 def _try_lock(directory: Path) -> Iterator[int | None]:
     """Lock the directory. Yields the lock's file descriptor, or None if a process holds it.
@@ -195,9 +226,7 @@ def _try_lock(directory: Path) -> Iterator[int | None]:
 
 
 def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
-    """Start the supervisor and pass it the lock. Waits only for its first process, which forks and
-    exits.
-    """
+    """Start the supervisor and pass it the lock. Waits until its first process has forked."""
     command = server_command("-Dlog4j2.configurationFile=log4j2.properties")
     here = Path(__file__).parents[2]
     environment = {
@@ -209,7 +238,7 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
             [
                 sys.executable,
                 "-m",
-                "state.zookeeper.embedded_supervisor",
+                "state.zookeeper.embedded",
                 str(directory),
                 str(lock),
                 str(idle_s),
@@ -247,6 +276,9 @@ def server_command(*java_options: str, heap: str = "512m") -> list[str]:
     return [
         find_java(),
         f"-Xmx{heap}",
+        # Else the heap begins with a 64th of the machine's memory, and fills all of it before the
+        # first collection: 80 MB more on 24 GB, for the same CPU.
+        "-Xms32m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Dzookeeper.jmx.log4j.disable=true",
@@ -307,3 +339,152 @@ def _signal(pid: int, start: str, number: signal.Signals) -> bool:
     except OSError:
         return False
     return True
+
+
+class _Stopped(Exception):  # noqa: N818  # not an error
+    """A signal asked the supervisor to end."""
+
+
+def supervise(directory: Path, lock: int, idle_s: float, command: Sequence[str]) -> None:
+    """Run the directory's server until it had no connection for `idle_s`, a signal asks for the
+    end, or it fails to start several times in a row. A server that crashes is started again.
+
+    `lock`: the inherited descriptor of the directory's lock, which the server inherits as well.
+    `command`: the server's (`server_command`).
+    """
+    before = read_running(directory)
+    write_running(directory, None)
+    (directory / "log4j2.properties").write_text(_LOG_CONFIG)
+    port = free_port(before.port if before else 0)
+    failed_starts = 0
+    while failed_starts < _MAX_FAILED_STARTS:
+        (directory / "zoo.cfg").write_text(_CONFIG.format(port=port))
+        with (directory / "server.out").open("wb") as output:
+            server = subprocess.Popen(
+                command,
+                cwd=directory,
+                env=java_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(lock,),
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  # this process has one thread only
+            )
+        try:
+            if _comes_up(server, port):
+                failed_starts = 0
+                running = Running(
+                    port=port,
+                    supervisor_pid=os.getpid(),
+                    supervisor_start=process_start(os.getpid()) or "",
+                    server_pid=server.pid,
+                    server_start=process_start(server.pid) or "",
+                )
+                write_running(directory, running)
+                if _gets_unused(server, port, directory, lock, idle_s):
+                    return
+            else:
+                failed_starts += 1
+        finally:
+            server.terminate()
+            if not _ended(server, _SERVER_STOP_S):
+                server.kill()
+                server.wait()
+        if failed_starts:
+            port = free_port(0)  # another process may have taken the port
+
+
+def _comes_up(server: subprocess.Popen[bytes], port: int) -> bool:
+    deadline = time.monotonic() + _SERVER_START_S
+    while time.monotonic() < deadline:
+        if _ended(server, 0.05):
+            return False
+        if answers(port):
+            return True
+    return False
+
+
+def _gets_unused(
+    server: subprocess.Popen[bytes], port: int, directory: Path, lock: int, idle_s: float
+) -> bool:
+    """Wait until the server was not used for long enough, or its directory was removed or replaced,
+    so that no client can find it. False if it ends by itself before that.
+    """
+    last_seen = time.monotonic()
+    while not _ended(server, _TICK_S):
+        try:
+            is_ours = os.path.samestat(os.fstat(lock), (directory / LOCK_NAME).stat())
+        except OSError:
+            is_ours = False
+        if connections(port) > 0:
+            last_seen = time.monotonic()
+        unused_s = min(time.monotonic() - last_seen, _seconds_since_asked_for(directory))
+        if not is_ours or unused_s >= idle_s:
+            return True
+    return False
+
+
+def _seconds_since_asked_for(directory: Path) -> float:
+    try:
+        return time.time() - (directory / _USED).stat().st_mtime  # noqa: TID251  # a file's time
+    except OSError:
+        return float("inf")
+
+
+def connections(port: int) -> int:
+    """The number of connected clients, without the connection that asks."""
+    return max(0, (ask_local(port).connections or 0) - 1)
+
+
+def free_port(wanted: int) -> int:
+    """`wanted` if that port of 127.0.0.1 is free, else another port that is free now."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            # Without it, connections in TIME_WAIT would keep the port of the last server taken.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise OSError("no port is free on 127.0.0.1")
+
+
+def _ended(server: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Whether the server ends within `timeout_s`."""
+    try:
+        server.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _die_with_parent() -> None:
+    """Let the server end when its supervisor is killed. Only on Linux; elsewhere the server goes on
+    serving and holds the lock.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    raise _Stopped
+
+
+def main(arguments: list[str]) -> None:
+    directory, lock, idle_s, *command = arguments
+    # The starter waits for the first process only. The second one is not its child, so the starter
+    # may end at any time and has nothing to reap.
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGTERM, _on_signal)
+    try:
+        supervise(Path(directory), int(lock), float(idle_s), command)
+    except _Stopped:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

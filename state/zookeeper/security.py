@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from state.errors import InvalidStoreSettingError
-from state.zookeeper.connect_string import EMBEDDED_PREFIX
+from state.zookeeper.servers import EMBEDDED_PREFIX
 
 PASSWORD_VARIABLE = "KINESIS_SPOUT_ZOOKEEPER_PASSWORD"  # noqa: S105  # where it is, not what it is
 AUTHS = ("none", "digest", "sasl", "kerberos")
@@ -57,9 +57,9 @@ class ZookeeperSecurity:
     acl: str | None = None
 
     def __post_init__(self) -> None:
-        _check_choice("auth", self.auth, AUTHS)
-        if self.acl is not None:
-            _check_choice("acl", self.acl, ACLS)
+        for name, value, known in (("auth", self.auth, AUTHS), ("acl", self.acl, (None, *ACLS))):
+            if value not in known:
+                _refuse(name, f"is {value!r}; give one of {', '.join(filter(None, known))}")
         self._check_tls()
         self._check_identity()
 
@@ -82,21 +82,19 @@ class ZookeeperSecurity:
         """
         if self.auth not in _WITH_PASSWORD or self.password is not None:
             return self
-        if self.password_file is None:
-            password = os.environ.get(PASSWORD_VARIABLE, "")
-            if not password:
-                _refuse(
-                    "password",
-                    f"is missing for zookeeperUser {self.user}; give zookeeperPasswordFile, or set "
-                    f"the environment variable {PASSWORD_VARIABLE}",
-                )
-        else:
+        password = os.environ.get(PASSWORD_VARIABLE, "")
+        if self.password_file is None and not password:
+            _refuse(
+                "password",
+                f"is missing for zookeeperUser {self.user}; give zookeeperPasswordFile, or set "
+                f"the environment variable {PASSWORD_VARIABLE}",
+            )
+        if self.password_file is not None:
             lines = _text("password_file", self.password_file).splitlines()
             password = lines[0] if lines else ""
             if not password:
                 _refuse(
-                    "password_file",
-                    f"{self.password_file!r} has no password in its first line",
+                    "password_file", f"{self.password_file!r} has no password in its first line"
                 )
         return replace(self, password=password, password_file=None)
 
@@ -117,9 +115,7 @@ class ZookeeperSecurity:
                 )
 
     def tls_context(self) -> ssl.SSLContext:
-        """What a TLS connection trusts and shows. Reads the files. Raises
-        `InvalidStoreSettingError`.
-        """
+        """What TLS trusts and shows. Reads the files. Raises `InvalidStoreSettingError`."""
         context = ssl.create_default_context(cadata=self._authorities())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.verify_hostname
@@ -205,11 +201,6 @@ def _option(name: str) -> str:
 
 def _refuse(name: str, what: str) -> NoReturn:
     raise InvalidStoreSettingError(f"option {_option(name)} {what}") from None
-
-
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        _refuse(name, f"is {value!r}; give one of {', '.join(known)}")
 
 
 def _text(name: str, path: str) -> str:

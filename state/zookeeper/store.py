@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.topics import StoreTopics
-from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
 from state.zookeeper.embedded import embedded_directory
 from state.zookeeper.security import OPEN, ZookeeperSecurity
-from state.zookeeper.tree import ZookeeperTree
+from state.zookeeper.servers import EMBEDDED_PREFIX, ConnectString
+from state.zookeeper.tree import (
+    CONNECT_TIMEOUT_S,
+    OPERATION_TIMEOUT_S,
+    SESSION_TIMEOUT_S,
+    ZookeeperTree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 DEFAULT_ROOT = "kinesis-spout"
-SESSION_TIMEOUT_S, OPERATION_TIMEOUT_S, CONNECT_TIMEOUT_S = 10.0, 15.0, 10.0
 
 
 class ZookeeperStateStore(StoreTopics):
@@ -81,13 +85,7 @@ class StoredApplications:
     def __init__(self, address: str, *, root: str, security: ZookeeperSecurity = OPEN) -> None:
         security.check_usable(address)
         self._chroot, self._root = _chroot_of(address), root
-        self._tree = ZookeeperTree(
-            address,
-            security=security,
-            session_timeout_s=SESSION_TIMEOUT_S,
-            operation_timeout_s=OPERATION_TIMEOUT_S,
-            connect_timeout_s=CONNECT_TIMEOUT_S,
-        )
+        self._tree = ZookeeperTree(address, security=security)
 
     def names(self) -> list[tuple[str, str]]:
         """Each application with each stream that it has state of, by name. One that was reset, or

@@ -34,15 +34,15 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
 )
-from state.zookeeper.connect_string import EMBEDDED_PREFIX, ConnectString
-from state.zookeeper.connection_handler import ConnectionHandler
+from state.zookeeper.client import MAX_PATHS, NO_NODE, ConnectionHandler, MultiRead
 from state.zookeeper.embedded import resolve_connect_string
-from state.zookeeper.multi_read import MAX_PATHS, NO_NODE, MultiRead
 from state.zookeeper.security import OPEN, ZookeeperSecurity
+from state.zookeeper.servers import EMBEDDED_PREFIX, ConnectString
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+SESSION_TIMEOUT_S, OPERATION_TIMEOUT_S, CONNECT_TIMEOUT_S = 10.0, 15.0, 10.0
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 # kazoo logs a line for each attempt to connect. This module logs a lost connection once.
@@ -111,9 +111,9 @@ class ZookeeperTree:
         self,
         address: str,
         *,
-        session_timeout_s: float,
-        operation_timeout_s: float,
-        connect_timeout_s: float,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         security: ZookeeperSecurity = OPEN,
     ) -> None:
         self._address = address
@@ -142,33 +142,23 @@ class ZookeeperTree:
             ]
 
         answers = [answer for part in self._call(issue)[1:] for answer in part] if paths else []
-        return [self._node(answer, path) for answer, path in zip(answers, paths, strict=True)]
+        for answer, path in zip(answers, paths, strict=True):
+            if isinstance(answer, int) and answer != NO_NODE:
+                raise self._translated(kazoo_errors.EXCEPTIONS[answer](), path)
+        return [None if isinstance(answer, int) else answer for answer in answers]
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         def issue(client: Any) -> list[Any]:
             return [client.sync_async("/"), *(client.get_children_async(path) for path in paths)]
 
-        return (
-            [
-                None if isinstance(answer, kazoo_errors.NoNodeError) else list(answer)
-                for answer in self._call(issue)[1:]
-            ]
-            if paths
-            else []
-        )
+        answers = self._call(issue)[1:] if paths else []
+        return [None if answer is None else list(answer) for answer in answers]
 
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
-        def issue(client: Any) -> list[Any]:
-            return [client.get_acls_async(path) for path in paths]
+        answers = self._call(lambda client: [client.get_acls_async(path) for path in paths])
+        return [None if answer is None else tuple(map(_grant, answer[0])) for answer in answers]
 
-        return [
-            None
-            if isinstance(answer, kazoo_errors.NoNodeError)
-            else tuple(_grant(each) for each in answer[0])
-            for answer in self._call(issue)
-        ]
-
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
+    def commit(self, operations: Sequence[Operation]) -> None:
         attempts = 0
 
         def issue(client: Any) -> list[Any]:
@@ -179,8 +169,7 @@ class ZookeeperTree:
                 _add(transaction, operation)
             return [transaction.commit_async()]
 
-        results = self._call(issue)[0]
-        for index, result in enumerate(results):
+        for index, result in enumerate(self._call(issue)[0]):
             if isinstance(result, Exception) and not isinstance(result, _NOT_THE_REASON):
                 refusal = _REFUSALS.get(type(result))
                 if refusal is None:
@@ -188,10 +177,6 @@ class ZookeeperTree:
                 raise TransactionRefusedError(
                     index, refusal, operations[index].path, uncertain=attempts > 1
                 )
-        return [
-            _version(operation, result)
-            for operation, result in zip(operations, results, strict=True)
-        ]
 
     def ensure(self, path: str) -> None:
         if self.read([path])[0] is not None:
@@ -252,8 +237,8 @@ class ZookeeperTree:
         """The answers to the requests that `issue` sends. All requests are sent again when the
         connection is lost before the last answer.
 
-        `NoNodeError` is returned as an answer. Every other error of ZooKeeper is translated and
-        raised.
+        None is the answer of a node that does not exist. Every other error of ZooKeeper is
+        translated and raised.
         """
         deadline = time.monotonic() + self._operation_timeout_s
         while True:
@@ -361,9 +346,7 @@ class ZookeeperTree:
                 watch.set_and_tell(client)
 
     def _revive(self, client: Any) -> bool:
-        """Drop a client that has given up, and return False. Any other client reconnects by itself:
-        return True.
-        """
+        """False if the client has given up, and is dropped; else it reconnects by itself."""
         if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
             is_refused = client.client_state == KeeperState.AUTH_FAILED
             with self._connecting:
@@ -397,11 +380,6 @@ class ZookeeperTree:
             f"ZooKeeper at {self._address} did not answer within {waited_s:g} s",
             "check that the servers run and can be reached from here",
         )
-
-    def _node(self, answer: Znode | int, path: str) -> Znode | None:
-        if isinstance(answer, int) and answer != NO_NODE:
-            raise self._translated(kazoo_errors.EXCEPTIONS[answer](), path)
-        return None if isinstance(answer, int) else answer
 
     def _translated(self, exc: Exception, where: str) -> StateError:
         if isinstance(exc, kazoo_errors.AuthFailedError):
@@ -508,17 +486,11 @@ def _grant(entry: Any) -> Grant:
     )
 
 
-def _version(operation: Operation, result: Any) -> int:
-    if isinstance(operation, Set):
-        return int(result.version)
-    return 0 if isinstance(operation, Create) else -1
-
-
 def _answer(pending: Any, deadline: float) -> Any:
     try:
         return pending.get(timeout=max(0.0, deadline - time.monotonic()))
-    except kazoo_errors.NoNodeError as exc:
-        return exc
+    except kazoo_errors.NoNodeError:
+        return None
 
 
 def _stop(client: Any) -> None:

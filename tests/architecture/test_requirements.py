@@ -119,3 +119,16 @@ def test_what_is_deployed_is_what_was_tested() -> None:
     assert disagreements({"a": [Version("2")]}, {"a": [Version("1")]}) == ["a"]
     assert set(deploy) <= set(lock)
     assert disagreements(deploy, lock) == disagreements(docs, lock) == []
+
+
+def test_each_crate_of_the_native_decoder_has_its_notice_in_the_wheel() -> None:
+    native = ROOT / "native"
+    lock = tomllib.loads((native / "Cargo.lock").read_text("utf-8"))
+    crates = {package["name"] for package in lock["package"]} - {"kinesis-spout-native"}
+    files = tomllib.loads((native / "pyproject.toml").read_text("utf-8"))["project"]
+    (notices,) = files["license-files"]
+
+    named = set(re.findall(r"[\w-]+", (native / notices).read_text("utf-8")))
+
+    assert crates
+    assert crates - named == set()

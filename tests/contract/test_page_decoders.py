@@ -285,7 +285,7 @@ _WITHOUT = """
 import logging, sys, types
 from concurrent.futures import ThreadPoolExecutor
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.service.get_records_wire import RAW_BODY, GetRecordsWire
+from kinesis_spout.service.wire import RAW_BODY, GetRecordsWire
 
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
 sys.modules["kinesis_spout_native"] = MODULE

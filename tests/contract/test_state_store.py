@@ -20,8 +20,7 @@ from state.plan import PlanPointer, PlanStatus
 from state.position import TRIM_HORIZON, Position
 from state.report import OutcomePolicy
 from state.store.history import HistoryEntry, HistoryIndex
-from state.store.identity import StartPin
-from state.store.pause import Pause
+from state.store.identity import Pause, StartPin
 from state.store.runs import SPARK, Run
 from state.store.shard_states import StateChange
 from tests.support.state.state_stores import (

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from state.codec.history import MAX_SHARDS_PER_PART, mark_of, node_names
 from state.errors import ConflictError, StaleOwnerError
 from state.position import TRIM_HORIZON, Position
 from state.store.history import HistoryEntry, HistoryIndex
 from state.store.shard_states import StateChange
+from state.znodes.history import MAX_SHARDS_PER_PART, mark_of, node_names
 from tests.support.state.state_stores import OTHER, owned, sequence, state_at
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from state.plan import PlanPointer, PlanStatus
 from state.report import OnFailure, OutcomePolicy
+from state.store.identity import Pause
 from state.store.ownership import TaskShare
-from state.store.pause import Pause
 from state.store.runs import FAILED, SPARK, Run, RunEnd
 from state.store.shard_states import StateChange, StoredState
 from tests.support.state.state_stores import OTHER, OWNER, failures, log_of, plan, state_at

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from state.errors import StateError
-from state.store.pause import Pause
+from state.store.identity import Pause
 from tests.support.state.state_stores import Bell, owned
 
 if TYPE_CHECKING:

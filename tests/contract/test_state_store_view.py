@@ -12,7 +12,7 @@ from state.position import TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy, ReportStatus
 from state.sequence_number import SequenceNumber
 from state.store.history import HistoryEntry, OperatorMove
-from state.store.pause import Pause
+from state.store.identity import Pause
 from state.store.shard_states import StateChange
 from state.store.view import StoredApplication
 from tests.support.state.state_stores import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from kinesis_spout.programs.processes import runs
+from kinesis_spout.processes import runs
 from spark_job.demo.drill import OUTPUT
 from spark_job.demo.flights import is_cancelled, read_flights
 from tests.support.shell.command_line import command_line, environment, run_cli

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from kinesis_spout.drills.history.events import decode_history
-from kinesis_spout.programs.processes import kill_family
+from kinesis_spout.processes import kill_family
 from tests.integration.drills.test_drill_command import assert_kept, drilled
 from tests.support.shell.command_line import command_line, environment, run_cli
 from tests.support.state.zookeeper import wait_until

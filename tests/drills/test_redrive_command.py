@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.dead_letter.letter import CHUNK_LETTERS
-from kinesis_spout.programs.processes import kill_family
+from kinesis_spout.processes import kill_family
 from kinesis_spout.testing import Fault, slow
 from spark_job.dead_letter import DeadLetter, Letter
 from tests.support.kinesis.services import SECRET_KEY, ServedFake, serve, words_of

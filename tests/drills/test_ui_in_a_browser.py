@@ -23,9 +23,8 @@ from kinesis_spout.drills.history.events import encode_history
 from kinesis_spout.drills.history.verdict import judge, verdict_json
 from kinesis_spout.inspection.explanation import grouped
 from kinesis_spout.inspection.status import status_of
-from kinesis_spout.page.document import page
-from kinesis_spout.page.drill_json import drill_json
-from kinesis_spout.page.observation_json import needy, observation_json, sample_json
+from kinesis_spout.page import page
+from kinesis_spout.page.page_json import drill_json, needy, observation_json, sample_json
 from tests.support.drills.made_up_history import HOSTILE as HOSTILE_NAMES
 from tests.support.drills.made_up_history import MadeUp
 from tests.support.inspection.looks import HOUR_MS, NOW_MS, behind, failed, look, shard

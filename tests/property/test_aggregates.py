@@ -13,9 +13,11 @@ from aws_kinesis_agg.deaggregator import iter_deaggregate_records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, UserRecord, hash_key_of
-from kinesis_spout.aggregation.packing import PackedRecord, Packer
+from kinesis_spout.aggregation.packing import PackedRecord, Packer, users_of
 from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.service.record_putter import OutgoingRecord
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo, hash_key_of
+from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import MAGIC, aggregate, number, page, string, user
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ keys = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 explicit_keys = st.integers(0, HASH_KEYS - 1).map(str)
 payloads = st.one_of(st.binary(max_size=40), st.just(b"x" * 300))
 records = st.one_of(
-    st.builds(UserRecord, keys, payloads, st.one_of(st.none(), explicit_keys)),
-    st.builds(UserRecord, st.sampled_from("abc"), payloads, st.none()),
+    st.builds(OutgoingRecord, keys, payloads, st.one_of(st.none(), explicit_keys)),
+    st.builds(OutgoingRecord, st.sampled_from("abc"), payloads, st.none()),
 )
 any_records = st.lists(records, max_size=30)
 
@@ -49,7 +51,7 @@ def unpacked(
     return [tuple(row.get(name, 0) for name in names) for one in batches for row in one.to_pylist()]
 
 
-def keys_and_data_by_their_package(packed: Sequence[PackedRecord]) -> list[tuple[str, bytes]]:
+def keys_and_data_by_their_package(packed: Sequence[OutgoingRecord]) -> list[tuple[str, bytes]]:
     found = []
     for one in packed:
         given_record = {
@@ -66,8 +68,23 @@ def keys_and_data_by_their_package(packed: Sequence[PackedRecord]) -> list[tuple
     return found
 
 
+def listed(shard_id: str, hash_range: HashRange) -> ShardInfo:
+    """An open shard of a listing."""
+    return ShardInfo(
+        shard_id=shard_id,
+        parents=(),
+        hash_key_range=(hash_range.first, hash_range.last),
+        starting_sequence=SequenceNumber(1),
+        ending_sequence=None,
+    )
+
+
+def hash_key(record: OutgoingRecord) -> int:
+    return hash_key_of(record.partition_key, record.explicit_hash_key)
+
+
 @given(any_records)
-def test_what_their_package_aggregates_is_unpacked(users: list[UserRecord]) -> None:
+def test_what_their_package_aggregates_is_unpacked(users: list[OutgoingRecord]) -> None:
     """Every record comes back, in its place."""
     aggregator = RecordAggregator()
     for one in users:
@@ -82,19 +99,21 @@ def test_what_their_package_aggregates_is_unpacked(users: list[UserRecord]) -> N
 
 @given(any_records, shards_of_a_stream(), st.integers(60, 2_000))
 def test_what_is_packed_is_unpacked_by_their_package(
-    users: list[UserRecord], shards: list[tuple[str, HashRange]], max_bytes: int
+    users: list[OutgoingRecord], shards: list[tuple[str, HashRange]], max_bytes: int
 ) -> None:
     """Each shard's records, in their order. Each Kinesis record is addressed to its shard, whose
     readers leave nothing out, and is no larger than the limit if it is an aggregate.
     """
-    packer = Packer(shards, max_bytes=max_bytes)
+    packer = Packer([listed(*shard) for shard in shards], max_bytes=max_bytes)
     packed = [record for one in users for record in packer.add(one)] + packer.flush()
     for shard_id, hash_range in shards:
-        mine = [one for one in packed if one.shard_id == shard_id]
+        mine = [one for one in packed if hash_range.owns(hash_key(one))]
         for one in mine:
-            assert hash_range.owns(hash_key_of(one.partition_key, one.explicit_hash_key))
-            assert one.strays(hash_range) == ()
-        expected = [(one.partition_key, one.data) for one in users if hash_range.owns(one.hash_key)]
+            assert all(hash_range.owns(hash_key(user)) for user in users_of(one))
+            assert not isinstance(one, PackedRecord) or one.shard_id == shard_id
+        expected = [
+            (one.partition_key, one.data) for one in users if hash_range.owns(hash_key(one))
+        ]
         assert [data for *_, data in unpacked([one.data for one in mine], hash_range)] == [
             data for _, data in expected
         ]
@@ -102,7 +121,7 @@ def test_what_is_packed_is_unpacked_by_their_package(
             assert keys_and_data_by_their_package(mine) == expected
     for one in packed:
         size_bytes = len(one.data) + len(one.partition_key.encode())
-        assert size_bytes <= max_bytes or len(one.users) == 1
+        assert size_bytes <= max_bytes or len(users_of(one)) == 1
     assert packer.flush() == []
 
 
@@ -147,12 +166,12 @@ def test_any_page_is_read_as_by_a_simple_reader(
         expected += [
             (str(100 + index), sub, one.partition_key, one.data)
             for sub, one in enumerate(users)
-            if hash_range is None or hash_range.owns(one.hash_key)
+            if hash_range is None or hash_range.owns(hash_key(one))
         ]
     assert unpacked(payloads, hash_range) == expected
 
 
-def simple_reader(payload: bytes) -> list[UserRecord] | None:
+def simple_reader(payload: bytes) -> list[OutgoingRecord] | None:
     """The user records of a payload by the rules of `user_records`; None for a plain record."""
     message, checksum = payload[4:-16], payload[-16:]
     digest = hashlib.md5(message, usedforsecurity=False).digest()
@@ -170,9 +189,9 @@ def simple_reader(payload: bytes) -> list[UserRecord] | None:
         if not isinstance(key, int) or not isinstance(data, bytes) or key >= len(table):
             return None
         if index is None:
-            users.append(UserRecord(table[key], data))
+            users.append(OutgoingRecord(table[key], data))
         elif isinstance(index, int) and index < len(explicit) and explicit[index].isdigit():
-            users.append(UserRecord(table[key], data, explicit[index]))
+            users.append(OutgoingRecord(table[key], data, explicit[index]))
         else:
             return None
     return users

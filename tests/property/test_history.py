@@ -9,8 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.codec.history import mark_of
-from state.moves.history import (
+from state.moves import (
     MAX_ENTRIES,
     earlier,
     max_entries,
@@ -21,6 +20,7 @@ from state.moves.history import (
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.store.history import HistoryEntry
+from state.znodes.history import mark_of
 
 RETENTION_MS = 3_600_000
 

@@ -20,7 +20,7 @@ from tests.support.state.tracker import SHARD, check_structure, make_tracker, re
 from tests.support.state.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
 if TYPE_CHECKING:
-    from state.tracker.emission import Emission
+    from state.tracker.inflight_record_tracker import Emission
 
 POLICY = RetryPolicy(
     retry_limit=LIMIT,

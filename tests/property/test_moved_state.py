@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.moves.moved_state import is_before, moved_state, position_outside_ranges
+from state.moves import is_before, moved_state, position_outside_ranges
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber

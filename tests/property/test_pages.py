@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.page.document import page
+from kinesis_spout.page import page
 from tests.support.drills.made_up_history import HOSTILE
 from tests.support.html.parsed_page import ParsedPage
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.service.put_records_wire import Entry, request_body
 from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS
+from kinesis_spout.service.wire import Entry, request_body
 from spark_job.sink.sink_rows import SinkRows
 
 SIZES = st.one_of(

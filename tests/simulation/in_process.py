@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import botocore.exceptions as vendor
 import msgspec
 
-from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.get_records_wire import ANSWERED_S, RAW_BODY
 from kinesis_spout.service.subscription import EVENTS, SILENT_S, EventSource
+from kinesis_spout.service.wire import ANSWERED_S, RAW_BODY
 from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
 from kinesis_spout.testing.http import event_stream
 
@@ -153,7 +152,7 @@ RETRY_FOR_S = 60.0
 
 
 class Service:
-    """A botocore client for `KinesisConnection`: the operations that the source calls. `reads`: how
+    """A botocore client for `KinesisClient`: the operations that the source calls. `reads`: how
     often records were asked for. `subscriptions`: how often a shard was subscribed to.
     `breaks`: after how many events the next subscriptions break, and whether they fall silent.
     `answer_s`: how long an answer takes, for which the clock moves.
@@ -251,27 +250,6 @@ def _date(second: int) -> str:
     return formatdate(second, usegmt=True)
 
 
-class _Connection(KinesisConnection):
-    def __init__(
-        self,
-        service: Service,
-        settings: SourceSettings,
-        clock: Clock,
-        random: Random,
-        retry_for_s: float,
-    ) -> None:
-        super().__init__(
-            settings.aws, settings.stream, clock=clock, random=random, retry_for_s=retry_for_s
-        )
-        self._service = service
-
-    def _vendor_client(self) -> Service:
-        return self._service
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 class InProcessClient(KinesisClient):
     """The product's client, connected to a fake in this process."""
 
@@ -284,8 +262,16 @@ class InProcessClient(KinesisClient):
         *,
         retry_for_s: float = RETRY_FOR_S,
     ) -> None:
-        super().__init__(settings.aws, settings.stream, clock=clock, random=random)
-        self._connection = _Connection(service, settings, clock, random, retry_for_s)
+        super().__init__(
+            settings.aws, settings.stream, clock=clock, random=random, retry_for_s=retry_for_s
+        )
+        self._service = service
+
+    def _vendor_client(self) -> Service:
+        return self._service
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 class InlinePool(Executor):

@@ -22,7 +22,7 @@ from kinesis_spout.errors import KinesisError
 from state.errors import StoredDataError, StoreUnavailableError, StreamMismatchError
 from state.position import TRIM_HORIZON, Position
 from state.process import this_process
-from state.store.pause import Pause
+from state.store.identity import Pause
 from tests.simulation.in_process import InlinePool, InProcessClient
 from tests.simulation.past import DAY_S, Past
 from tests.simulation.world import base_settings

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.programs.threads import NewPool
+    from kinesis_spout.threads import NewPool
     from spark_job.driver.coordinator import Coordinator
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings

@@ -83,7 +83,7 @@ class OutageTree(ForwardingTree):
         super().__init__(tree)
         self._outage = outage
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
+    def commit(self, operations: Sequence[Operation]) -> None:
         lands = self._outage.lands
         try:
             self._outage.check()
@@ -91,7 +91,7 @@ class OutageTree(ForwardingTree):
             if lands:
                 self._tree.commit(operations)
             raise
-        return self._tree.commit(operations)
+        self._tree.commit(operations)
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         self._outage.check()
@@ -114,14 +114,13 @@ class SettledTree(ForwardingTree):
         self.armed = False
         self._plan_path = plan_path
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
-        versions = self._tree.commit(operations)
+    def commit(self, operations: Sequence[Operation]) -> None:
+        self._tree.commit(operations)
         if self.armed and any(
             isinstance(one, Set) and one.path == self._plan_path and b"settled" in one.data
             for one in operations
         ):
             raise Crash("after a plan was settled")
-        return versions
 
 
 STREAM, APPLICATION = "orders", "orders-etl"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kinesis_spout.application.pause import pause_clause
+from kinesis_spout.application.session import pause_clause
 from kinesis_spout.cli.checkpoint.operation import Operation, operates, say
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import note
@@ -15,7 +15,7 @@ from kinesis_spout.cli.shared_options import usage_errors
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.status import unrest
 from state.process import describe
-from state.store.pause import Pause
+from state.store.identity import Pause
 from state.store.view import StoredApplication
 from state.zookeeper.store import ZookeeperStateStore
 

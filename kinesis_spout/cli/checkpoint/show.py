@@ -13,7 +13,7 @@ from kinesis_spout.cli.places import note
 from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.shared_options import with_zone
 from kinesis_spout.inspection.status import shards_json, stored_shard
-from state.moves.history import changes
+from state.moves import changes
 from state.position import Position
 from state.shard_state import ShardState
 from state.store.history import HistoryEntry

@@ -28,8 +28,8 @@ from kinesis_spout.doctor.examination import AreaFinding, Cluster, examine, exam
 from kinesis_spout.doctor.findings import Finding, Target, Verdict, failures
 from kinesis_spout.options import SHARED, check_consumer
 from state.znodes.paths import valid_name
-from state.zookeeper.connect_string import ConnectString
 from state.zookeeper.embedded import embedded_directory
+from state.zookeeper.servers import ConnectString
 
 COLOURS = {
     Verdict.OK: "green",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aws_schema_registry.avro import AvroSchema
 
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 from scheme.avro_scheme import NOT_AVRO
 from scheme.cloudwatch_logs import NOT_CLOUDWATCH
 from scheme.glue_scheme import NO_FRAME, UNKNOWN_VERSION

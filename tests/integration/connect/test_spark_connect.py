@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from kinesis_spout.programs.processes import kill_family
+from kinesis_spout.processes import kill_family
 from localstack import emulator
 from tests.support.kinesis.services import (
     ACCESS_KEY,

@@ -13,7 +13,7 @@ from kazoo.security import make_acl
 from kinesis_spout.doctor.examination import examine
 from kinesis_spout.doctor.findings import Finding, Target, Verdict
 from state.errors import StoreUnavailableError
-from state.zookeeper.server_words import ServerWords, ask_server, parse_words
+from state.zookeeper.servers import ServerWords, ask_server, parse_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.aggregation.hash_range import UserRecord
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import (
@@ -30,6 +29,7 @@ from kinesis_spout.dead_letter.letter import CHUNK_LETTERS, Letter
 from kinesis_spout.dead_letter.outgoing import PART_BYTES, envelopes
 from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection
 from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
+from kinesis_spout.service.record_putter import OutgoingRecord
 from scheme.record import KPL_MAGIC
 from spark_job.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError
 from spark_job.dead_letter.spark_files import SparkLetterFiles, letter_of, with_plain_times
@@ -294,7 +294,7 @@ def test_letters_of_several_plans_are_counted_and_come_back_once(
     *orders, (_, nested) = dead.on()[3:]
     assert orders == [*records_of([FIRST, THIRD, *SIX[1:], EMPTY]), *user_records]
     # A first user record that is an aggregate itself: readers open the one around it, and not more.
-    assert unpacked(nested) == [UserRecord("key 9", PACKED)]
+    assert unpacked(nested) == [OutgoingRecord("key 9", PACKED)]
 
     assert dead.spark.read.parquet(dead.path).count() == sum(map(len, PLANS.values()))
     dead.write(SIX[:2], plan_id="1-a")

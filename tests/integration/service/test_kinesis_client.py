@@ -38,7 +38,7 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 from kinesis_spout.service.botocore_connection import new_session
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import for_executors

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HashRange, UserRecord
-from kinesis_spout.aggregation.packing import Packer
+from kinesis_spout.aggregation.packing import PackedRecord, Packer
+from kinesis_spout.service.record_putter import OutgoingRecord
+from kinesis_spout.service.shard_info import ShardInfo
 from spark_job import register
 from tests.support.kinesis.services import SECRET_KEY
 from tests.support.spark.source import STREAM, StreamUnderTest, ids_of, served_stream
@@ -221,26 +222,22 @@ def test_the_error_of_a_plain_function_is_told_and_before_that_it_would_be(
 
 
 # aggregates ---------------------------------------------------------------------------------------
-def put_packed(stream: StreamUnderTest, users: list[UserRecord]) -> None:
+def put_packed(stream: StreamUnderTest, users: list[OutgoingRecord]) -> None:
     """Put them as a producer does that knows the open shards."""
-    shards = []
-    for one in stream.open_shards():
-        keys = one["HashKeyRange"]
-        hashes = HashRange(int(keys["StartingHashKey"]), int(keys["EndingHashKey"]))
-        shards.append((str(one["ShardId"]), hashes))
-    packer = Packer(shards, max_bytes=4_000)
+    packer = Packer(map(ShardInfo.of, stream.open_shards()), max_bytes=4_000)
     for packed in [record for user in users for record in packer.add(user)] + packer.flush():
         hash_key = packed.explicit_hash_key
         explicit = {} if hash_key is None else {"ExplicitHashKey": hash_key}
         answer = stream.client.put_record(
             StreamName=STREAM, PartitionKey=packed.partition_key, Data=packed.data, **explicit
         )
-        assert answer["ShardId"] == packed.shard_id
+        assert not isinstance(packed, PackedRecord) or answer["ShardId"] == packed.shard_id
 
 
-def users(first: int, last: int) -> list[UserRecord]:
+def users(first: int, last: int) -> list[OutgoingRecord]:
     return [
-        UserRecord(f"key {number}", f"record {number}".encode()) for number in range(first, last)
+        OutgoingRecord(f"key {number}", f"record {number}".encode())
+        for number in range(first, last)
     ]
 
 

@@ -31,9 +31,8 @@ from state.process import process_start, this_process
 from state.store.ownership import OwnerInfo
 from state.store.shard_states import StateChange
 from state.task_log import TaskLog
-from state.zookeeper.connect_string import ConnectString
-from state.zookeeper.embedded import answers, ensure_running, stop
-from state.zookeeper.embedded_supervisor import connections
+from state.zookeeper.embedded import answers, connections, ensure_running, stop
+from state.zookeeper.servers import ConnectString
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.state.state_stores import end_session, entry, log_of, plan, state_at
 from tests.support.state.zookeeper import kill_server, running_in, wait_until

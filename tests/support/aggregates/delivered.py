@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.service.shard_info import HashRange
 from tests.support.aggregates.wire import page
 
 if TYPE_CHECKING:

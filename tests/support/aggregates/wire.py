@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kinesis_spout.service.record_columns import PAGE_SCHEMA
+from kinesis_spout.service.get_records_decoder import PAGE_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

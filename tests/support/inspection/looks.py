@@ -9,15 +9,13 @@ from msgspec.structs import replace
 
 from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
-from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-from kinesis_spout.shards.lineage import HASH_KEYS
+from kinesis_spout.service.shard_info import HASH_KEYS, ShardInfo, StreamSummary
 from state.plan import PlanStatus, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
-from state.store.identity import StartPin, StreamIdentity
+from state.store.identity import Pause, StartPin, StreamIdentity
 from state.store.ownership import OwnerInfo, OwnerView, TaskShare
-from state.store.pause import Pause
 from state.store.runs import Run, RunEnd, RunLog
 from state.store.view import PlanView, StoredApplication, TaskView
 

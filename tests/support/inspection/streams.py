@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.service.shard_info import ShardInfo
-from kinesis_spout.shards.lineage import HASH_KEYS
+from kinesis_spout.service.shard_info import HASH_KEYS, ShardInfo
 from kinesis_spout.testing.stream.sequence_number import SequenceParts
 from state.position import Position
 from state.sequence_number import SequenceNumber

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.programs.threads import NewPool
+    from kinesis_spout.threads import NewPool
     from state.znodes.topics import StoreTopics
 
 PLAN_ID = "1-ab"

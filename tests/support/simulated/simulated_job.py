@@ -38,7 +38,7 @@ from tests.support.spark.source import READ_MODES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.programs.threads import NewPool
+    from kinesis_spout.threads import NewPool
     from spark_job.settings import SourceSettings
     from state.shard_state import ShardState
     from state.znodes.topics import StoreTopics

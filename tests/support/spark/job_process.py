@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from kinesis_spout.programs.processes import kill_family
+from kinesis_spout.processes import kill_family
 from state import failpoint
 from tests.support.spark.session import QUICK_JVM
 

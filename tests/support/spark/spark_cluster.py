@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from kinesis_spout.programs.processes import kill_family
+from kinesis_spout.processes import kill_family
 from tests.support.spark.job_process import ROOT
 from tests.support.spark.session import QUICK_JVM
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kinesis_spout.reading.page import Page
-from kinesis_spout.service.record_columns import ARRIVAL_TYPE, RecordColumns
+from kinesis_spout.service.get_records_decoder import ARRIVAL_TYPE, RecordColumns
 from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.record_run import RecordRun
 from kinesis_spout.spout.tracked_shard import TrackedShard

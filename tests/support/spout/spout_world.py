@@ -23,8 +23,8 @@ from tests.simulation.in_process import InlineFeed, InlinePool, InProcessClient,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kinesis_spout.programs.threads import Step
     from kinesis_spout.spout.emission import SpoutEmission
+    from kinesis_spout.threads import Step
     from state.shard_state import ShardState
     from state.store.runs import RunLog
 
@@ -46,7 +46,7 @@ class PassingClock(InterruptibleClock):
 
 @dataclass
 class StepLoop:
-    """A `kinesis_spout.programs.threads.Loop` whose steps a test takes. An error ends it, as it
+    """A `kinesis_spout.threads.Loop` whose steps a test takes. An error ends it, as it
     ends a thread.
     """
 
@@ -75,7 +75,7 @@ class StepLoop:
 
 
 class StepLoops:
-    """The loops of a spout, by name: a `kinesis_spout.programs.threads.StartLoop`."""
+    """The loops of a spout, by name: a `kinesis_spout.threads.StartLoop`."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, StepLoop] = {}

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from state.zookeeper.embedded import answers, server_command
-from state.zookeeper.embedded_supervisor import free_port
+from state.zookeeper.embedded import answers, free_port, server_command
 from state.zookeeper.security import ZookeeperSecurity
 from tests.support.certificates import Authority
 from tests.support.state.zookeeper import wait_until

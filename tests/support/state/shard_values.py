@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kinesis_spout.service.shard_info import ShardInfo
-from kinesis_spout.shards.lineage import HASH_KEYS, ShardLineage
+from kinesis_spout.service.shard_info import HASH_KEYS, ShardInfo
+from kinesis_spout.shards.lineage import ShardLineage
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord

@@ -25,16 +25,6 @@ from msgspec.structs import replace
 from scripts.reference.znodes import structs
 from spark_job.driver.offsets import OF_ONE
 from state.codec.exported import ExportedApplication, decode_export, encode_export
-from state.codec.history import HistoryHead, decode_entry, encode_entry, mark_of
-from state.codec.reports import (
-    ReportHeader,
-    ReportPart,
-    decode_header,
-    decode_policy,
-    encode_open_report,
-    encode_policy,
-    encode_report,
-)
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.values import decode, encode
 from state.plan import (
@@ -62,9 +52,8 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.store.history import HistoryEntry
-from state.store.identity import StartPin, StreamIdentity
+from state.store.identity import Pause, StartPin, StreamIdentity
 from state.store.ownership import OwnerInfo
-from state.store.pause import Pause
 from state.store.runs import (
     FAILED,
     FULL,
@@ -80,7 +69,17 @@ from state.store.runs import (
     Throttle,
 )
 from state.task_log import TaskLog
+from state.znodes.history import HistoryHead, decode_entry, encode_entry, mark_of
 from state.znodes.plans import PlanHeader, decode_log
+from state.znodes.reports import (
+    ReportHeader,
+    ReportPart,
+    decode_header,
+    decode_policy,
+    encode_open_report,
+    encode_policy,
+    encode_report,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from state.tracker.inflight_record_tracker import InflightRecordTracker
 from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
-    from state.tracker.emission import Emission
+    from state.tracker.inflight_record_tracker import Emission
 
 SHARD = "shardId-000000000000"
 # Retries are due 100, 200, 400 ... ms after the failure, exactly.

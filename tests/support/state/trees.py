@@ -26,8 +26,8 @@ class ForwardingTree:
     def __init__(self, tree: ZnodeTree) -> None:
         self._tree = tree
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
-        return self._tree.commit(operations)
+    def commit(self, operations: Sequence[Operation]) -> None:
+        self._tree.commit(operations)
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
         return self._tree.read(paths)
@@ -78,9 +78,9 @@ class CountingTree(ForwardingTree):
         self._reads += bool(paths)
         return super().children(paths)
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
+    def commit(self, operations: Sequence[Operation]) -> None:
         self._writes += 1
-        return super().commit(operations)
+        super().commit(operations)
 
     def ensure(self, path: str) -> None:
         self._reads += 1
@@ -114,19 +114,18 @@ class BreakingTree(ForwardingTree):
         """
         self._writes_left, self._after = write, after
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
+    def commit(self, operations: Sequence[Operation]) -> None:
         breaks = self._writes_left is not None and self._writes_left <= 0
         if self._writes_left is not None:
             self._writes_left -= 1
         if breaks and not (self._after and self._writes_left == -1):
             raise self._error("the test's tree is broken")
-        versions = self._tree.commit(operations)
+        self._tree.commit(operations)
         self.written.append(
             [operation.path for operation in operations if not isinstance(operation, Check)]
         )
         if breaks:
             raise self._error("the test's tree broke after this write")
-        return versions
 
 
 def breaking_store(
@@ -190,13 +189,13 @@ class InterposedTree(ForwardingTree):
         self._run("wait", [path])
         return super().wait_gone(path, owner_session, timeout_s)
 
-    def commit(self, operations: Sequence[Operation]) -> list[int]:
+    def commit(self, operations: Sequence[Operation]) -> None:
         self._run("write", [one.path for one in operations if isinstance(one, Create | Set)])
-        versions = self._tree.commit(operations)
+        self._tree.commit(operations)
         if not self.loses_answers:
-            return versions
+            return
         try:
-            return self._tree.commit(operations)
+            self._tree.commit(operations)
         except TransactionRefusedError as refused:
             raise TransactionRefusedError(
                 refused.index, refused.refusal, refused.path, uncertain=True

@@ -27,10 +27,9 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from kinesis_spout.aggregation.hash_range import HashRange
 from kinesis_spout.errors import ConfigError, DataLossError
 from kinesis_spout.reading.page import Page
-from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, ManualClock, alter, early_end
 from spark_job.batch_read.batch_reader import complete_listing, new_reader, pin_load
 from spark_job.batch_read.batch_settings import BatchSettings

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.reading.user_records import AggregatedRecordError, refuse_aggregates
-from kinesis_spout.service.record_columns import PAGE_SCHEMA
+from kinesis_spout.service.get_records_decoder import PAGE_SCHEMA
 from scheme.record import KPL_MAGIC
 from spark_job.data_source import SCHEMA_DDL, selected_columns
 from spark_job.rows import COLUMNS, ShardRows

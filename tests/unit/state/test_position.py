@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
-from state.position import Position, PositionKind, StartingPosition
+from state.position import Position, StartingPosition
 from state.sequence_number import SequenceNumber
 
 NOW_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
@@ -42,24 +42,6 @@ def test_a_time_outside_the_years_1_to_9999_is_refused(timestamp_ms: int) -> Non
     """It has no text in the grammar."""
     with pytest.raises(InvalidPositionError, match="outside the years 1 to 9999"):
         Position.at_timestamp(timestamp_ms)
-
-
-@pytest.mark.parametrize(
-    ("kind", "sequence", "timestamp_ms"),
-    [
-        (PositionKind.AT, None, None),
-        (PositionKind.AFTER, None, 0),
-        (PositionKind.AT_TIMESTAMP, SequenceNumber(5), 0),
-        (PositionKind.TRIM_HORIZON, SequenceNumber(5), None),
-        (PositionKind.SHARD_END, None, 0),
-    ],
-)
-def test_a_kind_takes_exactly_its_own_value(
-    kind: PositionKind, sequence: SequenceNumber | None, timestamp_ms: int | None
-) -> None:
-    """AT and AFTER take a sequence number, a time its milliseconds, other positions nothing."""
-    with pytest.raises(InvalidPositionError):
-        Position(kind, sequence=sequence, timestamp_ms=timestamp_ms)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from kinesis_spout.cli.inspection.ui.watcher import Watcher
 from kinesis_spout.cli.places import Place, note, operators_command, takes_place
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef, parse_duration_ms
-from kinesis_spout.page.document import page
+from kinesis_spout.page import page
 
 DEFAULT_PORT = 8_642
 _WAKE_S = 3_600.0

@@ -13,7 +13,7 @@ from kinesis_spout.cli.inspection.looking import MovingWindow, looking
 from kinesis_spout.cli.inspection.ui.watcher import Watcher
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.status import status_of
-from kinesis_spout.page.observation_json import needy, observation_json, sample_json, shard_json
+from kinesis_spout.page.page_json import needy, observation_json, sample_json, shard_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from kinesis_spout.cli.inspection.ui.page_server import Answer, text
 from kinesis_spout.cli.shared_options import shard_id_of
-from kinesis_spout.page.document import page
+from kinesis_spout.page import page
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.page.document import policy
+from kinesis_spout.page import policy
 
 if TYPE_CHECKING:
     from typing import Self

@@ -7,10 +7,10 @@ import hashlib
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.aggregation.user_records import MAX_ROWS
-from kinesis_spout.service.record_columns import PAGE_SCHEMA
+from kinesis_spout.service.get_records_decoder import PAGE_SCHEMA
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange
 from tests.support.aggregates.wire import aggregate, number, page, sealed, string, user
 
 # Written down from the format description: one key "k", and the records "a" and "".

@@ -20,7 +20,7 @@ from kinesis_spout.testing import ManualClock, early_end, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
 from state.errors import ConflictError, StreamMismatchError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
-from state.moves.history import earlier, past_at
+from state.moves import earlier, past_at
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.process import this_process

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.aggregation.hash_range import HASH_KEYS, HashRange, UserRecord
+from kinesis_spout.aggregation.packing import PackedRecord, Packer
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.cli.aggregating_putter import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.service.shard_info import ShardInfo
-from kinesis_spout.shards.shard_packer import OutgoingAggregate, ShardPacker
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo
 from state.sequence_number import SequenceNumber
 from tests.support.aggregates.wire import aggregate_of
 
@@ -124,17 +123,17 @@ def test_a_record_that_is_an_aggregate_is_put_again_as_the_only_one_of_another()
     assert [taken for taken, _ in stream.held[1:]] == ["left", "left", "right"]
     again = stream.held[3][1]
     assert again.explicit_hash_key == str(LAST)
-    assert unpacked(again.data) == [UserRecord("k", inner, str(LAST))]
+    assert unpacked(again.data) == [OutgoingRecord("k", inner, str(LAST))]
 
 
 def test_a_record_alone_is_never_misplaced() -> None:
     """It is addressed by its own hash key, also where its data is an aggregate. Put again while its
     shard is not listed yet, it would be put for ever.
     """
-    packer = ShardPacker(WHOLE)
+    packer = Packer(WHOLE)
     packer.add(OutgoingRecord("k", aggregate_of([b"a", b"b"]), str(LAST)))
     (packed,) = packer.flush()
-    assert isinstance(packed, OutgoingAggregate)
+    assert isinstance(packed, PackedRecord)
     assert packer.strays(packed, "right") == packer.strays(packed, None) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kinesis_spout import __version__
 from kinesis_spout.cli.main import OWN_COMMANDS
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 from tests.support.shell.command_line import call_cli, environment, hide, path_with, run_cli
 
 if TYPE_CHECKING:

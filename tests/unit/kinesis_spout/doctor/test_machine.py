@@ -9,7 +9,7 @@ import pytest
 
 from kinesis_spout.doctor.findings import Finding, Verdict
 from kinesis_spout.doctor.machine import Machine, Requirement, our_requirements
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from kinesis_spout.inspection.status import (
     unrest,
     verdict_sentence,
 )
-from kinesis_spout.shards.lineage import HASH_KEYS
+from kinesis_spout.service.shard_info import HASH_KEYS
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
 from state.plan import PlanStatus

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import pytest
 
-from kinesis_spout.page.document import page
+from kinesis_spout.page import page
 from tests.support.html.parsed_page import ParsedPage
 
 

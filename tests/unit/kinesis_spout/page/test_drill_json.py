@@ -7,7 +7,7 @@ from typing import Any
 
 from kinesis_spout.drills.history.events import encode_history
 from kinesis_spout.drills.history.verdict import judge, verdict_json
-from kinesis_spout.page.drill_json import drill_json
+from kinesis_spout.page.page_json import drill_json
 from tests.support.drills.made_up_history import SECONDS, MadeUp
 
 NAMES = ("job", "amount", "key")  # a line of a history has no spaces in its names

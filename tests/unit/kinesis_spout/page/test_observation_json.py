@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kinesis_spout.inspection.status import status_of
-from kinesis_spout.page.observation_json import needy, observation_json, sample_json, shard_json
+from kinesis_spout.page.page_json import needy, observation_json, sample_json, shard_json
 from state.plan import PlanStatus
 from state.report import PlanReport, ReportStatus
 from state.task_log import TaskLog

@@ -51,6 +51,8 @@ class ScriptedClient(KinesisClient):
     issues.
     """
 
+    clock: ManualClock
+
     def __init__(self, *script: DecodedPage | KinesisError) -> None:
         super().__init__(AwsConfig(), StreamRef("flights"))
         self.script = deque(script)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.service.record_columns import (
+from kinesis_spout.service.get_records_decoder import (
     ARRIVAL_TYPE,
     PAGE_SCHEMA,
     RecordColumns,
@@ -36,8 +36,8 @@ def test_both_forms_have_the_same_records(either: RecordColumns) -> None:
         "partitionKey": KEYS,
         "data": DATA,
     }
-    first = either.up_to(2)
-    assert (first.last_number(), first.last_arrival_ms()) == ("2", 2_000)
+    first = either.part(0, 2)
+    assert (first.number_at(-1), first.last_arrival_ms()) == ("2", 2_000)
     assert first.lists() == LISTS.part(0, 2)
     assert (first.payload_bytes, first.to_arrow().num_rows) == (1, 2)
     assert either.any_begins_with(b"\xf3\x89\x9a\xc2")

@@ -10,7 +10,7 @@ import pytest
 from kinesis_spout.application.history_recorder import MARGIN_MS
 from kinesis_spout.checkpoints.rewind import read_history
 from kinesis_spout.testing import ManualClock
-from state.moves.history import past_at
+from state.moves import past_at
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.simulation.world import SkewedClock

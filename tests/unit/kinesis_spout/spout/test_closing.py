@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.programs.threads import DaemonPool, ThreadLoop
 from kinesis_spout.spout.dead_letter_queue import LetterRefusedError
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.testing import service_unavailable
+from kinesis_spout.threads import DaemonPool, ThreadLoop
 from state.memory_store import MemoryTree
 from state.znodes.topics import StoreTopics
 from tests.support.spout.gates import TIMEOUT_S, Gate, GatedService, GatedTree

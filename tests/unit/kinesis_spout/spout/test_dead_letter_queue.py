@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kinesis_spout.programs.threads import DaemonPool
 from kinesis_spout.spout.dead_letter_queue import (
     LETTER_TIMEOUT_S,
     LETTERS_AT_ONCE,
@@ -14,6 +13,7 @@ from kinesis_spout.spout.dead_letter_queue import (
     LetterRefusedError,
 )
 from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.threads import DaemonPool
 from tests.support.spout.gates import Gate
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 from tests.support.state.zookeeper import wait_until

@@ -11,15 +11,15 @@ import pytest
 
 from kinesis_spout.application.session import KEPT_S
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.programs.threads import ThreadLoop
 from kinesis_spout.spout.unclean_starts import MAX_UNCLEAN
 from kinesis_spout.testing import slow
+from kinesis_spout.threads import ThreadLoop
 from state.errors import StaleOwnerError
 from state.position import PositionKind
 from state.process import this_process
 from state.retry_policy import RetryPolicy
+from state.store.identity import Pause
 from state.store.ownership import TaskShare
-from state.store.pause import Pause
 from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain, pass_time
 from tests.support.state.zookeeper import wait_until
 

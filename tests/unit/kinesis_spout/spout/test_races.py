@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.programs.threads import ThreadLoop, thread_pool
 from kinesis_spout.spout.config import do_not_wait
+from kinesis_spout.threads import ThreadLoop, thread_pool
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spout_world import STREAM, PassingClock, SpoutUnderTest
 from tests.support.state.zookeeper import wait_until

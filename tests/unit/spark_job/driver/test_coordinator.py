@@ -22,7 +22,7 @@ from state.plan import PlanPointer, PlanStatus, ShardReadResult, TaskPlan
 from state.position import PositionKind
 from state.process import this_process
 from state.sequence_number import SequenceNumber
-from state.store.pause import Pause
+from state.store.identity import Pause
 from state.store.runs import DONE
 from state.task_log import TaskLog
 from tests.simulation.in_process import InlineFeed, InlinePool, wait_in

@@ -17,7 +17,7 @@ from spark_job.driver.offsets import read_offset, refuse_missing, start_offset, 
 from spark_job.driver.query_driver import GIVEN_UP_S, LEFT_OUT
 from state.plan import PlanStatus
 from state.process import this_process
-from state.store.pause import Pause
+from state.store.identity import Pause
 from tests.simulation.in_process import Service
 from tests.simulation.streams_query import StreamJob, StreamsQuery
 from tests.simulation.world import SkewedClock, World, base_settings

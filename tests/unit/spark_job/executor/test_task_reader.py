@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.programs.threads import thread_pool
 from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.testing import (
     alter,
@@ -21,6 +20,7 @@ from kinesis_spout.testing import (
     service_unavailable,
     throttle,
 )
+from kinesis_spout.threads import thread_pool
 from spark_job.executor.shard_feed import MAX_SUBSCRIPTIONS
 from spark_job.executor.task_reader import Pace
 from state.codec.values import encode_unchecked

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from state.codec.exported import decode_export
-from state.codec.history import decode_entry, encode_entry
 from state.codec.shard_states import decode_shard_state
 from state.codec.values import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
@@ -19,6 +18,7 @@ from state.plan import PlanPointer
 from state.store.history import HistoryMark
 from state.store.identity import StreamIdentity
 from state.task_log import TaskLog
+from state.znodes.history import decode_entry, encode_entry
 from state.znodes.plans import decode_log
 from tests.support.state.stored_samples import EXPORT, HISTORY, RESULT, read
 

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.codec.reports import decode_header, decode_report
-from state.codec.shard_states import decode_shard_state, encode_shard_state
-from state.codec.unresolved_ranges import merge_range
+from state.codec.shard_states import decode_shard_state, encode_shard_state, merge_range
 from state.codec.values import MAX_VALUE_BYTES
 from state.errors import StateTooLargeError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.znodes.reports import decode_header, decode_report
 from tests.support.state import state_values
 from tests.support.state.tracker import seq
 

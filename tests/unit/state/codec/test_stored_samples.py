@@ -13,9 +13,9 @@ import pytest
 from scripts.reference.words import NODES
 from scripts.reference.znodes import members, stored, structs
 from spark_job.driver.offsets import read_offset
-from state.codec.history import mark_of, marks_in, node_names
 from state.errors import StoredDataError
 from state.store.history import HistoryMark
+from state.znodes.history import mark_of, marks_in, node_names
 from tests.support.state.stored_samples import (
     DRAINED,
     EXPORT,

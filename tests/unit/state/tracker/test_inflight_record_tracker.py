@@ -10,8 +10,7 @@ from state.errors import IllegalTrackerEventError, StoredDataError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import TIMED_OUT, Lifecycle, UnresolvedRecord
-from state.tracker.emission import Emission, parse_message_id
-from state.tracker.inflight_record_tracker import UNANSWERED
+from state.tracker.inflight_record_tracker import UNANSWERED, Emission, parse_message_id
 from state.tracker.transitions import (
     CELLS,
     SEEN_AS,

@@ -1,7 +1,9 @@
-"""What a ZooKeeper server says of itself: its answer to the four-letter word `srvr`, which servers
-allow unless they are told otherwise. Imports no kazoo, and opens no session.
+"""The servers of a ZooKeeper: the connect string that names them, and what each says of itself.
+Imports no kazoo, and opens no session.
 
-https://zookeeper.apache.org/doc/current/zookeeperAdmin.html (The Four Letter Words)
+A connect string is `host:port,host:port/chroot`, or `embedded:<directory>` for an embedded server
+(`state.zookeeper.embedded`). A server answers the four-letter word `srvr`, unless it is told
+otherwise: https://zookeeper.apache.org/doc/current/zookeeperAdmin.html (The Four Letter Words)
 """
 
 from __future__ import annotations
@@ -10,15 +12,59 @@ import re
 import socket
 import ssl
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from state.errors import StoreUnavailableError
+from state.errors import InvalidStoreSettingError, StoreUnavailableError
+from state.znodes.paths import valid_name
 
-_WORD = b"srvr"
+EMBEDDED_PREFIX = "embedded:"
+DEFAULT_PORT = 2181
+_SERVER = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/,\[\]@]+))(?::(?P<port>[0-9]{1,5}))?"
+)
 _MAX_BYTES = 65_536
 _LINE = re.compile(r"^(Zookeeper version|Connections|Mode|Node count): *([^\s,-]+)", re.MULTILINE)
 _LOCAL_LIMIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectString:
+    """The servers as (host, port), and the chroot: empty, or `/a/b`."""
+
+    servers: tuple[tuple[str, int], ...]
+    chroot: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> ConnectString:
+        """Read `host[:port],.../chroot` (port 2181). Raises `InvalidStoreSettingError`."""
+        names, _, chroot = text.strip().partition("/")
+        parts = [valid_name("ZooKeeper chroot", part) for part in chroot.split("/") if part]
+        servers = []
+        for name in map(str.strip, names.split(",")):
+            match = _SERVER.fullmatch(name)
+            port = int(match["port"] or DEFAULT_PORT) if match else 0
+            if match is None or not 0 < port < 65536:
+                raise InvalidStoreSettingError(
+                    f"{text!r} is not a ZooKeeper connect string, because {name!r} is not a server",
+                    "use host:port,host:port/chroot or embedded:<directory>",
+                )
+            servers.append((match["v6"] or match["host"], port))
+        return cls(tuple(servers), "".join(f"/{part}" for part in parts))
+
+    def hosts(self) -> str:
+        """The servers as one text: `a:2181,[::1]:2181`."""
+        return ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers
+        )
+
+    def is_known(self) -> bool:
+        """Whether any of the host names can be resolved. Blocks on the resolver."""
+        for host, port in self.servers:
+            with suppress(OSError):
+                if socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                    return True
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +96,7 @@ def ask_server(
             if context is not None:
                 connection = context.wrap_socket(plain, server_hostname=host)
             with closing(connection):
-                connection.sendall(_WORD)
+                connection.sendall(b"srvr")
                 answer = _read(connection, deadline_s)
     except TimeoutError as exc:
         raise StoreUnavailableError(

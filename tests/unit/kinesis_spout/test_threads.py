@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kinesis_spout.programs.threads import DaemonPool
+from kinesis_spout.threads import DaemonPool
 
 TIMEOUT_S = 60.0
 

@@ -1,12 +1,17 @@
-"""How GetRecords travels: a request in JSON or in CBOR, and the body of its answer, which
-`get_records_decoder` decodes.
+"""How GetRecords and PutRecords travel, in place of botocore's serializer, validator and parser.
+These walk the service's description for every member of every record, which takes more CPU than all
+the rest of a call.
 
-CBOR is Kinesis's JSON protocol with other bodies: the same targets and names, the content type
-`application/x-amz-cbor-1.1`, payloads as they are and times in milliseconds. The SDK for Java
-speaks it; botocore does not. Errors become JSON before botocore parses them. An endpoint that does
-not speak it answers in something else, as moto does with a page of HTML: then the request is sent
-again in JSON, and if that works, so are all others. Where the user left the choice to us, an answer
-in CBOR that cannot be read has the same end.
+A request of GetRecords is in JSON or in CBOR, and so is the body of its answer, which
+`get_records_decoder` decodes. CBOR is Kinesis's JSON protocol with other bodies: the same targets
+and names, the content type `application/x-amz-cbor-1.1`, payloads as they are and times in
+milliseconds. The SDK for Java speaks it; botocore does not. Errors become JSON before botocore
+parses them. An endpoint that does not speak it answers in something else, as moto does with a page
+of HTML: then the request is sent again in JSON, and if that works, so are all others. Where the
+user left the choice to us, an answer in CBOR that cannot be read has the same end.
+
+Of PutRecords, the records of a request are written, and the outcomes of its answer are read. The
+request and the answer are the same as botocore's.
 """
 
 from __future__ import annotations
@@ -14,15 +19,18 @@ from __future__ import annotations
 import json
 import logging
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from kinesis_spout.errors import ConfigError, MalformedResponseError, UnreadableRecordError
-from kinesis_spout.programs.installation import how_to_install
+from kinesis_spout.programs import how_to_install
 from kinesis_spout.service.direct_calls import DirectCalls
 from kinesis_spout.service.get_records_decoder import DecodedPage, decode_get_records
 from kinesis_spout.service.native_decoder import decode_natively
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
     from kinesis_spout.clock import Clock
@@ -151,3 +159,100 @@ def _as_json(error: bytes) -> bytes:
     names = ("__type", "message", "Message")
     texts = {name: str(found[name]) for name in names if name in found}
     return json.dumps(texts).encode()
+
+
+_PUT_BODY = "KinesisSpoutPutBody"
+_ANY = [{"Data": b"", "PartitionKey": "-"}]
+
+
+class PutResult(NamedTuple):
+    """The outcome of one record of a request: the shard that took it and its sequence number, or
+    the error code with which it was refused.
+    """
+
+    shard_id: str | None
+    error_code: str | None
+    sequence_number: str | None = None
+
+
+class Entry(msgspec.Struct, gc=False, rename="pascal", omit_defaults=True):
+    """A record in a request."""
+
+    data: bytes
+    partition_key: str
+    explicit_hash_key: str | None = None
+
+
+class _Code(msgspec.Struct, gc=False, rename="pascal"):
+    error_code: str | None = None
+
+
+class _Outcome(_Code, gc=False, rename="pascal"):
+    shard_id: str | None = None
+    sequence_number: str | None = None
+
+
+_O = TypeVar("_O", bound=_Code)
+
+
+class _Answer(msgspec.Struct, Generic[_O], rename="pascal"):
+    records: list[_O]
+
+
+_decode_codes = msgspec.json.Decoder(_Answer[_Code]).decode
+_decode = msgspec.json.Decoder(_Answer[_Outcome]).decode
+
+
+def direct_puts(client: Any) -> None:
+    """Make a client of botocore put records so: its `Records` are entries, and its answers are read
+    by `results` and `refusals`. The caller checks the records: only the service does so after it.
+    All requests of a client are to one stream.
+    """
+    client.put_records = partial(_put, DirectCalls(client, "PutRecords"))
+
+
+def _put(calls: DirectCalls, *, Records: Sequence[Entry], **stream: Any) -> dict[str, Any]:  # noqa: N803  # botocore's name
+    response = calls.send(stream | {"Records": _ANY}, request_body(stream, Records))
+    body = calls.read(response)
+    if response.status_code >= 300:
+        raise calls.error(response, body)
+    return {_PUT_BODY: body}
+
+
+def request_body(stream: dict[str, Any], records: Sequence[Entry]) -> bytes:
+    """The body of a request. Bytes are written in base64, as the protocol has them. `stream`: the
+    arguments that name it.
+    """
+    return msgspec.json.encode(stream | {"Records": records})
+
+
+def results(answer: dict[str, Any], count: int) -> list[PutResult]:
+    """The outcomes of the `count` records of a request, in their order. Raises `ValueError` for an
+    answer that does not have them.
+    """
+    return [
+        PutResult(one.shard_id, one.error_code, one.sequence_number)
+        for one in _outcomes(_decode, answer, count)
+    ]
+
+
+def refusals(answer: dict[str, Any], count: int) -> dict[int, str]:
+    """The error codes of the records that were refused, by their index in the request. Raises
+    `ValueError` as `results` does.
+    """
+    codes = [outcome.error_code for outcome in _outcomes(_decode_codes, answer, count)]
+    if codes.count(None) == count:  # nearly every answer
+        return {}
+    return {index: code for index, code in enumerate(codes) if code is not None}
+
+
+def _outcomes(
+    decode: Callable[[bytes], _Answer[_O]], answer: dict[str, Any], count: int
+) -> list[_O]:
+    try:
+        outcomes = decode(answer[_PUT_BODY]).records
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise ValueError("the answer has no outcomes") from exc
+    if len(outcomes) != count:
+        raise ValueError("the answer has more or fewer outcomes than the request has records")
+    return outcomes

@@ -1,19 +1,64 @@
-"""Where Python finds our modules and the user's: in this process, and in its child processes."""
+"""Where Python finds our modules and the user's, in this process and in its child processes; and
+how to install an extra.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 import sysconfig
+import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import ConfigError, described
-from kinesis_spout.programs.installation import OUR_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+DISTRIBUTION = "kinesis-spout"
+OUR_FOLDER = Path(__file__).resolve().parents[1]
+
+
+def how_to_install(*extras: str, folder: Path = OUR_FOLDER) -> str:
+    """A clause that says how to install the packages of `extras`: `run pip install ...`.
+
+    `folder` holds our packages. What an extra needs is read from the project's file beside them, in
+    a checkout, or else from the metadata of the distribution that is installed there.
+    """
+    needed = _of_checkout(folder) or _of_distribution(folder)
+    packages = dict.fromkeys(package for extra in extras for package in needed.get(extra, ()))
+    if packages:
+        return f"run pip install {' '.join(map(shlex.quote, packages))}"
+    plural = "extras" if len(extras) > 1 else "extra"
+    return (
+        f"install {DISTRIBUTION} with its {plural} {' and '.join(extras)}, from the checkout or "
+        "wheel that it came from"
+    )
+
+
+def _of_checkout(folder: Path) -> dict[str, list[str]]:
+    """The requirements of each extra; empty where this is no checkout."""
+    try:
+        project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return project["optional-dependencies"] if project["name"] == DISTRIBUTION else {}
+
+
+def _of_distribution(folder: Path) -> dict[str, list[str]]:
+    """The requirements of each extra, without their markers; empty without metadata."""
+    found = next(iter(metadata.distributions(name=DISTRIBUTION, path=[str(folder)])), None)
+    needed: dict[str, list[str]] = {}
+    for line in (found.requires if found else None) or ():
+        package, _, marker = line.partition(";")
+        _, _, extra = marker.partition("extra ==")
+        needed.setdefault(extra.strip(" \"'"), []).append(package.strip())
+    return needed
 
 
 def split_name(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from kinesis_spout.programs.processes import kill_family, runs
+from kinesis_spout.processes import kill_family, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

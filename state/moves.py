@@ -1,6 +1,22 @@
-"""The history of an application: where each shard was at which time, to go back to. Pure.
+"""An operator's moves: a shard's state moved to another read position, and the history of an
+application, where each shard was at which time, to go back to. Pure.
 
-Theory of operation. What consumes the stream writes entries: the service's time, and for each shard
+Moved states. Every record before `read_position` is acked or unresolved, and stays so:
+
+    record                  moved back                          moved forward
+    before both positions   as it was                           as it was
+    between the two         not read any more: an unresolved    skipped: it counts as acked from
+                            one is dropped, and is read again   now on
+    after both positions    not read                            not read
+
+A range of unresolved records has no known records between its ends. So a position within one cannot
+be kept to: the shard is moved to the first record of the range (`position_outside_ranges`).
+
+Nothing is claimed of a moved shard that is not known. The checkpoint is a number that is known to
+lie before the position and before all unresolved records; None without one. The shard is not at its
+tip. The caller says what is verified.
+
+History. What consumes the stream writes entries: the service's time, and for each shard
 that has changed since the entry before it a position before which every record was acked by then
 (`resume_position`). So an entry is never ahead of the truth of its time. One that is missing,
 because its writer was killed or because it was thinned out, makes an application that goes back go
@@ -35,15 +51,18 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from state.position import TRIM_HORIZON, Position, PositionKind
+from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.store.history import HistoryEntry, OperatorMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from state.shard_state import ShardState
+    from state.plan import Plan
+    from state.sequence_number import SequenceNumber
     from state.store.history import HistoryMark
-
 MAX_ENTRIES = 256
 MIN_ENTRIES = 32
 MAX_POSITIONS = 500_000  # in all entries together, if more than `MIN_ENTRIES` are kept
@@ -55,6 +74,95 @@ _YOUNGEST_AGE_MS = 10_000
 MAX_LOOKED_AT = 32  # entries, by somebody who only looks
 MAX_POSITIONS_LOOKED_AT = 50_000  # in all of them together
 _ALL_USERS = float("inf")
+
+
+def position_outside_ranges(state: ShardState, to: Position) -> Position:
+    """`to`, or the first record of the range of unresolved records that `to` lies within. An
+    aggregate that is unresolved as a whole is such a range of user records.
+    """
+    within = (
+        record
+        for record in state.unresolved
+        if is_before(record.first, to) and not _ends_before(record, to)
+    )
+    return next((Position.at(record.first) for record in within), to)
+
+
+def moved_state(state: ShardState, to: Position, *, verified_until_ms: int | None) -> ShardState:
+    """The state of a shard that is read from `to` on. `state` itself if it is read from there
+    already and nothing is dropped.
+
+    `to`: outside the ranges of the unresolved records (`position_outside_ranges`). A time lies
+    after all that was read: pass it only if the service has no record from that time on.
+    `verified_until_ms`: the service time before which no record can be missed from there.
+    """
+    kept = tuple(record for record in state.unresolved if _ends_before(record, to))
+    if to == state.read_position and kept == state.unresolved:
+        return state
+    lifecycle = Lifecycle.ACTIVE
+    if to.is_end:
+        lifecycle = Lifecycle.DRAINED if kept else Lifecycle.FINISHED
+    return replace(
+        state,
+        checkpoint=_checkpoint(state, to, kept),
+        read_position=to,
+        unresolved=kept,
+        lifecycle=lifecycle,
+        verified_until_ms=verified_until_ms,
+        at_tip=False,
+    )
+
+
+def never_settling(state: ShardState, plan: Plan | None) -> ShardState:
+    """The state, into which `plan` is never settled. The plan must be closed.
+
+    A plan that read from another position does not fit the state, and settling refuses it. A plan
+    that read from this position would fit: the state says that it is settled already.
+    """
+    planned = None if plan is None else plan.slices.get(state.shard_id)
+    if plan is None or planned is None or planned.position != state.read_position:
+        return state
+    return replace(state, settled_plan=plan.plan_id)
+
+
+def is_before(number: SequenceNumber, position: Position) -> bool:
+    """Whether a record with this number is not read any more from `position` on. All are before a
+    time and before the shard's end; none is before TRIM_HORIZON.
+    """
+    sequence = position.sequence
+    if sequence is None:
+        return position.kind is not PositionKind.TRIM_HORIZON
+    if position.kind is PositionKind.AT:
+        return number < sequence
+    return number.sequence <= sequence.sequence if not sequence.sub else number <= sequence
+
+
+def _ends_before(record: UnresolvedRecord, to: Position) -> bool:
+    if record.whole and not record.last.sub and to.sequence is not None and to.sequence.sub:
+        # All of the aggregate's user records are unresolved, also those after the position.
+        return record.last.sequence < to.sequence.sequence
+    return is_before(record.last, to)
+
+
+def _checkpoint(
+    state: ShardState, to: Position, kept: tuple[UnresolvedRecord, ...]
+) -> SequenceNumber | None:
+    def is_passed(number: SequenceNumber) -> bool:
+        """Whether a Kinesis record lies before the position with all of its user records."""
+        if to.sequence is not None and (to.sequence.sub or to.kind is PositionKind.AT):
+            return number.sequence < to.sequence.sequence
+        return is_before(number, to)
+
+    known = [state.checkpoint, to.sequence if to.kind is PositionKind.AFTER else None]
+    valid = [
+        number
+        for number in known
+        if number is not None
+        and not number.sub
+        and is_passed(number)
+        and not (kept and kept[0].first.sequence <= number.sequence)
+    ]
+    return max(valid, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +221,12 @@ def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
                 if shard in entry.positions
             }
     later = {shard for entry in entries[last + 1 :] for shard in entry.positions} - positions.keys()
-    return Past(entries[last].time_ms, positions, frozenset(later), _absent_until_ms(entries))
+    absent_ms: dict[str, int] = {}
+    known = set(entries[0].positions)
+    for before, entry in pairwise(entries):
+        absent_ms |= dict.fromkeys(entry.positions.keys() - known, before.time_ms)
+        known |= entry.positions.keys()
+    return Past(entries[last].time_ms, positions, frozenset(later), absent_ms)
 
 
 def changes(
@@ -254,15 +367,6 @@ def held_since_ms(
             else:
                 over.add(shard)
     return found
-
-
-def _absent_until_ms(entries: Sequence[HistoryEntry]) -> dict[str, int]:
-    absent_ms: dict[str, int] = {}
-    known = set(entries[0].positions)
-    for before, entry in pairwise(entries):
-        absent_ms |= dict.fromkeys(entry.positions.keys() - known, before.time_ms)
-        known |= entry.positions.keys()
-    return absent_ms
 
 
 def _cost(marks: Sequence[HistoryMark], at: int, now_ms: int) -> float:
