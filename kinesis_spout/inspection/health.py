@@ -412,9 +412,10 @@ def worth_asking(look: Look, most: int) -> list[str]:
     """The shards whose tip decides on their health, at most so many: first those that stand still,
     and of these the ones that were verified longest ago.
     """
-
-    def urgency(shard_id: str) -> tuple[bool, int, str]:
-        return look.has_moved(shard_id), look.now.verified_ms(shard_id) or 0, shard_id
-
     read = filter(look.is_read, look.now.shard_ids)
-    return sorted((one for one in read if look.keeps_up(one) is None), key=urgency)[:most]
+    urgent = sorted(
+        (look.has_moved(one), look.now.verified_ms(one) or 0, one)
+        for one in read
+        if look.keeps_up(one) is None
+    )
+    return [one for *_, one in urgent[:most]]

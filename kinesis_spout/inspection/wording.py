@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.config import duration
@@ -155,11 +156,10 @@ def error_text(message: str | None, remedy: str | None = None) -> ErrorText:
     if remedy:
         text = f"{message}; {remedy}"
     else:
-        clauses = message.split("; ")
-        first = len(clauses)
-        while first > 1 and _is_remedy(clauses[first - 1]):
-            first -= 1
-        message, remedy = "; ".join(clauses[:first]), "; or, ".join(clauses[first:])
+        first, *others = message.split("; ")
+        remedies = list(takewhile(_is_remedy, reversed(others)))[::-1]
+        message = "; ".join([first, *others[: len(others) - len(remedies)]])
+        remedy = "; or, ".join(remedies)
     if (denied := _DENIED.search(text)) is not None:
         on = f" on {denied[2]}" if denied[2] else ""
         remedy = f"allow {denied[1]}{on} to the role or user of the job (IAM)"
