@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kinesis_spout.drills.stream import SeenShard
     from kinesis_spout.drills.world import World
     from kinesis_spout.testing import Fault as ServiceFault
+    from state.shard_state import ShardState
 
 Step: TypeAlias = "Callable[[World], object]"
 _Given = ParamSpec("_Given")
@@ -390,13 +391,14 @@ def kill_leader(world: World) -> None:
         raise DrillError("the loss of a leader needs an ensemble", "run the drill with --ensemble")
     with world.fault("kill -9 of ZooKeeper's leader"):
         ensemble.kill_leader()
-    seen: list[object] = []
+    first: dict[str, ShardState] | None = None
 
     def has_written() -> bool:
         """The others may not answer at once."""
+        nonlocal first
         stored = world.stored.read()
-        seen.extend([] if stored is None else [stored])
-        return stored is not None and stored != seen[0]
+        first = first or stored
+        return stored is not None and stored != first
 
     # Much longer than a client takes to find another server.
     what = "a write by the job through the remaining ZooKeeper servers"
