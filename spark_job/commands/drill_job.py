@@ -23,17 +23,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from kinesis_spout.drills.history.events import Fate, Step, Told, fate
-from kinesis_spout.drills.spark_arguments import (
+from kinesis_spout.drills.consumer import (
     RETRY_FIRST_DELAY,
     RETRY_LIMIT,
     RETRY_MAX_DELAY,
     SCRATCH,
     Outage,
     SparkArguments,
+    Teller,
+    is_poison,
+    key_and_number,
     takes_scratch,
 )
-from kinesis_spout.drills.teller import Teller, is_poison, key_and_number
+from kinesis_spout.drills.history.events import Fate, Step, Told, fate
 from kinesis_spout.programs import load_function
 from spark_job.dead_letter.dead_letter import DeadLetter
 from spark_job.kinesis_source import KinesisSource

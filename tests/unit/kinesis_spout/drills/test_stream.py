@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.kinesis import OwnStream
-from kinesis_spout.drills.world.producers import Producers
+from kinesis_spout.drills.setting import DrillError
+from kinesis_spout.drills.stream import OwnStream, Producers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

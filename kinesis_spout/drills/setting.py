@@ -1,9 +1,17 @@
-"""What a drill runs on: as the options of the command say, and as the drill itself needs it."""
+"""What a drill runs on: as the options of the command say, and as the drill itself needs it; and
+why it cannot be done.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from state.errors import RemediedError
+
+
+class DrillError(RemediedError):
+    """A drill could not be done. The message is a sentence."""
 
 
 class Need(StrEnum):

@@ -1,20 +1,23 @@
-"""The ZooKeeper of a drill: one real server or three, and what an application has stored there."""
+"""The ZooKeeper of a drill: one real server or three, a link to it that can be cut, and what an
+application has stored there.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
 from kinesis_spout.drills import spout_program as program
-from kinesis_spout.drills.world.job import DrillError
+from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.processes import kill_family
 from state.codec.values import decode, encode
 from state.errors import StoreUnavailableError
@@ -35,7 +38,7 @@ from state.zookeeper.store import DEFAULT_ROOT
 from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from state.shard_state import ShardState
@@ -47,6 +50,7 @@ _POLL_S = 0.02
 _START_S = 90.0
 _STOP_S = 10.0
 _ENSEMBLE = 3
+_CHUNK_BYTES = 65_536
 _CONFIG = """\
 dataDir=data
 clientPortAddress=127.0.0.1
@@ -97,15 +101,11 @@ class ZookeeperServer:
 
     def kill(self) -> None:
         """Send kill -9 to it, and return when it answers again."""
-        with self._absence():
-            self._kill()
+        self._be_away(self._kill)
 
     def restart(self, wait: Callable[[], object]) -> None:
         """Stop it in order, `wait`, and start it again."""
-        with self._absence():
-            self.end()
-            wait()
-            self.start()
+        self._be_away(self.end, wait, self.start)
 
     def znodes(self) -> int | None:
         """The number of all nodes; None while it does not answer."""
@@ -124,10 +124,10 @@ class ZookeeperServer:
 
         self._wait(is_another, "start again")
 
-    @contextmanager
-    def _absence(self) -> Iterator[None]:
+    def _be_away(self, *acts: Callable[[], object]) -> None:
         began_ns = time.monotonic_ns()
-        yield
+        for act in acts:
+            act()
         self.away.append((began_ns, time.monotonic_ns()))
 
     def _wait(self, fact: Callable[[], bool], what: str) -> None:
@@ -135,10 +135,8 @@ class ZookeeperServer:
         deadline_s = time.monotonic() + _START_S
         while not fact():
             if time.monotonic() > deadline_s:
-                raise DrillError(
-                    f"ZooKeeper did not {what} within {_START_S:.0f} s",
-                    f"see the logs in {self._directory}",
-                )
+                late = f"ZooKeeper did not {what} within {_START_S:.0f} s"
+                raise DrillError(late, f"see the logs in {self._directory}")
             tick.wait(_POLL_S)
 
 
@@ -172,19 +170,22 @@ class ZookeeperEnsemble(ZookeeperServer):
             except subprocess.TimeoutExpired:
                 kill_family(process)
 
-    def leader(self) -> int | None:
-        """The number of the server that leads; None while there is none."""
-        roles = [ask_local(port).role for port in self.ports]
-        return roles.index("leader") if "leader" in roles else None
+    def _leaders(self) -> list[int]:
+        """The number of the server that leads, if one does."""
+        return [at for at, port in enumerate(self.ports) if ask_local(port).role == "leader"]
 
     def kill_leader(self) -> None:
         """Send kill -9 to the leader. Returns when another server leads."""
-        self._wait(lambda: self.leader() is not None, "elect a leader")
-        leader = self.leader()
-        if leader is None:
-            raise DrillError("the ZooKeeper ensemble has lost its leader by itself")
-        kill_family(self._processes[leader])
-        self._wait(lambda: self.leader() not in (None, leader), "elect another leader")
+        leaders: list[int] = []
+
+        def is_led() -> bool:
+            leaders[:] = self._leaders()
+            return bool(leaders)
+
+        self._wait(is_led, "elect a leader")
+        first = leaders[0]
+        kill_family(self._processes[first])
+        self._wait(lambda: is_led() and leaders[0] != first, "elect another leader")
 
     def _kill(self) -> None:
         """All at once."""
@@ -196,8 +197,12 @@ class ZookeeperEnsemble(ZookeeperServer):
         return self._directory / f"server-{server + 1}"
 
     def _write_configs(self) -> None:
-        with ExitStack() as stack:
-            ports = [_free_port(stack) for _ in range(3 * _ENSEMBLE)]
+        with ExitStack() as held:  # so that each probe gets another port
+            probes = [held.enter_context(socket.socket()) for _ in range(3 * _ENSEMBLE)]
+            for probe in probes:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", 0))
+            ports = [int(probe.getsockname()[1]) for probe in probes]
         self.ports, peers, elections = ports[:3], ports[3:6], ports[6:]
         members = "\n".join(
             f"server.{server + 1}=127.0.0.1:{peer}:{election}"
@@ -222,12 +227,90 @@ class ZookeeperEnsemble(ZookeeperServer):
             )
 
 
-def _free_port(stack: ExitStack) -> int:
-    """A free port of 127.0.0.1, which is held until the stack ends: the next call gives another."""
-    probe = stack.enter_context(socket.socket())
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    probe.bind(("127.0.0.1", 0))
-    return int(probe.getsockname()[1])
+class Link:
+    """Forwards every connection to `target`, a `host:port`, until it is cut or stalled.
+
+    - `cut` closes all connections and every new one at once: both sides see an error.
+    - `stall` forwards nothing and closes nothing: neither side sees anything, as when a network
+      drops all packets.
+    - `restore` ends both. What a stall has held back is delivered then.
+
+    All methods may be called from any thread. Use it in a with block, which sets `address`.
+    """
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
+        self.address = ""
+        self._loop: asyncio.AbstractEventLoop
+        self._is_ready, self._ending = threading.Event(), asyncio.Event()
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._is_cut = False
+        self._open: set[asyncio.StreamWriter] = set()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="link", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._is_ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End every connection and the thread."""
+        self.cut()
+        self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join()
+
+    def cut(self) -> None:
+        self._is_cut = True
+        self._loop.call_soon_threadsafe(lambda: _abort(self._open))
+
+    def stall(self) -> None:
+        self._loop.call_soon_threadsafe(self._flows.clear)
+
+    def restore(self) -> None:
+        self._is_cut = False
+        self._loop.call_soon_threadsafe(self._flows.set)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._is_ready.set()
+        await self._ending.wait()
+        server.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pair = {writer}
+        self._open |= pair
+        try:
+            if not self._is_cut:
+                answers, server = await asyncio.open_connection(*self._target)
+                pair.add(server)
+                self._open |= pair
+            if not self._is_cut:
+                await asyncio.gather(self._pump(reader, server), self._pump(answers, writer))
+        except OSError:
+            pass  # the target refuses
+        finally:
+            self._open -= pair
+            _abort(pair)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        """Forward one direction to its end."""
+        with suppress(OSError):
+            while data := await source.read(_CHUNK_BYTES):
+                await self._flows.wait()
+                sink.write(data)
+                await sink.drain()
+            sink.write_eof()
+
+
+def _abort(writers: Iterable[asyncio.StreamWriter]) -> None:
+    for one in writers:
+        one.transport.abort()
 
 
 class StoredStates:
@@ -243,36 +326,36 @@ class StoredStates:
         application: str = program.APPLICATION,
         stream: str = program.STREAM,
     ) -> None:
-        self._connect_string = connect_string
         self._lock = threading.Lock()  # held by a call; samples are taken in a thread
         _, slash, chroot = connect_string.partition("/")
         self._paths = ZookeeperPaths(
             chroot=slash + chroot, root=DEFAULT_ROOT, application=application, stream=stream
         )
-        self._connect()
+        self._tree = self._connected(connect_string)
 
-    def _connect(self) -> None:
-        self._tree = ZookeeperTree(
-            self._connect_string,
+    @staticmethod
+    def _connected(connect_string: str) -> ZookeeperTree:
+        return ZookeeperTree(
+            connect_string,
             session_timeout_s=10.0,
             operation_timeout_s=3.0,
             connect_timeout_s=3.0,
         )
-        self._topics = StoreTopics(self._tree, self._paths, reset_command="")
 
-    def connect_again(self) -> None:
+    def connect_again(self, connect_string: str) -> None:
         """With a new connection: a server whose data are older than what a connection has seen
         refuses that one for ever.
         """
         with self._lock:
             self._tree.close()
-            self._connect()
+            self._tree = self._connected(connect_string)
 
     def read(self) -> dict[str, ShardState] | None:
         """None while ZooKeeper does not answer."""
         try:
             with self._lock:
-                loaded = self._topics.shard_states.load()
+                topics = StoreTopics(self._tree, self._paths, reset_command="")
+                loaded = topics.shard_states.load()
                 return {shard: stored.state for shard, stored in loaded.items()}
         except StoreUnavailableError:
             return None

@@ -1,44 +1,139 @@
-"""All that runs in a drill: Kinesis, ZooKeeper, the job, the producers, and what watches them."""
+"""All that runs in a drill: Kinesis, ZooKeeper, the job, the producers; and what watches them in a
+thread: what is stored, which shards there are, what the processes use and whether that stays level.
+"""
 
 from __future__ import annotations
 
 import secrets
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import count
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
 
 from kinesis_spout.drills import spout_program
-from kinesis_spout.drills.credentials import REGION, aws_of
+from kinesis_spout.drills.consumer import REGION, RETRY_LIMIT, aws_of
 from kinesis_spout.drills.history.checks import left
-from kinesis_spout.drills.history.events import Fault, History, Step
-from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.kinesis import OwnStream
-from kinesis_spout.drills.world.link import Link
-from kinesis_spout.drills.world.producers import Producers, numbered
-from kinesis_spout.drills.world.programs import SPARK_APPLICATION, drill_job
-from kinesis_spout.drills.world.remote_stream import RemoteStream
-from kinesis_spout.drills.world.samples import Samples
-from kinesis_spout.drills.world.setting import Need
-from kinesis_spout.drills.world.zookeeper import StoredStates, ZookeeperEnsemble, ZookeeperServer
+from kinesis_spout.drills.history.events import Fault, History, Sample, ShardLife, Step
+from kinesis_spout.drills.job import SPARK_APPLICATION, Job
+from kinesis_spout.drills.setting import DrillError, Need
+from kinesis_spout.drills.stream import OwnStream, Producers, RemoteStream, numbered
+from kinesis_spout.drills.zookeeper import (
+    Link,
+    StoredStates,
+    ZookeeperEnsemble,
+    ZookeeperServer,
+)
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.processes import descendants
 from kinesis_spout.programs import load_function
 from state.plan import plan_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.world.job import Job
-    from kinesis_spout.drills.world.kinesis import DrillStream
-    from kinesis_spout.drills.world.setting import Setting
+    from kinesis_spout.drills.setting import Setting
+    from kinesis_spout.drills.stream import DrillStream
+    from kinesis_spout.testing import FakeKinesis
 
+KILL = "kill -9 of the driver"
 MAX_RESTARTS = 5  # of processes that ended by themselves, since the last fault
 WAIT_LIMIT_S = 120.0
 _MOST_WAITS = 5  # times the limit: a job that repeats the same records for ever must end the drill
 _TICK_S = 0.1
+INTERVAL_S = 0.5
+ENOUGH_S = 120.0  # a process that has lived less than this is still warming up
+MIB = 1 << 20
+_FAMILY = " and its child processes"
+_BETWEEN_USES = 4  # samples; to look at all processes of a job costs more
+_ZNODES_PER_STATE = 2
+# Pools start their threads as they are needed, and keep them: 8 that fetch, 4 that write letters.
+_POOLED_THREADS = 6
 _TICK = threading.Event()  # never set
+
+
+class ProcessUse(NamedTuple):
+    """Of one process: memory in bytes (RSS), threads, and open files with sockets."""
+
+    rss: int
+    threads: int
+    files: int
+
+
+class UseSample(NamedTuple):
+    """`at_s`: since the begin. `processes`: by run. `znodes`: all of the server, None while it does
+    not answer. `states`: how many shards have a stored state.
+    """
+
+    at_s: float
+    processes: dict[str, ProcessUse]
+    znodes: int | None
+    states: int
+
+
+class Samples:
+    """Samples between `start` and `stop`. `states`, `use` and `shards` grow meanwhile."""
+
+    def __init__(
+        self, stream: DrillStream, stored: StoredStates, zookeeper: ZookeeperServer, job: Job
+    ) -> None:
+        self._stream = stream
+        self._stored = stored
+        self._zookeeper = zookeeper
+        self._job = job
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
+        self._lock = threading.Lock()
+        self.states: list[Sample] = []
+        self.use: list[UseSample] = []
+        self.shards: dict[str, ShardLife] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._ending.set()
+        self._thread.join()
+
+    def sample_shards(self) -> None:
+        """List the shards, and note which are new or closed since."""
+        seen = self._stream.shards()
+        now_ns = time.monotonic_ns()
+        with self._lock:
+            for shard_id, parents, is_open, *hash_keys in seen:
+                new = ShardLife(shard_id, parents, now_ns, None, *hash_keys)
+                life = self.shards.setdefault(shard_id, new)
+                if life.closed_ns is None and not is_open:
+                    self.shards[shard_id] = life._replace(closed_ns=now_ns)
+
+    def sample_states(self) -> None:
+        """Nothing while ZooKeeper does not answer."""
+        began_ns = time.monotonic_ns()
+        states = self._stored.read()
+        if states is not None:
+            with self._lock:
+                self.states.append(Sample(began_ns, time.monotonic_ns(), states))
+
+    def _run(self) -> None:
+        began_s = time.monotonic()
+        for turn in count():
+            if self._ending.wait(INTERVAL_S):
+                return
+            self.sample_states()
+            with suppress(KinesisError):  # the next sample lists them
+                self.sample_shards()
+            if turn % _BETWEEN_USES == 0:
+                at_s = time.monotonic() - began_s
+                states = len(self.states[-1].states) if self.states else 0
+                uses = _uses(self._job.pids)
+                self.use.append(UseSample(at_s, uses, self._zookeeper.znodes(), states))
 
 
 @dataclass(slots=True)
@@ -80,6 +175,17 @@ class World:
     down: tuple[Fault, int] | None = None
 
     # what is done to it ---------------------------------------------------------------------------
+    @property
+    def fake(self) -> FakeKinesis:
+        """The drill's own Kinesis. Raises `DrillError` where it is another one."""
+        if self.stream.fake is None:
+            raise DrillError("only the drill's own Kinesis makes faults on demand")
+        return self.stream.fake
+
+    def kill(self, name: str = KILL) -> None:
+        """Kill the job's first process with all below it, which is a fault."""
+        self.faults.append(self.job.kill(name))
+
     @contextmanager
     def fault(self, name: str, *, run: str = "", rewinds: bool = False) -> Iterator[None]:
         """What the context does is a fault of this name (`Fault`)."""
@@ -138,26 +244,20 @@ class World:
             self.look_after()
             _TICK.wait(_TICK_S)
 
-    def wait_s(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Let so many seconds pass, and look after the processes meanwhile."""
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             self.look_after()
             _TICK.wait(min(_TICK_S, left_s))
 
-    def wait_for_acks(self, more: int) -> None:
-        """Wait until so many more records are acked or dead-lettered than now."""
+    def work(self, more: int) -> None:
+        """Wait until so many more records are acked or dead-lettered than now: the job works."""
         self.job.read()
         wanted = len(self.job.resolved) + more
         self.wait_until(
             lambda: bool(self.job.read()) and len(self.job.resolved) >= wanted,
             f"the outcome of {more} more records",
-        )
-
-    def wait_for_failpoint(self, run: str, name: str) -> None:
-        marker = self.job.marker(run)
-        self.wait_until(
-            lambda: marker.exists() and bool(marker.read_text()), f"{run}'s arrival at {name}"
         )
 
     def wait_for_end(self, cause: str) -> tuple[str, str]:
@@ -172,10 +272,12 @@ class World:
                     f"{cause} did not end the job within {WAIT_LIMIT_S:.0f} s: {self._slow()}"
                 )
             _TICK.wait(_TICK_S)
-        run, words = ended
-        self.notes.append(f"{cause} ended {run}: {_last_line(words)}")
-        self.tell(self.notes[-1])
-        return run, words
+        self._note(f"{cause} ended {ended[0]}: {_last_line(ended[1])}")
+        return ended
+
+    def _note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+        self.tell(sentence)
 
     def look_after(self) -> None:
         """Raise what has ended the producers, and start processes again that ended by themselves,
@@ -189,8 +291,7 @@ class World:
             if restarts.count > restarts.limit:
                 when = " again" if restarts.limit else ""
                 raise DrillError(f"{run} ended by itself{when}: {last}")
-            self.notes.append(f"{run} ended by itself and was started again: {last}")
-            self.tell(self.notes[-1])
+            self._note(f"{run} ended by itself and was started again: {last}")
             restarts.ended.append(run)
             self.faults.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
             restarts.of_fault = len(self.faults)
@@ -287,7 +388,8 @@ def opened(
         server, slash, chroot = zookeeper.connect_string.partition("/")
         link = stack.enter_context(Link(server)) if Need.LINK in setting.extras else None
         of_job = server if link is None else link.address
-        job = drill_job(directory, setting, stream, of_job + slash + chroot, spout_tasks)
+        given = directory, setting, stream, of_job + slash + chroot
+        job = Job(*given, spout_tasks=spout_tasks)
         stack.callback(job.end)
         samples = Samples(stream, stored, zookeeper, job)
         samples.sample_shards()
@@ -328,3 +430,101 @@ def _stream(setting: Setting) -> DrillStream:
     )
     name = f"{setting.stream_prefix or 'kinesis-spout'}-drill-{secrets.token_hex(3)}"
     return RemoteStream(name, aws, is_local=setting.is_emulator)
+
+
+# use ----------------------------------------------------------------------------------------------
+def _uses(pids: Mapping[str, int]) -> dict[str, ProcessUse]:
+    """Of each run's process; and, of one that has others below it, of all of these together. Runs
+    whose process is gone are left out.
+    """
+    found = {}
+    for run, pid in pids.items():
+        with suppress(psutil.Error):
+            found[run] = own = _use_of(psutil.Process(pid))
+            others = []
+            for one in descendants(pid):
+                with suppress(psutil.Error):
+                    others.append(_use_of(one))
+            if others:
+                found[f"{run}{_FAMILY}"] = ProcessUse(*map(sum, zip(own, *others, strict=True)))
+    return found
+
+
+def _use_of(process: psutil.Process) -> ProcessUse:
+    with process.oneshot():
+        return ProcessUse(process.memory_info().rss, process.num_threads(), process.num_fds())
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The medians of the first, the second and the last quarter of a run, and whether the last one
+    is within `slack`, or a tenth, of the second. In the first one it may still warm up.
+    """
+
+    name: str
+    first: float
+    before: float
+    after: float
+    slack: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.first:.0f} in the first quarter, {self.before:.0f} in the second, "
+            f"{self.after:.0f} in the last"
+        )
+
+    @property
+    def is_level(self) -> bool:
+        return self.after <= self.before + max(self.slack, self.before / 10)
+
+
+def longest_run(samples: Sequence[UseSample]) -> str:
+    """The run that was seen most often; empty if none was."""
+    seen = Counter(run for sample in samples for run in sample.processes)
+    return seen.most_common(1)[0][0] if seen else ""
+
+
+def level_notes(samples: Sequence[UseSample], run: str) -> list[str]:
+    """Sentences about one process, about it with all below it, and about the znodes."""
+    found = levels(samples, run)
+    if not found:
+        return [f"no process lived for {ENOUGH_S:.0f} s, so its use of memory cannot be judged"]
+    family = f"{run}{_FAMILY}"
+    below = _process_levels(samples, family)
+    return [*(f"{run}: {one}" for one in found), *(f"{family}: {one}" for one in below)]
+
+
+def levels(samples: Sequence[UseSample], run: str) -> list[Level]:
+    """Of one process that lived through all of the soak, and of the znodes. Empty if the samples
+    are of too short a time to tell.
+
+    A shard's state has two znodes and is kept for the retention of its records, a day at least. So
+    the znodes of states are not counted here: their number is that of the reshards.
+    """
+    of_process = _process_levels(samples, run)
+    znodes = [
+        (sample.at_s, sample.znodes - _ZNODES_PER_STATE * sample.states)
+        for sample in samples
+        if sample.znodes is not None
+    ]
+    return [*of_process, _level("znodes without shard states", znodes, 4)] if of_process else []
+
+
+def _process_levels(samples: Sequence[UseSample], run: str) -> list[Level]:
+    of_run = [(sample.at_s, sample.processes[run]) for sample in samples if run in sample.processes]
+    if not of_run or of_run[-1][0] - of_run[0][0] < ENOUGH_S:
+        return []
+    return [
+        _level("memory in MiB", [(at_s, use.rss / MIB) for at_s, use in of_run], 4),
+        _level("threads", [(at_s, use.threads) for at_s, use in of_run], _POOLED_THREADS),
+        _level("open files", [(at_s, use.files) for at_s, use in of_run], 2),
+    ]
+
+
+def _level(name: str, of: Sequence[tuple[float, float]], slack: float) -> Level:
+    first_s, last_s = of[0][0], of[-1][0]
+    quarters: list[list[float]] = [[], [], [], []]
+    for at_s, value in of:
+        quarters[min(int((at_s - first_s) * 4 / (last_s - first_s)), 3)].append(value)
+    first, second, _, last = map(median, quarters)
+    return Level(name, first, second, last, slack)

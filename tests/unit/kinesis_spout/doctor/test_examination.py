@@ -8,7 +8,7 @@ import sys
 from inspect import getsource
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.doctor.executors import SeenExecutor, executor_findings
+from kinesis_spout.doctor.examination import SeenExecutor, executor_findings
 from kinesis_spout.doctor.findings import Finding, Verdict, failed, ok
 from spark_job.commands.doctor_job import probe
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.drills.consumer import Teller, key_and_number
 from kinesis_spout.drills.history.events import Step, Told
-from kinesis_spout.drills.teller import Teller, key_and_number
-from kinesis_spout.drills.world.job import Job
+from kinesis_spout.drills.job import Job
+from kinesis_spout.drills.setting import Setting
+from kinesis_spout.drills.stream import OwnStream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +27,10 @@ def test_any_other_payload_has_its_partition_key_and_no_number(data: bytes | Non
 
 def test_what_is_told_is_read_as_it_grows_and_in_the_order_of_its_times(tmp_path: Path) -> None:
     """A line that is not whole yet is read later."""
-    job = Job(tmp_path, lambda _: (["-c", ""], {}))
-    run = job.start()
-    job.end()
+    with OwnStream("orders") as stream:
+        job = Job(tmp_path, Setting(spout=True), stream, "127.0.0.1:1", spout_tasks=1)
+        run = job.start()
+        job.end()
     assert job.read() == []
     teller = Teller(str(job.path(run)))
     teller.tell(ACK, GOT)
