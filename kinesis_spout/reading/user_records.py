@@ -153,14 +153,15 @@ def unpacked_retries(
         return records
     wanted = _wanted(records, retries, only_subs=only_subs)
     if not (only_subs or any(retry.whole for retry in retries)):
-        batches = list(unpacker.unpack_all(records.filter(pa.array(wanted, pa.bool_()))))
+        page = records.filter(pa.array(wanted, pa.bool_()))
+        batches = list(unpacker.unpack(page, keep_others=True))
     else:
         batches = []
         end = 0
         for is_wanted, stretch in groupby(wanted):
             start, end = end, end + len(list(stretch))
             part = records.slice(start, end - start)
-            batches += unpacker.unpack_all(part) if is_wanted else [part]
+            batches += unpacker.unpack(part, keep_others=True) if is_wanted else [part]
     parts = [_as_unpacked(batch) for batch in batches if batch.num_rows]
     if not parts:  # aggregates may have no user record
         return _as_unpacked(records.slice(0, 0))

@@ -181,7 +181,7 @@ def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> Non
             "kinesis_spout/service/botocore_connection.py": "import boto3\n",
             "scheme/json_scheme.py": "import pyspark\n",
             "scheme/json_columns.py": "import pyspark\n",
-            "scheme/text_scheme.py": "def columns():\n    from pyspark.sql import functions\n",
+            "scheme/plain_schemes.py": "def columns():\n    from pyspark.sql import functions\n",
             "spark_job/data_source.py": "import pyspark\nimport boto3\n",
         },
     )
@@ -244,7 +244,7 @@ PURE = (
     "spark_job/driver/*planner.py",
     *(
         f"spark_job/tracking/{name}.py"
-        for name in ("outcome_rules", "withholding", "content_check", "poison_search", "bisect")
+        for name in ("outcome_rules", "withholding", "content_check", "poison_search")
     ),
 )
 # In these rooms, what reads for those that decide.

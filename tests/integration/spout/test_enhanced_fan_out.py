@@ -12,7 +12,7 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
-from kinesis_spout.drills.world.link import Link
+from kinesis_spout.drills.zookeeper import Link
 from kinesis_spout.errors import (
     ConsumerNotFoundError,
     ServiceUnavailableError,

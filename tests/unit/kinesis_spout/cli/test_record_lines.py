@@ -15,8 +15,7 @@ from kinesis_spout.cli.record_lines import (
     outgoing_of_json,
     record_line,
 )
-from kinesis_spout.dead_letter.letter import Letter, line_of
-from kinesis_spout.dead_letter.letter_file import LetterFile
+from kinesis_spout.dead_letter.letter import Letter, LetterFile, line_of
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.spout.emission import SpoutEmission
