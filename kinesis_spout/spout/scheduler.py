@@ -32,12 +32,13 @@ import threading
 from math import floor
 from typing import TYPE_CHECKING
 
+from kinesis_spout.acker import Acker
 from kinesis_spout.errors import KinesisError, reason_text
 from kinesis_spout.spout.emission import COUNTED_FAILURES, AssignedShard, SpoutEmission
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
 from kinesis_spout.spout.rotation import Rotation
-from kinesis_spout.tuple_tree import Acker, TupleTree, fail_timed_out
+from kinesis_spout.tuple_tree import TupleTree, fail_timed_out
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:

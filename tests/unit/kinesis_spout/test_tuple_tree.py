@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.acker import Acker
 from kinesis_spout.errors import IllegalAckerEventError
 from kinesis_spout.tuple_tree import (
-    Acker,
     TrackedTuple,
     TupleTree,
     anchored_to,
