@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spark_job.batch_read.batch_reader import KinesisBatchReader
     from spark_job.batch_read.shard_ranges import LoadPin
     from spark_job.settings import QuerySettings, SourceSettings
-    from spark_job.sink.sink_writers import KinesisBatchWriter, KinesisStreamWriter
+    from spark_job.sink.record_writer import KinesisBatchWriter, KinesisStreamWriter
 
 
 # What a Python worker of Spark imports to read. Spark brings PySpark along, and files that a job
@@ -90,7 +90,7 @@ class RegisteredSource(KinesisDataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
     ) -> KinesisBatchWriter:
-        from spark_job.sink.sink_writers import KinesisBatchWriter  # noqa: PLC0415  # not in a read
+        from spark_job.sink.record_writer import KinesisBatchWriter  # noqa: PLC0415  # not in a read
 
         return KinesisBatchWriter.checked(self._write_options, schema, overwrite=overwrite)
 
@@ -99,7 +99,7 @@ class RegisteredSource(KinesisDataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
     ) -> KinesisStreamWriter:
-        from spark_job.sink.sink_writers import KinesisStreamWriter  # noqa: PLC0415  # as above
+        from spark_job.sink.record_writer import KinesisStreamWriter  # noqa: PLC0415  # as above
 
         return KinesisStreamWriter.checked(self._write_options, schema, overwrite=overwrite)
 

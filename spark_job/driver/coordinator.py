@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.application.session import STANDS_STILL, ApplicationSession
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.reading.subscription_counts import SharedConsumer
+from kinesis_spout.reading.subscriptions import SharedConsumer
 from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.start_position import OLDEST

@@ -15,12 +15,12 @@ import msgspec
 
 from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.expiry import ExpiryDetector
+from kinesis_spout.reading.page import ExpiryDetector
+from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from kinesis_spout.reading.subscribed_getter import FallbackRules, SubscribedGetter, Subscriptions
-from kinesis_spout.reading.subscription_counts import SubscriptionCounts
+from kinesis_spout.reading.subscribed_getter import SubscribedGetter, Subscriptions
+from kinesis_spout.reading.subscriptions import SubscriptionCounts
 from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.get_records_decoder import fitting_records, payload_bytes
 from kinesis_spout.service.subscription import EventByteBudget
@@ -62,7 +62,8 @@ _LONGEST_HINT_S = 60.0
 # Nobody waits for a subscription longer than for a poll: the service lets a poller wait until the
 # bytes of its last page are paid off, and for up to a second between calls. The next task does not
 # know how often this one was refused, so one refusal has to last.
-_RULES = FallbackRules(poll_after_s=0.0, silent_s=1.0, refused_s=60.0)
+_SILENT_S = 1.0
+_REFUSED_S = 60.0
 
 
 def subscriptions_of(consumer_arn: str, services: ProcessServices) -> Subscriptions:
@@ -71,7 +72,9 @@ def subscriptions_of(consumer_arn: str, services: ProcessServices) -> Subscripti
     """
     return Subscriptions(
         subscribe=partial(services.client.subscribe, consumer_arn),
-        rules=_RULES,
+        poll_after_s=0.0,
+        silent_s=_SILENT_S,
+        refused_s=_REFUSED_S,
         counts=SubscriptionCounts(consumer_arn),
         new_feed=services.new_feed,
         wait_for=services.wait_for,
@@ -208,7 +211,7 @@ class ShardFeed:
         entry = ShardReadResult(
             shard_id=self.shard.shard_id,
             position=self.shard.position,
-            iterator=self.getter.getter.iterator,
+            iterator=self._polling.iterator,
             next_subscribe_ms=None if next_s is None else self._wall_ms(next_s),
             throttled=self._polling.throttled,
             fallback=None if self._subscribed is None else self._subscribed.fallback,

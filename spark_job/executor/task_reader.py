@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.errors import UnreadableRecordError
-from kinesis_spout.reading.buffered_getter import ByteBudget
-from kinesis_spout.reading.round_robin import RoundRobinReader
+from kinesis_spout.reading.read_ahead import ByteBudget, RoundRobinReader
 from spark_job.executor.shard_feed import (
     MAX_CONCURRENT,
     ShardFeed,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.reading.buffered_getter import BufferedGetter
+    from kinesis_spout.reading.read_ahead import BufferedGetter
     from kinesis_spout.reading.subscribed_getter import Subscriptions
     from spark_job.executor.shard_feed import FoundRetries
     from spark_job.process_services import ProcessServices
