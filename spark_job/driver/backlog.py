@@ -11,6 +11,7 @@ it says so. For one thread.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -381,14 +382,12 @@ class ProbeResult:
 @dataclass(slots=True)
 class _Tip:
     checked_s: float = NEVER_S
-    at_tip: bool = False
+    at_tip: bool | None = None
     iterator: str | None = None
     iterator_s: float = NEVER_S
     verified_ms: int | None = None
     next_read_ms: int | None = None
-
-
-_UNSEEN = _Tip()
+    next_subscribe_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -398,31 +397,31 @@ class ShardTips:
     Times are the clock's monotonic seconds, unless the name says `_ms`.
     """
 
-    _tips: dict[str, _Tip] = field(default_factory=dict)
-    _next_subscribe_ms: dict[str, int] = field(default_factory=dict)
+    _tips: defaultdict[str, _Tip] = field(default_factory=lambda: defaultdict(_Tip))
 
     def on_end(self, end: ShardReadResult, now_s: float, *, checked_s: float) -> None:
         """Note what a task read of the shard, at `checked_s` or later. A shard that is gone counts
         as idle: another plan would find nothing.
         """
-        at_tip = end.at_tip or end.gone
-        self._tips[end.shard_id] = _Tip(
-            checked_s, at_tip, end.iterator, now_s, next_read_ms=end.next_read_ms
-        )
+        self.forget(end.shard_id)
+        tip = self._tips[end.shard_id]
+        tip.checked_s, tip.at_tip = checked_s, end.at_tip or end.gone
+        tip.iterator, tip.iterator_s = end.iterator, now_s
+        tip.next_read_ms = end.next_read_ms
 
     def on_subscribed(self, end: ShardReadResult) -> None:
         """Note when the shard may be subscribed to again. It holds whenever it was read."""
         if end.next_subscribe_ms is not None:
-            known_ms = self._next_subscribe_ms.get(end.shard_id, 0)
-            self._next_subscribe_ms[end.shard_id] = max(known_ms, end.next_subscribe_ms)
+            tip = self._tips[end.shard_id]
+            tip.next_subscribe_ms = max(tip.next_subscribe_ms, end.next_subscribe_ms)
 
     def forget(self, shard_id: str) -> None:
         """Forget a shard that was read at an unknown time, since what is known of it is old."""
-        self._tips.pop(shard_id, None)
+        self._tips[shard_id] = _Tip(next_subscribe_ms=self._tips[shard_id].next_subscribe_ms)
 
     def on_answer(self, answer: ProbeResult, now_s: float) -> None:
         """Note the answer to a probe."""
-        tip = self._tips.setdefault(answer.shard_id, _Tip())
+        tip = self._tips[answer.shard_id]
         tip.checked_s, tip.at_tip = now_s, not answer.has_work
         tip.iterator, tip.iterator_s = answer.iterator, now_s
         if answer.tip_ms is not None:
@@ -430,20 +429,19 @@ class ShardTips:
 
     def is_at_tip(self, shard_id: str) -> bool | None:
         """Whether the shard was at its tip when it was last checked; None for an unknown shard."""
-        tip = self._tips.get(shard_id)
-        return None if tip is None else tip.at_tip
+        return self._tips[shard_id].at_tip
 
     def checked_s(self, shard_id: str) -> float:
         """When the shard was last checked; minus infinity if never."""
-        return self._tips.get(shard_id, _UNSEEN).checked_s
+        return self._tips[shard_id].checked_s
 
     def verified_ms(self, shard_id: str) -> int | None:
         """The service's time at the last tip that a probe saw; None without one."""
-        return self._tips.get(shard_id, _UNSEEN).verified_ms
+        return self._tips[shard_id].verified_ms
 
     def iterator(self, shard_id: str, now_s: float) -> str | None:
         """An iterator for the shard's next read, unless it is about to expire."""
-        tip = self._tips.get(shard_id, _UNSEEN)
+        tip = self._tips[shard_id]
         return tip.iterator if now_s - tip.iterator_s < ITERATOR_LIFE_S else None
 
     def iterators(self, shard_ids: Sequence[str], now_s: float) -> dict[str, str]:
@@ -458,26 +456,20 @@ class ShardTips:
         return {
             shard: next_ms
             for shard in shard_ids
-            if (next_ms := self._tips.get(shard, _UNSEEN).next_read_ms or 0) > now_ms
+            if (next_ms := self._tips[shard].next_read_ms or 0) > now_ms
         }
 
     def next_subscribes(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
         """Of the shards that the service does not let anybody subscribe to yet, when it will. The
         clock of the machine that says so may be ahead: what is too far away is not believed.
         """
-        return {
-            shard: next_ms
-            for shard in shard_ids
-            if now_ms < (next_ms := self._next_subscribe_ms.get(shard, 0)) <= now_ms + MAX_HINT_MS
-        }
+        times = {shard: self._tips[shard].next_subscribe_ms for shard in shard_ids}
+        most_ms = now_ms + MAX_HINT_MS
+        return {shard: next_ms for shard, next_ms in times.items() if now_ms < next_ms <= most_ms}
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
-        self._tips = {shard: tip for shard, tip in self._tips.items() if shard in shard_ids}
-        self._next_subscribe_ms = {
-            shard: next_ms
-            for shard, next_ms in self._next_subscribe_ms.items()
-            if shard in shard_ids
-        }
+        for shard in self._tips.keys() - set(shard_ids):
+            del self._tips[shard]
 
 
 class Prober:

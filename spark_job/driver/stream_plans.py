@@ -541,12 +541,13 @@ class OutcomeSummary:
         return {
             "emitted": self._emitted.total(),
             "retried": self._retried.total(),
+            "acked": self._totals["acked"],
+            "failed": self._totals["failed"],
             "unresolved": self.queue.records(),
             "retriesWaiting": self.queue.waiting(),
-            **{
-                name: self._totals[name]
-                for name in ("acked", "failed", "exhausted", "deadLettered", "dropped")
-            },
+            "exhausted": self._totals["exhausted"],
+            "deadLettered": self._totals["deadLettered"],
+            "dropped": self._totals["dropped"],
             "oldestUnresolvedMs": 0 if oldest_ms is None else max(0, now_ms - oldest_ms),
             "outage": self.is_outage,
         }
