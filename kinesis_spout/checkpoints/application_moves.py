@@ -1,38 +1,43 @@
-"""Moves the shards of an application. Blocks on the service and on the store."""
+"""Moves the shards of an application, also back to where they were at a time. Blocks on the service
+and on the store.
 
-from __future__ import annotations
+Back at a time, each shard has the position that the history has of it, before which every record
+was acked then (`state.moves`). What was unresolved then is read again, too. A shard that is
+younger goes back to its beginning, so a reshard since the time needs no care: parents that were
+read to their ends since go back into their middle, and children wait for them again.
+"""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kinesis_spout.checkpoints.located import ShardSearch, for_each_shard
 from kinesis_spout.checkpoints.moves import (
     Goal,
     Move,
     MoveRefusedError,
+    RequestedPosition,
     gone_move,
     move_of,
     unknown_shard,
     unlisted,
 )
 from kinesis_spout.checkpoints.recorded_move import write_states
+from kinesis_spout.clock import Clock
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.shard_info import StreamSummary
 from kinesis_spout.shards.catalog import LISTED_LATE_MS
 from kinesis_spout.shards.data_loss import is_there, never_read
 from kinesis_spout.shards.lineage import ShardLineage
 from kinesis_spout.shards.start_position import new_shards, start_position
-from state.position import Position
+from state.errors import ConflictError
+from state.moves import past_at, resume_position
+from state.position import TRIM_HORIZON, Position
 from state.shard_state import ShardState
+from state.store.history import HistoryEntry, HistoryStore
+from state.store.shard_states import StoredState
+from state.znodes.topics import StoreTopics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from kinesis_spout.checkpoints.requested_position import RequestedPosition
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from state.store.identity import StartPin
-    from state.store.shard_states import StoredState
-    from state.znodes.topics import StoreTopics
+MAX_PASSES = 20  # over a history that is written meanwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,17 @@ class ApplicationProgress:
         self.pin = store.identity.read_start()
         self.stored = dict(store.shard_states.load())
         self.listed = ShardLineage.of(client.list_shards(), {}).listed
-        self.states = _with_new_shards(self.pin, self.stored, self.listed, self.now_ms)
+        self.states = {shard: each.state for shard, each in self.stored.items()}
+        if self.pin is not None:
+            # As the next owner would store them. They are written together with the moved ones: a
+            # moved shard may be verified up to now, and whoever reads that takes every shard for
+            # tracked up to now.
+            read_ms = [state.verified_until_ms for state in self.states.values()]
+            known_ms = max([self.pin.time_ms, *(ms for ms in read_ms if ms is not None)])
+            since_ms = min(known_ms - LISTED_LATE_MS, self.now_ms)
+            listed = list(self.listed.values())
+            fresh = new_shards(listed, self.states, self.pin, tracked_since_ms=since_ms)
+            self.states |= {state.shard_id: state for state in fresh}
 
     @property
     def lineage(self) -> ShardLineage:
@@ -88,15 +103,9 @@ class ApplicationProgress:
         def find(shard_id: str) -> Move:
             state, shard, goal = self.states[shard_id], self.listed.get(shard_id), goals[shard_id]
             if shard is not None:
-                return move_of(
-                    ShardSearch(self._client, shard, self._clock),
-                    shard,
-                    state,
-                    goal,
-                    now_ms=self.now_ms,
-                    horizon_ms=self.horizon_ms,
-                    max_counted=max_counted,
-                )
+                times = self.now_ms, self.horizon_ms
+                search = ShardSearch(self._client, shard, self._clock, *times, max_counted)
+                return move_of(search, state, goal)
             if goal.was_there or state.end_was_read or not self._is_gone(shard_id):
                 return unlisted(state)
             return gone_move(state, horizon_ms=self.horizon_ms, has_children=shard_id in named)
@@ -209,24 +218,88 @@ def check_bound_stream(store: StoreTopics, summary: StreamSummary) -> None:
         store.identity.bind(summary.identity)
 
 
-def _with_new_shards(
-    pin: StartPin | None,
-    stored: Mapping[str, StoredState],
-    listed: Mapping[str, ShardInfo],
-    now_ms: int,
-) -> dict[str, ShardState]:
-    """All states, with the first states of listed shards that have none, as the next owner would
-    store them.
-
-    They are written together with the moved ones. A moved shard may be verified up to now, and
-    whoever reads that takes every shard for tracked up to now.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind(ApplicationMove):
+    """A move to a past time. `requested_ms`: the time that was asked for. `past_ms`: that of the
+    entry that the application goes back to, which is not later. `lost`: shards that are not listed
+    any more, with the positions that they cannot go back to.
     """
-    states = {shard: each.state for shard, each in stored.items()}
-    if pin is None:
-        return states
-    read_ms = [state.verified_until_ms for state in states.values()]
-    known_ms = max([pin.time_ms, *(ms for ms in read_ms if ms is not None)])
-    fresh = new_shards(
-        list(listed.values()), states, pin, tracked_since_ms=min(known_ms - LISTED_LATE_MS, now_ms)
+
+    requested_ms: int
+    past_ms: int
+    lost: Mapping[str, Position]
+
+
+def find_rewind(
+    client: KinesisClient,
+    store: StoreTopics,
+    to: RequestedPosition,
+    *,
+    clock: Clock,
+    max_counted: int,
+) -> Rewind:
+    """What going back to `to`, which is a time, does. Writes nothing.
+
+    Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
+    """
+    progress = ApplicationProgress(client, store, clock)
+    requested = to.at(progress.now_ms)
+    check_past(requested, progress.now_ms)
+    entries = read_history(store.history)
+    past = past_at(entries, requested.timestamp_ms or 0) if entries else None
+    if past is None:
+        raise MoveRefusedError(
+            f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}"
+            if entries
+            else "the application has no history yet. Its job writes the history while it runs",
+            f"move the application with `kinesis-spout checkpoint set --to {requested}`",
+        )
+
+    def goal(shard_id: str) -> Position:
+        """Where a shard goes back to: where it was, or where it begins if the application did not
+        have it then. A start that was imported since says nothing of that time: it may lie after
+        the shard's first records.
+        """
+        if shard_id in past.positions:
+            return past.positions[shard_id]
+        if progress.pin is None or progress.pin.time_ms > past.time_ms:
+            return TRIM_HORIZON
+        return start_position(shard_id, progress.pin)
+
+    def since_ms(shard_id: str) -> int:
+        """A time before which the shard had no records, as far as history and stream tell."""
+        unknown_ms = 0 if shard_id in past.positions else past.time_ms
+        absent_ms = past.absent_until_ms.get(shard_id, unknown_ms)
+        return max(progress.summary.created_ms, absent_ms - LISTED_LATE_MS)
+
+    goals = {
+        shard: Goal(goal(shard), was_there=True, since_ms=since_ms(shard))
+        for shard in progress.chosen(())
+    }
+    lost = {}
+    for shard in sorted({*past.positions, *past.later} - progress.listed.keys()):
+        stored = progress.stored.get(shard)
+        stays = stored is not None and resume_position(stored.state) == goal(shard)
+        if not goal(shard).is_end and not stays:
+            lost[shard] = goal(shard)
+    return Rewind(
+        cause="rewind",
+        moves=progress.moves_to(goals, max_counted),
+        stored=progress.stored,
+        requested_ms=requested.timestamp_ms or 0,
+        past_ms=past.time_ms,
+        lost=lost,
     )
-    return states | {state.shard_id: state for state in fresh}
+
+
+def read_history(history: HistoryStore) -> list[HistoryEntry]:
+    """All entries, in their order; also beside a process that writes. Raises `ConflictError` if
+    that goes on writing.
+    """
+    for _ in range(MAX_PASSES):
+        marks = history.index().marks
+        entries = history.read(marks)
+        whole = [entry for entry in entries if entry is not None]
+        if len(whole) == len(marks):
+            return whole
+    raise ConflictError("the history changed each time it was read", "run the command again")

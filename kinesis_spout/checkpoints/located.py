@@ -1,26 +1,20 @@
 """Finds positions in the stream, and counts the records between them. Blocks on the service."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
 
+from kinesis_spout.clock import Clock
 from kinesis_spout.config import ReadRate
 from kinesis_spout.errors import ShardNotFoundError, UnreadableRecordError
 from kinesis_spout.reading.pacing import Pacer
+from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL, ShardInfo
 from state.position import SHARD_END, Position, PositionKind
 from state.sequence_number import SequenceNumber
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.reading.page import Page
-    from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import ShardInfo
 
 MAX_CONCURRENT_SHARDS = 16
 MAX_COUNTED_BYTES = 10 * 1024 * 1024  # a shard gives 2 MB a second
@@ -43,7 +37,7 @@ class Located:
     arrival_ms: int | None = None
     at_shard_end: bool = False
 
-    def is_before(self, other: Located) -> bool:
+    def is_before(self, other: Self) -> bool:
         """Whether something is read from here on that is not read from `other` on."""
         if self.first is None:
             return False
@@ -71,14 +65,21 @@ def for_each_shard(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> l
         return list(pool.map(call, items))
 
 
+@dataclass
 class ShardSearch:
-    """Looks into one shard. Keeps to the service's pace over all of its calls. For one thread."""
+    """Looks into one shard. Keeps to the service's pace over all of its calls. For one thread.
 
-    def __init__(self, client: KinesisClient, shard: ShardInfo, clock: Clock) -> None:
-        self._client = client
-        self._shard = shard
-        self._clock = clock
-        self._pacer = Pacer(ReadRate())
+    `now_ms`: the service's time. `horizon_ms`: that less the retention. `max_counted`: how many
+    records `count` counts. Who only reads records needs none of the three.
+    """
+
+    client: KinesisClient
+    shard: ShardInfo
+    clock: Clock
+    now_ms: int = 0
+    horizon_ms: int = 0
+    max_counted: int = 0
+    _pacer: Pacer = field(default_factory=lambda: Pacer(ReadRate()), init=False)
 
     def locate(self, position: Position) -> Located:
         """The first record from a position on. Raises `ShardNotFoundError`, and
@@ -106,15 +107,14 @@ class ShardSearch:
 
     def pages(self, start: Position, last: SequenceNumber) -> Iterator[Page]:
         """The pages from a position on, up to the one that reaches `last`. Raises as `locate`."""
-        getter = self._getter(start)
-        while True:
+        getter, is_over = self._getter(start), False
+        while not is_over:
             page = self._page(getter, MAX_RECORDS_PER_CALL)
             yield page
-            if page.ended or page.at_tip or (page.last is not None and last <= page.last):
-                return
+            is_over = page.ended or page.at_tip or (page.last is not None and last <= page.last)
 
-    def count(self, start: Located, end: Located, max_records: int) -> Counted:
-        """The Kinesis records from `start` on that are not read from `end` on, up to `max_records`
+    def count(self, start: Located, end: Located) -> Counted:
+        """The Kinesis records from `start` on that are not read from `end` on, up to `max_counted`
         and `MAX_COUNTED_BYTES`. A part of an aggregate counts as a record.
         """
         if not start.is_before(end):
@@ -123,14 +123,21 @@ class ShardSearch:
         records = read_bytes = 0
         while True:
             try:
-                page = self._page(getter, min(MAX_RECORDS_PER_CALL, max_records + 1 - records))
+                page = self._page(getter, min(MAX_RECORDS_PER_CALL, self.max_counted + 1 - records))
             except UnreadableRecordError:
                 return Counted(records, is_more=True)
-            records += _before(page, end.first)
             read_bytes += page.payload_bytes
-            passed = end.first is not None and page.last is not None and end.first <= page.last
-            if records > max_records:
-                return Counted(max_records, is_more=True)
+            last, until = page.last, end.first
+            passed = False
+            if until is not None and last is not None and until <= last:
+                passed = True
+                # Of the last page, some records are not before the end, wholly or in part.
+                numbers = map(SequenceNumber.parse, page.columns.lists().numbers)
+                records += sum(number < until for number in numbers)
+            else:
+                records += page.count
+            if records > self.max_counted:
+                return Counted(self.max_counted, is_more=True)
             if passed or page.ended or page.at_tip:
                 return Counted(records)
             if read_bytes >= MAX_COUNTED_BYTES:
@@ -138,19 +145,19 @@ class ShardSearch:
 
     def _getter(self, position: Position) -> KinesisShardGetter:
         return KinesisShardGetter(
-            self._client,
-            self._shard.shard_id,
+            self.client,
+            self.shard.shard_id,
             position,
             pacer=self._pacer,
-            clock=self._clock,
-            ending_sequence=self._shard.last_sequence,
+            clock=self.clock,
+            ending_sequence=self.shard.last_sequence,
         )
 
     def _page(self, getter: KinesisShardGetter, limit: int) -> Page:
         page = getter.fetch(limit)
         if page.gone:
             raise ShardNotFoundError(
-                f"the service does not know shard {self._shard.shard_id} of {self._client.where} "
+                f"the service does not know shard {self.shard.shard_id} of {self.client.where} "
                 "any more",
                 "run the command again",
             )
@@ -164,11 +171,3 @@ def _start(position: Position, first: SequenceNumber) -> SequenceNumber:
         return first
     past = position.kind is PositionKind.AFTER
     return SequenceNumber(wanted.sequence, wanted.sub + past)
-
-
-def _before(page: Page, end: SequenceNumber | None) -> int:
-    """How many records of the page are before `end`, wholly or in part."""
-    if end is None or page.last is None or page.last < end:
-        return page.count
-    numbers = map(SequenceNumber.parse, page.columns.lists().numbers)
-    return sum(number < end for number in numbers)

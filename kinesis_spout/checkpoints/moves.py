@@ -14,10 +14,9 @@ A position that the service refuses is not in the shard: nothing was read from t
 such a position can be moved like every other, as one before its oldest record.
 """
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Self
 
 from msgspec import structs
 
@@ -25,17 +24,53 @@ from kinesis_spout.checkpoints.located import END, NONE, Counted, Located, Shard
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
-from state.errors import RemediedError
+from kinesis_spout.shards.start_position import pinned
+from state.errors import InvalidPositionError, RemediedError
 from state.moves import moved_state, position_outside_ranges
-from state.position import TRIM_HORIZON, Position
-from state.shard_state import given_up
+from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind, StartingPosition
+from state.shard_state import ShardState, given_up
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
-    from kinesis_spout.service.shard_info import ShardInfo
-    from state.sequence_number import SequenceNumber
-    from state.shard_state import ShardState, UnresolvedRecord
+@dataclass(frozen=True, slots=True)
+class RequestedPosition:
+    """A starting position, or SHARD_END (None)."""
+
+    start: StartingPosition | None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `LATEST`, `-2h`, `14:00` or any position. Raises `InvalidPositionError`."""
+        text = text.strip()
+        if text == PositionKind.SHARD_END:
+            return cls(None)
+        try:
+            return cls(StartingPosition.parse(text))
+        except InvalidPositionError as exc:
+            # The grammar of starts, to which this adds one.
+            raise InvalidPositionError(
+                f"{text!r} is not a position",
+                "use TRIM_HORIZON, LATEST, -2h, 14:00, an ISO time "
+                "like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END",
+            ) from exc
+
+    def __str__(self) -> str:
+        return "SHARD_END" if self.start is None else self.start.text
+
+    @property
+    def belongs_to_one_shard(self) -> bool:
+        """Whether it means something in one shard only: a sequence number, or a shard's end."""
+        return self.start is None or (
+            self.start.position is not None and self.start.position.sequence is not None
+        )
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it means a time, other than now."""
+        return self.start is not None and self.start.is_time
+
+    def at(self, now_ms: int) -> Position:
+        """The position that it means at `now_ms`, the service's time."""
+        return SHARD_END if self.start is None else pinned(self.start, now_ms)
 
 
 class MoveRefusedError(RemediedError):
@@ -126,26 +161,15 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
     )
 
 
-def move_of(
-    search: ShardSearch,
-    shard: ShardInfo,
-    state: ShardState,
-    goal: Goal,
-    *,
-    now_ms: int,
-    horizon_ms: int,
-    max_counted: int,
-) -> Move:
-    """What moving the shard to the goal does. `now_ms`: the service's time. `horizon_ms`: that less
-    the retention.
-
-    Raises `MoveRefusedError`, and errors of the service.
+def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
+    """What moving the shard to the goal does. Raises `MoveRefusedError`, and errors of the
+    service.
     """
     notes: list[str] = []
     try:
         try:
-            _check(search, shard, goal, notes)
-            found = resolved(search, goal.position, horizon_ms)
+            _check(search, goal, notes)
+            found = resolved(search, goal.position)
         except RequestRefusedError:
             if not goal.was_there:
                 raise
@@ -154,15 +178,20 @@ def move_of(
                 "moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
-            found = resolved(search, TRIM_HORIZON, horizon_ms)
-        lost_ms = lost_until(search, goal, found, horizon_ms)
-        origin = _origin(search, state, notes)
-        found = _reached(search, state, found, notes, origin=origin, horizon_ms=horizon_ms)
+            found = resolved(search, TRIM_HORIZON)
+        lost_ms = lost_until(search, goal, found)
+        try:
+            origin = search.locate(state.read_position)
+        except RequestRefusedError:
+            origin = None
+            refused = f"the service refuses its position {state.read_position}"
+            notes.append(f"{refused}, so its records count as unread")
+        found = _reached(search, state, found, origin, notes)
         unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:
         return unlisted(state)
-    verified_ms = verified_until(found, now_ms)
-    expired_ms = expired_unread(state, horizon_ms)
+    verified_ms = verified_until(found, search.now_ms)
+    expired_ms = expired_unread(state, search.horizon_ms)
     after = moved_state(state, found.position, verified_until_ms=verified_ms)
     if after == state and expired_ms is not None:
         # The shard continues at its position, and a job does not report the expired records again.
@@ -170,8 +199,8 @@ def move_of(
     return Move(
         before=state,
         after=after,
-        skipped=search.count(unread, found, max_counted),
-        repeated=NONE if origin is None else search.count(found, origin, max_counted),
+        skipped=search.count(unread, found),
+        repeated=NONE if origin is None else search.count(found, origin),
         dropped=state.unresolved_count - after.unresolved_count,
         arrival_ms=found.arrival_ms,
         lost_until_ms=None if after == state else lost_ms,
@@ -180,31 +209,11 @@ def move_of(
     )
 
 
-def _origin(search: ShardSearch, state: ShardState, notes: list[str]) -> Located | None:
-    """Where a shard with this state continues; None where the service refuses its position. Adds to
-    `notes`.
-    """
-    try:
-        return search.locate(state.read_position)
-    except RequestRefusedError:
-        notes.append(
-            f"the service refuses its position {state.read_position}, so its records count as "
-            "unread"
-        )
-        return None
-
-
 def _reached(
-    search: ShardSearch,
-    state: ShardState,
-    found: Located,
-    notes: list[str],
-    *,
-    origin: Located | None,
-    horizon_ms: int,
+    search: ShardSearch, state: ShardState, found: Located, origin: Located | None, notes: list[str]
 ) -> Located:
     """Where a shard with this state can be moved to, as near to `found` as is possible. `origin`:
-    see `_origin`. Adds to `notes`.
+    where it continues; None where the service refuses its position. Adds to `notes`.
     """
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
@@ -215,45 +224,29 @@ def _reached(
         found = search.locate(outside)
     left = moved_state(state, found.position, verified_until_ms=None).unresolved
     dropped = [record for record in state.unresolved if record not in left]
-    if not any(_has_expired(record, found) for record in dropped):
+    first = found.first
+    if not any(first is None or one.last.sequence < first.sequence for one in dropped):
         return found
     # Those that have expired become dead letters only as unresolved records.
-    if found.first is None:
+    if first is None:
         if origin is not None:
             notes.append(
                 "no record is left to be read again, so the state of the shard stays as it is"
             )
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
-        return END if found.at_shard_end else Located(Position.at_timestamp(horizon_ms), None)
+        behind = Located(Position.at_timestamp(search.horizon_ms), None)
+        return END if found.at_shard_end else behind
     notes.append("the oldest unresolved records of the shard have expired, so they stay unresolved")
-    oldest = position_outside_ranges(state, Position.at(found.first))
-    return Located(oldest, found.first, found.arrival_ms)
+    return Located(position_outside_ranges(state, Position.at(first)), first, found.arrival_ms)
 
 
-def _has_expired(record: UnresolvedRecord, found: Located) -> bool:
-    return found.first is None or record.last.sequence < found.first.sequence
-
-
-def _check(search: ShardSearch, shard: ShardInfo, goal: Goal, notes: list[str]) -> None:
-    """Refuse an end that an open shard does not have, and a number that it cannot be moved to."""
-    if goal.position.is_end and not shard.is_closed:
-        raise MoveRefusedError(
-            f"shard {shard.shard_id} is open, so it has no end yet",
-            "use LATEST to skip the records that are in it now",
-        )
-    if goal.position.sequence is not None and not goal.was_there:
-        _check_number(search, shard, goal.position.sequence, notes)
-
-
-def resolved(search: ShardSearch, wanted: Position, horizon_ms: int) -> Located:
-    """The position as the stream has it, by the module's table. `horizon_ms`: the service's time
-    less the retention. Raises as `ShardSearch.locate`.
-    """
+def resolved(search: ShardSearch, wanted: Position) -> Located:
+    """The position as the stream has it, by the module's table. Raises as `ShardSearch.locate`."""
     found = search.locate(wanted)
     if wanted.timestamp_ms is None:
         return found
-    if wanted.timestamp_ms < horizon_ms:
+    if wanted.timestamp_ms < search.horizon_ms:
         return replace(found, position=TRIM_HORIZON)
     if found.first is not None:
         return replace(found, position=Position.at(found.first))
@@ -269,8 +262,8 @@ def verified_until(found: Located, now_ms: int) -> int:
     return found.arrival_ms
 
 
-def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int) -> int | None:
-    """See `Move.lost_until_ms`. `horizon_ms`: the service's time less the retention."""
+def lost_until(search: ShardSearch, goal: Goal, found: Located) -> int | None:
+    """See `Move.lost_until_ms`."""
     number, time_ms = goal.position.sequence, goal.position.timestamp_ms
     if goal.position.is_end or (number is not None and not goal.was_there):
         return None
@@ -280,35 +273,41 @@ def lost_until(search: ShardSearch, goal: Goal, found: Located, horizon_ms: int)
     else:
         # The oldest record of that time is not the oldest one of today.
         oldest_ms = goal.since_ms if time_ms is None else time_ms
-        has_expired = oldest_ms is not None and oldest_ms < horizon_ms
+        has_expired = oldest_ms is not None and oldest_ms < search.horizon_ms
     if not has_expired:
         return None
-    return horizon_ms if found.arrival_ms is None else found.arrival_ms
+    return search.horizon_ms if found.arrival_ms is None else found.arrival_ms
 
 
-def _check_number(
-    search: ShardSearch, shard: ShardInfo, sequence: SequenceNumber, notes: list[str]
-) -> None:
-    """Refuse a sequence number that no record of the shard has, unless later records are there."""
-    first = None
+def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
+    """Refuse an end that an open shard does not have, and a sequence number that no record of the
+    shard has, unless later records are there. Adds to `notes`.
+    """
+    shard = search.shard
+    if goal.position.is_end and not shard.is_closed:
+        raise MoveRefusedError(
+            f"shard {shard.shard_id} is open, so it has no end yet",
+            "use LATEST to skip the records that are in it now",
+        )
+    sequence = goal.position.sequence
+    if sequence is None or goal.was_there:
+        return
+    first, why = None, " and no later record"
     if sequence.whole >= shard.starting_sequence:
         try:
             first = search.locate(Position.at(sequence.whole)).first
         except RequestRefusedError as exc:
-            raise MoveRefusedError(
-                f"shard {shard.shard_id} has no record {sequence.whole}: {exc.message}",
-                "give the number of one of its records, or a time",
-            ) from exc
+            why = f": {exc.message}"
     if first is None:
         raise MoveRefusedError(
-            f"shard {shard.shard_id} has no record {sequence.whole} and no later record",
+            f"shard {shard.shard_id} has no record {sequence.whole}{why}",
             "give the number of one of its records, or a time",
         )
     if not first.shares_record(sequence):
-        oldest = search.locate(TRIM_HORIZON).first
+        is_oldest = first == search.locate(TRIM_HORIZON).first
         notes.append(
             f"record {sequence.whole} has expired or was never in the shard; the oldest one is "
             f"{first}"
-            if first == oldest
+            if is_oldest
             else f"record {sequence.whole} is not in the shard; the next one is {first}"
         )

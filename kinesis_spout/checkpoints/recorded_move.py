@@ -2,30 +2,21 @@
 store.
 """
 
-from __future__ import annotations
-
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 
 from kinesis_spout.application.history_recorder import MARGIN_MS, thinned
 from kinesis_spout.application.session import closed_plan
-from kinesis_spout.clock import SteadyTime
+from kinesis_spout.clock import Clock, SteadyTime
+from kinesis_spout.service.client import KinesisClient
 from state.errors import StoredDataError
 from state.failpoint import failpoint
 from state.moves import earlier, never_settling, resume_position, time_of_next
-from state.store.history import HistoryEntry
-from state.store.shard_states import StateChange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
-    from state.position import Position
-    from state.shard_state import ShardState
-    from state.store.history import HistoryIndex, HistoryMark, HistoryStore
-    from state.store.shard_states import ShardStateStore, StoredState
-    from state.znodes.topics import StoreTopics
+from state.position import Position
+from state.shard_state import ShardState
+from state.store.history import HistoryEntry, HistoryIndex, HistoryMark, HistoryStore
+from state.store.shard_states import ShardStateStore, StateChange, StoredState
+from state.znodes.topics import StoreTopics
 
 
 def service_time(client: KinesisClient, clock: Clock) -> Callable[[], int]:
@@ -45,46 +36,23 @@ def write_states(
     now_ms: Callable[[], int],
     removed: Collection[str] = (),
 ) -> None:
-    """Close the open plan and write these states, into which the plan is never settled. The states
-    in `stored`, from before, are replaced; those of `removed` are removed. The caller owns all of
-    the application. The other arguments are those of `recorded_move`.
+    """Close the open plan and write these states, into which the plan is never settled, and the
+    history of it. The states in `stored`, from before, are replaced; those of `removed` are
+    removed. The caller owns all of the application. `cause`: the command. `now_ms`: as of
+    `service_time`.
+
+    A shard that goes back does so in the history first: an entry may be behind the truth of its
+    time, never ahead. So where the process is stopped in between, an application that goes back to
+    this time repeats records. A shard that goes forward counts from when it is written: until then
+    nothing is skipped.
 
     Stopped at any time, it leaves each shard as it was before or as it is after. Raises
     `ConflictError` where a state is not the stored one any more.
     """
     plan = closed_plan(store.plans)
     states = [never_settling(state, plan) for state in after]
-    with recorded_move(store, cause, states, now_ms=now_ms, removed=removed):
-        store.shard_states.move(
-            [StateChange(before=stored.get(state.shard_id), after=state) for state in states]
-        )
-        store.shard_states.remove([stored[shard] for shard in sorted(removed)])
-        failpoint("states-moved")
-
-
-@contextmanager
-def recorded_move(
-    store: StoreTopics,
-    cause: str,
-    after: Iterable[ShardState],
-    *,
-    now_ms: Callable[[], int],
-    removed: Collection[str] = (),
-) -> Iterator[None]:
-    """Record a move to these states, which the block writes. The caller owns all of the
-    application. `cause`: the command. `now_ms`: as of `service_time`. `removed`: shards whose
-    states the block removes.
-
-    A shard that goes back does so in the history first: an entry may be behind the truth of its
-    time, never ahead. So where the process is stopped in between, an application that goes back to
-    this time repeats records. A shard that goes forward counts from when the block has ended: until
-    then nothing is skipped. Raises what the store does.
-    """
     before, index = _positions(store.shard_states), store.history.index()
-    wanted = {state.shard_id: resume_position(state) for state in after}
-    if not removed and all(before.get(shard) == at for shard, at in wanted.items()):
-        yield
-        return
+    wanted = {state.shard_id: resume_position(state) for state in states}
     # A shard that is not in a full entry is read from its beginning.
     lowest = {
         shard: earlier(at, wanted.get(shard, at))
@@ -93,7 +61,11 @@ def recorded_move(
     }
     if lowest != before:
         index = _write(store.history, index, lowest, cause, now_ms() + MARGIN_MS)
-    yield
+    store.shard_states.move(
+        [StateChange(before=stored.get(state.shard_id), after=state) for state in states]
+    )
+    store.shard_states.remove([stored[shard] for shard in sorted(removed)])
+    failpoint("states-moved")
     after_it = _positions(store.shard_states)
     if after_it != lowest:
         _write(store.history, index, after_it, cause, now_ms() + MARGIN_MS)

@@ -2,15 +2,13 @@
 service where positions are tried.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.located import for_each_shard
 from kinesis_spout.checkpoints.recorded_move import write_states
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.start_position import refusal_of, start_position
 from state.codec.exported import ExportedApplication
 from state.errors import (
@@ -22,16 +20,10 @@ from state.errors import (
 from state.failpoint import failpoint
 from state.moves import earlier, resume_position
 from state.position import TRIM_HORIZON, Position
-from state.store.identity import StartPin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kinesis_spout.service.client import KinesisClient
-    from state.shard_state import ShardState
-    from state.store.identity import StreamIdentity
-    from state.store.shard_states import StoredState
-    from state.znodes.topics import StoreTopics
+from state.shard_state import ShardState
+from state.store.identity import StartPin, StreamIdentity
+from state.store.shard_states import StoredState
+from state.znodes.topics import StoreTopics
 
 _NOTHING_REQUESTED = ""  # no user can ask for it
 
@@ -55,40 +47,29 @@ def export_application(
     return exported if exported.states or exported.start is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
-    """What an import does to the shard states: by shard, before (None: it has none) and after
-    (None: its state is removed).
-    """
-
-    states: Mapping[str, tuple[ShardState | None, ShardState | None]]
-
-    @property
-    def replaces(self) -> bool:
-        """Whether the application has states already."""
-        return any(before is not None for before, _ in self.states.values())
-
-    @property
-    def ahead(self) -> list[str]:
-        """Shards that move forward: the records in between are not read. A time and a sequence
-        number cannot be compared.
-        """
-        found = []
-        for shard, (before, after) in self.states.items():
-            if before is not None and after is not None:
-                old, new = resume_position(before), resume_position(after)
-                if old != new and earlier(old, new) == old:
-                    found.append(shard)
-        return found
+Changes = Mapping[str, tuple[ShardState | None, ShardState | None]]
+"""By shard, its state before an import (None: it has none) and after (None: it is removed)."""
 
 
-def import_of(exported: ExportedApplication, states: Mapping[str, StoredState]) -> Import:
+def import_of(exported: ExportedApplication, states: Mapping[str, StoredState]) -> Changes:
     """What importing into an application with these states does. Pure."""
     before = {shard: stored.state for shard, stored in states.items()}
     after = {state.shard_id: state for state in exported.states}
-    return Import(
-        {shard: (before.get(shard), after.get(shard)) for shard in sorted({*before, *after})}
-    )
+    return {shard: (before.get(shard), after.get(shard)) for shard in sorted({*before, *after})}
+
+
+def moving_forward(changes: Changes) -> list[str]:
+    """The shards whose records in between are not read. A time and a sequence number cannot be
+    compared.
+    """
+    positions = {
+        shard: (resume_position(before), resume_position(after))
+        for shard, (before, after) in changes.items()
+        if before is not None and after is not None
+    }
+    return [
+        shard for shard, (old, new) in positions.items() if old != new and earlier(old, new) == old
+    ]
 
 
 def check_stream(exported: ExportedApplication, known: StreamIdentity | None) -> None:
@@ -147,13 +128,20 @@ def import_application(
     Stopped at any time, it leaves each shard as it was before or as it is after, and the start says
     so: no job reads the stream from there (`UnfinishedImportError`). Called again, it continues.
     """
-    begun_ms = now_ms()
+    # What stands for a start while there is none but an import.
+    no_start = StartPin(
+        time_ms=now_ms(), requested=_NOTHING_REQUESTED, position=TRIM_HORIZON, shards=()
+    )
     stored = store.shard_states.load()
-    start = _start_after(store, exported)
+    start = exported.start
+    if start is None:  # then the application keeps the one that it has
+        there = store.identity.read_start(also_unfinished=True)
+        if there is not None and not (there.importing and there.requested == _NOTHING_REQUESTED):
+            start = replace(there, importing=False)
     if exported.stream is not None and store.identity.read() is not None:
         store.identity.bind(exported.stream)  # it only compares then
     # The first write: an application that was begun on has no other start.
-    store.identity.replace_start(replace(start or _no_start(begun_ms), importing=True))
+    store.identity.replace_start(replace(start or no_start, importing=True))
     failpoint("import-begun")
     if exported.stream is not None:
         store.identity.bind(exported.stream)
@@ -168,20 +156,3 @@ def import_application(
     else:  # the application had not listed the shards, so it begins with the first ones again
         store.shard_list.remove()
     store.identity.replace_start(start)
-
-
-def _start_after(store: StoreTopics, exported: ExportedApplication) -> StartPin | None:
-    """The start that the application has after the import: an export without one leaves it the one
-    that it has.
-    """
-    if exported.start is not None:
-        return exported.start
-    there = store.identity.read_start(also_unfinished=True)
-    if there is None or (there.importing and there.requested == _NOTHING_REQUESTED):
-        return None
-    return replace(there, importing=False)
-
-
-def _no_start(now_ms: int) -> StartPin:
-    """What stands for a start while there is none but an import."""
-    return StartPin(time_ms=now_ms, requested=_NOTHING_REQUESTED, position=TRIM_HORIZON, shards=())

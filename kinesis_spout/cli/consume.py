@@ -1,45 +1,44 @@
 """`kinesis-spout consume`: a stream as lines of JSON on stdout, or through a command.
 
-It needs neither Spark nor Python code of the user.
+It needs neither Spark nor Python code of the user. On stderr are a live table, notes above it, and
+a summary at the end.
 """
 
+import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
-from kinesis_spout.cli.consume_screen import ConsumeScreen
 from kinesis_spout.cli.exec_process import ExecProcess
-from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, one_sentence
+from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, exit_code_of
 from kinesis_spout.cli.line_io import LineWriter
-from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.places import StreamArgument, both_or_neither, note, zookeeper_flag
+from kinesis_spout.cli.places import Operation, command, note, patience, services, shown_log
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.record_lines import raw_line, record_line
-from kinesis_spout.cli.shared_options import (
-    connection_of,
-    errors,
-    flag,
-    root_options,
-    scheme_flag,
-    security_of,
-    typed_text,
-    with_zone,
-)
-from kinesis_spout.config import parse_duration_ms
-from kinesis_spout.dead_letter.letter_file import LetterFile
-from kinesis_spout.errors import ConfigError
+from kinesis_spout.cli.shared_options import flag, option, scheme_flag, with_zone, wrong_usage
+from kinesis_spout.config import duration, parse_duration_ms
+from kinesis_spout.dead_letter.letter import LetterFile
+from kinesis_spout.errors import ConfigError, KinesisError
+from kinesis_spout.inspection.wording import short_shard
 from kinesis_spout.options import SHARED
 from kinesis_spout.prometheus_exporter import MetricsServer
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
+from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics, quantile_ms
 from state.retry_policy import RetryPolicy
-from state.zookeeper.store import DEFAULT_ROOT
 
 INPUT, OUTPUT, MONITORING = "Input", "Output", "Monitoring"
 ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at the end
@@ -62,213 +61,147 @@ _OPTION_NAMES = {
 }
 
 
-def consume(
-    ctx: typer.Context,
-    stream: StreamArgument,
-    *,
-    application: Annotated[
-        # Not from the environment: with an application it writes checkpoints.
-        str | None,
-        flag("application", "--application", "-a", panel=INPUT, callback=typed_text),
-    ] = None,
-    zookeeper: Annotated[str | None, zookeeper_flag(panel=INPUT, needs="--application")] = None,
-    zookeeper_root: Annotated[str, flag("zookeeper_root", panel=INPUT)] = DEFAULT_ROOT,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="Start position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. "
-            "An application that has already started continues where it stopped.",
-            rich_help_panel=INPUT,
-        ),
-    ] = "LATEST",
-    until: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "End once all records that arrived by this time are read: now, -2h, 14:00 (of "
-                "today, UTC) or an ISO time."
+@command(
+    "optional",
+    stream_is_argument=True,
+    only_typed="application",  # with an application it writes checkpoints
+    panel=INPUT,
+    notes=False,
+    code_of=exit_code_of,
+    options={
+        INPUT: {
+            "start": option(
+                "Start position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. "
+                "An application that has already started continues where it stopped.",
+                "--from",
             ),
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    shard: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Read only this shard. Repeatable.", rich_help_panel=INPUT),
-    ] = None,
-    task_index: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help=(
+            "until": "End once all records that arrived by this time are read: now, -2h, 14:00 (of "
+            "today, UTC) or an ISO time.",
+            "shard": option("Read only this shard. Repeatable.", metavar="ID"),
+            "task_index": option(
                 "The number of this process, counted from 0, among the --total-tasks processes "
-                "that share the stream's shards."
+                "that share the stream's shards.",
+                min=0,
             ),
-            rich_help_panel=INPUT,
-        ),
-    ] = 0,
-    total_tasks: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="How many processes share the stream's shards. Requires --application.",
-            rich_help_panel=INPUT,
-        ),
-    ] = 1,
-    max_records: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="End after this many records. Retries do not count.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    aggregated_records: Annotated[str, flag("aggregated_records", panel=INPUT)] = SHARED[
-        "aggregated_records"
-    ].value,
-    read_mode: Annotated[str, flag("read_mode", panel=INPUT)] = SHARED["read_mode"].value,
-    consumer_name: Annotated[str | None, flag("consumer_name", panel=INPUT)] = None,
-    consumer_arn: Annotated[str | None, flag("consumer_arn", panel=INPUT)] = None,
-    fail_on_data_loss: Annotated[
-        bool,
-        typer.Option(
-            "--fail-on-data-loss/--no-fail-on-data-loss",
-            help=(
-                "With records that expired before they were read: stop with an error, or warn "
-                "and read the remaining records."
+            "total_tasks": option(
+                "How many processes share the stream's shards. Requires --application.", min=1
             ),
-            rich_help_panel=INPUT,
-        ),
-    ] = True,
-    region: Annotated[str | None, flag("region", panel=INPUT)] = None,
-    endpoint_url: Annotated[str | None, flag("endpoint_url", panel=INPUT)] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Any other connection option, e.g. profile=work. Repeatable.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw",
-            help="Write only the payloads, each followed by a line end.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
-    scheme: Annotated[Any, scheme_flag(panel=OUTPUT)] = None,
-    exec_: Annotated[
-        str | None,
-        typer.Option(
-            "--exec",
-            metavar="COMMAND",
-            help="Write the lines to the stdin of this command, which answers each with a line: "
-            '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    message_timeout: Annotated[
-        str,
-        typer.Option(
-            help="A record that the command has not answered after this time counts as failed.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = "30s",
-    max_pending: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Maximum number of records that wait for an answer of the command (default: 100).",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    retry_limit: Annotated[
-        int,
-        typer.Option(
-            min=0, help="How many times a failed record is retried.", rich_help_panel=OUTPUT
-        ),
-    ] = RetryPolicy().retry_limit,
-    dead_letter: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Append each record that has used up its retries to this file, as a line of JSON.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    stats: Annotated[
-        bool | None,
-        typer.Option(
-            "--stats/--no-stats",
-            help=(
-                "Show a table of counts on stderr (default: only on a terminal that does not "
-                "also show the records)."
+            "max_records": option("End after this many records. Retries do not count.", min=1),
+            "aggregated_records": flag("aggregated_records"),
+            "read_mode": flag("read_mode"),
+            "consumer_name": flag("consumer_name"),
+            "consumer_arn": flag("consumer_arn"),
+            "fail_on_data_loss": option(
+                "With records that expired before they were read: stop with an error, or warn and "
+                "read the remaining records.",
+                "--fail-on-data-loss/--no-fail-on-data-loss",
             ),
-            rich_help_panel=MONITORING,
-        ),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65_535,
-            help="Serve metrics to Prometheus on this port of 127.0.0.1.",
-            rich_help_panel=MONITORING,
-        ),
-    ] = None,
+        },
+        OUTPUT: {
+            "raw": "Write only the payloads, each followed by a line end.",
+            "scheme": scheme_flag(),
+            "exec_": option(
+                "Write the lines to the stdin of this command, which answers each with a line: "
+                '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
+                "--exec",
+                metavar="COMMAND",
+            ),
+            "message_timeout": "A record that the command has not answered after this time counts "
+            "as failed.",
+            "max_pending": option(
+                "Maximum number of records that wait for an answer of the command (default: 100).",
+                min=1,
+            ),
+            "retry_limit": option("How many times a failed record is retried.", min=0),
+            "dead_letter": option(
+                "Append each record that has used up its retries to this file, as a line of JSON.",
+                metavar="FILE",
+            ),
+        },
+        MONITORING: {
+            "stats": option(
+                "Show a table of counts on stderr (default: only on a terminal that does not also "
+                "show the records).",
+                "--stats/--no-stats",
+            ),
+            "metrics_port": option(
+                "Serve metrics to Prometheus on this port of 127.0.0.1.", min=0, max=65_535
+            ),
+        },
+    },
+)
+def consume(
+    op: Operation,
+    *,
+    start: str = "LATEST",
+    until: str | None = None,
+    shard: list[str] | None = None,
+    task_index: int = 0,
+    total_tasks: int = 1,
+    max_records: int | None = None,
+    aggregated_records: str = SHARED["aggregated_records"].value,
+    read_mode: str = SHARED["read_mode"].value,
+    consumer_name: str | None = None,
+    consumer_arn: str | None = None,
+    fail_on_data_loss: bool = True,
+    raw: bool = False,
+    scheme: Any = None,
+    exec_: str | None = None,
+    message_timeout: str = "30s",
+    max_pending: int | None = None,
+    retry_limit: int = RetryPolicy().retry_limit,
+    dead_letter: Path | None = None,
+    stats: bool | None = None,
+    metrics_port: int | None = None,
 ) -> None:
     """Write a stream's records to stdout as lines of JSON, or pass them to a command.
 
     With --application it continues where the application stopped. Without
     --application it starts at --from and stores no checkpoints. Ctrl-C stops it cleanly.
     """
-    application, zookeeper = both_or_neither(ctx, application, zookeeper)
+    # An empty name is given, too, and refused.
+    application, place = op.ctx.params["application"], op.place
     if raw and exec_ is not None:
-        raise typer.BadParameter(
-            "--raw leaves out the ids that a command needs; use only one of them",
-            param_hint="--raw, --exec",
+        raise wrong_usage(
+            "--raw, --exec", "--raw leaves out the ids that a command needs; use only one of them"
         )
     if raw and scheme is not None:
-        raise typer.BadParameter(
-            "--raw writes the payloads as they are; use only one of them",
-            param_hint="--raw, --scheme",
+        raise wrong_usage(
+            "--raw, --scheme", "--raw writes the payloads as they are; use only one of them"
         )
-    with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
-        timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
-        try:
-            spout = SpoutConfig(
-                stream=stream,
-                application=application,
-                zookeeper=zookeeper,
-                zookeeper_root=zookeeper_root,
-                zookeeper_security=security_of(option or ()),
-                aws=connection_of({"region": region, "endpoint_url": endpoint_url}, option or ()),
-                starting_position=with_zone("--from", start, note) or start,
-                until=with_zone("--until", until, note),
-                shards=tuple(shard or ()),
-                task_index=task_index,
-                total_tasks=total_tasks,
-                max_records=max_records,
-                fail_on_data_loss=fail_on_data_loss,
-                aggregated_records=aggregated_records,
-                read_mode=read_mode,
-                consumer_name=consumer_name,
-                consumer_arn=consumer_arn,
-                max_pending=max_pending
-                or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
-                # A line on stdout is acked once it is written. A slow reader must not make its
-                # record time out.
-                message_timeout_s=None if exec_ is None else timeout_s,
-                retry=replace(RetryPolicy(), retry_limit=retry_limit),
-                scheme=scheme,
-            )
-            _consume(spout, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
-        except ConfigError as exc:
-            raise (
-                exc.respelt(_OPTION_NAMES[exc.option]) if exc.option in _OPTION_NAMES else exc
-            ) from None
+    stop = op.signals()
+    timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
+    try:
+        spout = SpoutConfig(
+            stream=place.stream,
+            application=application,
+            zookeeper=None if application is None else place.zookeeper,
+            zookeeper_root=place.zookeeper_root,
+            zookeeper_security=place.security(),
+            aws=place.aws(),
+            starting_position=with_zone("--from", start, note) or start,
+            until=with_zone("--until", until, note),
+            shards=tuple(shard or ()),
+            task_index=task_index,
+            total_tasks=total_tasks,
+            max_records=max_records,
+            fail_on_data_loss=fail_on_data_loss,
+            aggregated_records=aggregated_records,
+            read_mode=read_mode,
+            consumer_name=consumer_name,
+            consumer_arn=consumer_arn,
+            max_pending=max_pending
+            or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
+            # A line on stdout is acked once it is written. A slow reader must not make its
+            # record time out.
+            message_timeout_s=None if exec_ is None else timeout_s,
+            retry=replace(RetryPolicy(), retry_limit=retry_limit),
+            scheme=scheme,
+        )
+        _consume(spout, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
+    except ConfigError as exc:
+        spelt = _OPTION_NAMES.get(exc.option or "")
+        raise (exc if spelt is None else exc.respelt(spelt)) from None
 
 
 def _consume(
@@ -283,7 +216,8 @@ def _consume(
 ) -> None:
     """Read until the end. Blocks.
 
-    Raises `typer.Exit` when nobody reads stdout any more, `CliError`, and the errors of the spout.
+    Raises `typer.Exit` when nobody reads stdout any more, `CliError` also when records were not
+    processed, though the run has ended, and the errors of the spout.
     """
     stream = config.stream_ref.name
     # By default, only on a terminal that does not also show the records.
@@ -316,17 +250,10 @@ def _consume(
             try:
                 with screen.live(spout):
                     if command is not None:
-                        _run_command(
-                            spout, command, line_of, stopped, is_kept=bool(config.application)
-                        )
+                        is_kept = config.application is not None
+                        _run_command(spout, command, line_of, stopped, is_kept=is_kept)
                     else:
-                        write_records(
-                            spout,
-                            LineWriter(sys.stdout.fileno(), stopped),
-                            line_of,
-                            stopped=stopped,
-                            max_records=config.max_records,
-                        )
+                        write_records(spout, line_of, stopped, config.max_records)
                 spout.close()
             except BrokenPipeError:  # a reader of stdout that is gone is no error of the run
                 spout.close()
@@ -336,22 +263,15 @@ def _consume(
                 screen.finish(spout)
                 raise
             screen.finish(spout)
-            if command is not None and command.bad_answers:
-                screen.note(
-                    f"{command.bad_answers:,} lines of the command's output are not valid answers"
-                )
-            if not stop.stopping:
-                _fail_for_letters(spout, letters)
-
-
-def _fail_for_letters(spout: KinesisSpout, letters: Path | None) -> None:
-    """Raise `CliError` when records were not processed, though the run has ended."""
-    if count := spout.metrics().total.counts.dead_lettered:
-        what = "1 record was" if count == 1 else f"{count:,} records were"
-        how = f"dead-lettered to {letters}"
-        if letters is None:
-            how = "dropped; --dead-letter FILE keeps such records"
-        raise CliError(f"{what} not processed, and {how}")
+            if command is not None and (bad := command.bad_answers):
+                screen.note(f"{bad:,} lines of the command's output are not valid answers")
+            count = spout.metrics().total.counts.dead_lettered
+            if count and not stop.stopping:
+                how = f"dead-lettered to {letters}"
+                if letters is None:
+                    how = "dropped; --dead-letter FILE keeps such records"
+                what = plural(count, "record was", "records were")
+                raise CliError(f"{what} not processed, and {how}")
 
 
 def _run_command(
@@ -379,15 +299,14 @@ def _run_command(
         return
     left = ""
     if command.waiting:
-        count = "1 record" if command.waiting == 1 else f"{command.waiting:,} records"
-        what = f"{count} without an answer"
-        if command.has_read_nothing:
-            what = f"{count} that it was sent but has not read"
+        what = (
+            "that it was sent but has not read" if command.has_read_nothing else "without an answer"
+        )
         later = "read again in the next run"
         if not is_kept:
             later = "not remembered, because there is no --application"
         verb = "is" if command.waiting == 1 else "are"
-        left = f". {what} {verb} {later}"
+        left = f". {plural(command.waiting, 'record')} {what} {verb} {later}"
     ended = CliError(f"the command {command.outcome}, so no more records are processed{left}")
     spout.close(crashed=command.has_crashed, error=ended)
     raise ended
@@ -395,9 +314,7 @@ def _run_command(
 
 def write_records(
     spout: KinesisSpout,
-    writer: LineWriter,
     line_of: Callable[[SpoutEmission], bytes],
-    *,
     stopped: Callable[[], bool],
     max_records: int | None,
 ) -> None:
@@ -406,7 +323,7 @@ def write_records(
     Returns at the end, or when `stopped()`. Raises BrokenPipeError when nobody reads any more, and
     OSError. A record that could not be written is not acked.
     """
-    written = 0
+    written, writer = 0, LineWriter(sys.stdout.fileno(), stopped)
 
     def is_over() -> bool:
         return stopped() or written == max_records or writer.reader_is_gone
@@ -435,3 +352,186 @@ def _batch(spout: KinesisSpout, first: SpoutEmission, max_records: int) -> Itera
             return
         size_bytes += len(more.data)
         yield more
+
+
+_REFRESH_S = 1.0
+_WIDE = 200  # in a file, a row must not be folded
+MAX_WARNINGS = 10
+# Headers of the counts -> fields of the metrics.
+_COUNTS = {
+    name: name.replace(" ", "_").replace("-", "_")
+    for name in ("emitted", "acked", "failed", "retried", "timed out", "dead-lettered")
+}
+_COLUMNS = (*_COUNTS, "pending", "queued", "lag", "p50", "p99")
+# In a terminal that has no room for all columns, headers take two lines, and these are left out.
+_BROKEN = {"timed out": "timed\nout", "dead-lettered": "dead-\nlettered"}
+_LEAST = ("p50", "retried", "p99", "queued", "timed out", "failed", "dead-lettered", "pending")
+MAX_SHARDS = 40
+
+
+class ConsumeScreen:
+    """Writes to stderr. Any thread may call `note` and `print_line`.
+
+    `table`: whether to show the table. `quiet`: no summary at the end.
+    """
+
+    def __init__(self, stream: str, *, table: bool, quiet: bool) -> None:
+        console = Console(stderr=True)
+        self._console = console if console.is_terminal else Console(stderr=True, width=_WIDE)
+        self._stream = stream
+        self._table = table
+        self._quiet = quiet
+        self._warnings = 0
+        # Rich places the table by what it drew last. A line that another thread prints while it
+        # draws would come in the middle of it.
+        self._writing = threading.Lock()
+
+    def note(self, text: str) -> None:
+        """Print a sentence above the table."""
+        self._print(f"[yellow]note:[/] {escape(text)}")
+
+    def _print(self, line: RenderableType) -> None:
+        with self._writing:
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the table is redrawn continually, on a terminal.
+
+        Then other writers must print by way of this screen.
+        """
+        return self._table and self._console.is_terminal
+
+    def print_line(self, line: str) -> None:
+        """Print another program's line above the table, with its colours."""
+        self._print(Text.from_ansi(line))
+
+    def warn(self, sentence: str) -> None:
+        """Print a note of a kind that may be frequent. After the tenth, none is printed."""
+        self._warnings += 1
+        if self._warnings <= MAX_WARNINGS:
+            self.note(sentence)
+        if self._warnings == MAX_WARNINGS:
+            self.note(
+                "further notes of this kind are only counted. Their number is printed at the end"
+            )
+
+    @contextmanager
+    def live(self, spout: KinesisSpout) -> Iterator[None]:
+        """Redraw the table once a second while the block runs, on a terminal.
+
+        In a file, the table is printed once, by `finish`.
+        """
+        if not self.is_live:
+            yield
+            return
+        live = Live(self._rendered(spout), console=self._console, auto_refresh=False)
+        ended = threading.Event()
+
+        def redraw() -> None:
+            while not ended.wait(_REFRESH_S):
+                table = self._rendered(spout)
+                with self._writing:
+                    live.update(table, refresh=True)
+
+        redrawing = threading.Thread(target=redraw, daemon=True)
+        with self._writing:
+            live.start(refresh=True)
+        redrawing.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            redrawing.join()
+            table = self._rendered(spout)
+            with self._writing:
+                live.update(table, refresh=True)
+                live.stop()
+
+    def finish(self, spout: KinesisSpout) -> None:
+        """Print the summary, and in a file the table. Call it after the spout is closed."""
+        try:
+            metrics = spout.metrics()
+        except KinesisError:
+            return  # the spout was never open
+        if self._table and not self._console.is_terminal:
+            self._console.print(stats_table(self._stream, metrics))
+        if not self._quiet:
+            self._console.print(summary(self._stream, metrics), highlight=False, soft_wrap=True)
+
+    def _rendered(self, spout: KinesisSpout) -> RenderableType:
+        try:
+            return stats_table(self._stream, spout.metrics(), self._console.width)
+        except KinesisError:
+            return ""
+
+    def logs(self) -> AbstractContextManager[None]:
+        """Print warnings and errors of the log as sentences here, while the block runs."""
+
+        def show(record: logging.LogRecord) -> None:
+            kind = "[red]error:[/]" if record.levelno >= logging.ERROR else "[yellow]warning:[/]"
+            self._print(f"{kind} {escape(record.getMessage())}")
+
+        return shown_log(show)
+
+
+def stats_table(stream: str, metrics: SpoutMetrics, width: int = _WIDE) -> Table:
+    """A row of totals, then the first `MAX_SHARDS` shards, in so many columns of a terminal. p50
+    and p99 are upper bounds of the time from a record's arrival to its ack.
+    """
+    shown = list(metrics.shards)[:MAX_SHARDS]
+    cells = [_cells(metrics.total), *(_cells(metrics.shards[shard_id]) for shard_id in shown)]
+    widths = {name: max(len(row[at]) for row in cells) for at, name in enumerate(_COLUMNS)}
+    names, gap = ["all shards", *shown], 2
+    headers = {name: name for name in _COLUMNS}
+
+    def needed() -> int:
+        parts = [max(widths[name], *map(len, text.split("\n"))) for name, text in headers.items()]
+        return max(map(len, names)) + sum(parts) + gap * len(parts)
+
+    if needed() > width:
+        names, gap = ["all", *(f"shard {short_shard(shard_id)}" for shard_id in shown)], 1
+        headers |= _BROKEN
+    left_out: list[str] = []
+    while needed() > width and len(left_out) < len(_LEAST):
+        left_out.append(_LEAST[len(left_out)])
+        del headers[left_out[-1]]
+    more = len(metrics.shards) - len(shown)
+    notes = [f"and {more} more shards"] if more else []
+    notes += [f"no room for {', '.join(left_out)}"] if left_out else []
+    has_room = len(stream) <= max(map(len, names))  # for its name, in the first column
+    table = Table(
+        title=None if has_room else stream,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1) if gap > 1 else (0, 1, 0, 0),
+        caption="; ".join(notes) or None,
+    )
+    table.add_column(stream if has_room else "", no_wrap=True)
+    for header in headers.values():
+        table.add_column(header, justify="right", no_wrap=True)
+    for at, (name, row) in enumerate(zip(names, cells, strict=True)):
+        kept = (text for column, text in zip(_COLUMNS, row, strict=True) if column in headers)
+        table.add_row(name, *kept, style="" if at else "bold")
+    return table
+
+
+def summary(stream: str, metrics: SpoutMetrics) -> str:
+    """The counts in one line. Counts of zero are left out, except emitted and acked."""
+    counts = metrics.total.counts
+    rest = {name: getattr(counts, field) for name, field in _COUNTS.items() if name != "emitted"}
+    rest |= {"pending": metrics.total.pending, "queued": metrics.total.queued}
+    rest["left out (of another shard)"] = counts.left_out
+    parts = [f"{value:,} {name}" for name, value in rest.items() if value or name == "acked"]
+    return f"stream {stream}: {counts.emitted:,} emitted, {', '.join(parts)}"
+
+
+def _cells(one: ShardMetrics) -> list[str]:
+    numbers = (*(getattr(one.counts, field) for field in _COUNTS.values()), one.pending, one.queued)
+    latency = one.counts.latency
+    times = (one.lag_ms, quantile_ms(latency, 0.5), quantile_ms(latency, 0.99))
+    return [
+        *(f"{number:,}" for number in numbers),
+        *("-" if ms is None else duration(ms) for ms in times),
+    ]

@@ -4,176 +4,113 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from msgspec.structs import replace
-from rich.console import Console
-from rich.markup import escape
 
 from kinesis_spout import __version__
-from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals, one_sentence
-from kinesis_spout.cli.inspection.looking import show
+from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals
+from kinesis_spout.cli.places import say, show, stdout_console, write_file
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import errors, root_options, usage_errors
+from kinesis_spout.cli.shared_options import (
+    option,
+    own_options,
+    tell,
+    usage_errors,
+    warn,
+    wrong_usage,
+)
 from kinesis_spout.drills.choice import Chosen, choose
-from kinesis_spout.drills.history.events import History
-from kinesis_spout.drills.history.history_json import encode_history
-from kinesis_spout.drills.history.redeliveries import Redelivery, redeliveries
+from kinesis_spout.drills.consumer import SCRATCH, SCRATCH_VARIABLE, takes_scratch
+from kinesis_spout.drills.history.checks import Redelivery, redeliveries
+from kinesis_spout.drills.history.events import History, encode_history
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.scenarios import DRILLS
-from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, takes_scratch
+from kinesis_spout.drills.setting import DrillError, Setting
 from kinesis_spout.drills.tables import listing, overview, verdict_text
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.setting import Setting
-from kinesis_spout.errors import ConfigError, KinesisError
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.page import page
 from kinesis_spout.page.page_json import drill_json
 from kinesis_spout.programs import load_function
 from state.errors import StateError
 
-_FILE_WIDTH = 320
 _LOG_LINES = 12
 LOCALSTACK = "http://127.0.0.1:4566"
 JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
 
 
-def drill(
-    ctx: typer.Context,
-    *,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
+@own_options(
+    {
+        "names": typer.Argument(
             metavar="NAME...", help="Names of drills, or all, or soak.", show_default=False
         ),
-    ] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the drills and their requirements.")
-    ] = False,
-    spout: Annotated[
-        bool,
-        typer.Option(
-            "--spout",
-            help=("Drill the standalone spout instead of a Spark job."),
-            rich_help_panel=JOB,
-        ),
-    ] = False,
-    efo: Annotated[
-        bool,
-        typer.Option("--efo", help="Read by enhanced fan-out.", rich_help_panel=JOB),
-    ] = False,
-    executors: Annotated[
-        bool,
-        typer.Option(
-            "--executors",
-            help="Run the Spark job on two executors, in processes of their own.",
-            rich_help_panel=JOB,
-        ),
-    ] = False,
-    process: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help=(
+        "list_": option("List the drills and their requirements.", "--list"),
+        JOB: {
+            "spout": "Drill the standalone spout instead of a Spark job.",
+            "efo": "Read by enhanced fan-out.",
+            "executors": "Run the Spark job on two executors, in processes of their own.",
+            "process": option(
                 "A function of your own that takes a TrackedBatch, as module:function, called "
                 "instead of the drill's function. The module is looked for in the current "
-                "directory first. Data that the function writes to sinks stays there."
+                "directory first. Data that the function writes to sinks stays there.",
+                metavar="MODULE:FUNCTION",
             ),
-            rich_help_panel=JOB,
-        ),
-    ] = None,
-    payload: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help=(
+            "payload": option(
                 "A function of your own that makes the records: it takes a key and a number and "
-                "returns bytes."
+                "returns bytes.",
+                metavar="MODULE:FUNCTION",
             ),
-            rich_help_panel=JOB,
-        ),
-    ] = None,
-    ensemble: Annotated[
-        bool,
-        typer.Option(
-            "--ensemble", help="Run three ZooKeeper servers instead of one.", rich_help_panel=WORLD
-        ),
-    ] = False,
-    localstack: Annotated[
-        bool,
-        typer.Option(
-            "--localstack",
-            help=f"Use the emulator at --endpoint-url (default: {LOCALSTACK}).",
-            rich_help_panel=WORLD,
-        ),
-    ] = False,
-    endpoint_url: Annotated[
-        str | None,
-        typer.Option(
-            help=("Kinesis endpoint to use instead of the drill's own local Kinesis."),
-            rich_help_panel=WORLD,
-        ),
-    ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option(
-            help=("AWS region whose Kinesis is used instead of the drill's own local Kinesis."),
-            rich_help_panel=WORLD,
-        ),
-    ] = None,
-    stream_prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="On AWS: the drill creates the stream PREFIX-drill-ID and deletes it at the end.",
-            rich_help_panel=WORLD,
-        ),
-    ] = None,
-    records_per_second: Annotated[
-        float,
-        typer.Option(
-            min=1, max=1_000, help=("Number of records to put per second."), rich_help_panel=WORLD
-        ),
-    ] = 50.0,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the keys and of the random faults.", rich_help_panel=WORLD)
-    ] = 1,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            min=0.1, help=("For how many minutes a soak disturbs the job."), rich_help_panel=WORLD
-        ),
-    ] = 10.0,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help=("Write the verdicts to this file, as JSON."),
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    html_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            help=(
-                "Write the verdict to this file, as an HTML page. With several drills, each gets "
-                "a file with its name in the file name."
+        },
+        WORLD: {
+            "ensemble": "Run three ZooKeeper servers instead of one.",
+            "localstack": f"Use the emulator at --endpoint-url (default: {LOCALSTACK}).",
+            "endpoint_url": "Kinesis endpoint to use instead of the drill's own local Kinesis.",
+            "region": "AWS region whose Kinesis is used instead of the drill's own local Kinesis.",
+            "stream_prefix": "On AWS: the drill creates the stream PREFIX-drill-ID and deletes it "
+            "at the end.",
+            "records_per_second": option("Number of records to put per second.", min=1, max=1_000),
+            "seed": "Seed of the keys and of the random faults.",
+            "minutes": option("For how many minutes a soak disturbs the job.", min=0.1),
+        },
+        OUTPUT: {
+            "json_file": option(
+                "Write the verdicts to this file, as JSON.", "--json", metavar="FILE"
             ),
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Keep logs, output and ZooKeeper's data in this directory.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
+            "html_file": option(
+                "Write the verdict to this file, as an HTML page. With several drills, each gets a "
+                "file with its name in the file name.",
+                "--html",
+                metavar="FILE",
+            ),
+            "keep": option(
+                "Keep logs, output and ZooKeeper's data in this directory.", metavar="DIR"
+            ),
+        },
+    }
+)
+def drill(
+    *,
+    names: list[str] | None = None,
+    list_: bool = False,
+    spout: bool = False,
+    efo: bool = False,
+    executors: bool = False,
+    process: str | None = None,
+    payload: str | None = None,
+    ensemble: bool = False,
+    localstack: bool = False,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    stream_prefix: str | None = None,
+    records_per_second: float = 50.0,
+    seed: int = 1,
+    minutes: float = 10.0,
+    json_file: Path | None = None,
+    html_file: Path | None = None,
+    keep: Path | None = None,
 ) -> None:
     """Disturb a job with kills, faults and reshards, and show whether a record was lost.
 
@@ -184,7 +121,7 @@ def drill(
     Exit codes: 0 all promises were kept, 1 one was broken, 3 a service cannot be reached.
     """
     if list_:
-        show(_stdout(), listing(list(DRILLS.values())))
+        show(stdout_console(), listing(list(DRILLS.values())))
         return
     setting = Setting(
         spout=spout,
@@ -200,28 +137,39 @@ def drill(
         payload=payload,
         seed=seed,
     )
-    _check(setting)
-    chosen, left_out = _choice(names or [], setting, minutes)
-    with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
+    _check(names or [], setting)
+    with usage_errors("NAME"):
+        chosen, left_out = choose(names or [], setting, minutes=minutes)
+    with StopSignals(once=True):
         for refusal in left_out:
-            _say(f"left out: {refusal}")
-        _warn_of_function(setting)
+            tell(f"left out: {refusal}")
+        if process is not None:
+            parameter = f"So would a parameter {SCRATCH}, which the function does not have."
+            if takes_scratch(load_function(process)):
+                parameter = f"So does its parameter {SCRATCH}."
+            warn(
+                f"{process} is your own code, and the drill really calls it. Records of the drill "
+                "that it writes outside of its scratch directory stay there, some of them several "
+                f"times. The environment variable {SCRATCH_VARIABLE} names the scratch directory. "
+                f"{parameter}"
+            )
         verdicts: list[Verdict] = []
-        undone: list[str] = []
+        undone: list[str] = []  # the drills that could not do their work, and so have no verdict
         for one in chosen:
             try:
                 with _directory(keep, one.name) as directory:
                     verdict, html = _judged(one, directory, is_kept=keep is not None)
             except DrillError as exc:
-                _say_error(exc)
+                _tell_error(exc)
                 undone.append(one.name)
                 continue
             except (KinesisError, StateError) as exc:  # the next one would meet it, too
-                _say_error(exc)
+                _tell_error(exc)
                 _report(verdicts, [*undone, one.name], json_file)
                 raise typer.Exit(UNREACHABLE) from exc
             if html_file is not None:
-                _write(_page_file(html_file, one, chosen), html)
+                of_several = html_file.with_stem(f"{html_file.stem}-{one.name}")
+                write_file(html_file if len(chosen) == 1 else of_several, html)
             if verdict.undone is not None:
                 undone.append(one.name)
             else:
@@ -231,63 +179,35 @@ def drill(
         raise typer.Exit(FAILED)
 
 
-def _check(setting: Setting) -> None:
+def _check(names: Sequence[str], setting: Setting) -> None:
     """Raises typer's usage error for options that contradict each other, or name no function."""
     if setting.spout and (setting.process or setting.executors):
-        raise typer.BadParameter(
-            "--process and --executors need a Spark job; leave them or --spout out",
-            param_hint="--spout",
+        raise wrong_usage(
+            "--spout", "--process and --executors need a Spark job; leave them or --spout out"
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
-        raise typer.BadParameter(
+        raise wrong_usage(
+            "--stream-prefix",
             "--stream-prefix is missing: the drill creates a stream on AWS, whose name begins "
             "with it",
-            param_hint="--stream-prefix",
         )
-    for option, text in (("--process", setting.process), ("--payload", setting.payload)):
+    for name, text in (("--process", setting.process), ("--payload", setting.payload)):
         if text is not None:
-            with usage_errors(option):
+            with usage_errors(name):
                 load_function(text)  # a wrong one is reported before anything is started
-
-
-def _choice(
-    names: Sequence[str], setting: Setting, minutes: float
-) -> tuple[list[Chosen], list[ConfigError]]:
     if not names:
-        raise typer.BadParameter(
-            ("give the name of a drill, all or soak; --list shows the names"), param_hint="NAME"
-        )
-    with usage_errors("NAME"):
-        return choose(names, setting, minutes=minutes)
-
-
-def _warn_of_function(setting: Setting) -> None:
-    """Say what the drill cannot keep from being touched."""
-    if setting.process is None:
-        return
-    has_parameter = takes_scratch(load_function(setting.process))
-    errors().print(
-        f"[bold yellow]warning:[/] {escape(setting.process)} is your own code, and the drill "
-        "really calls it. Records of the drill that it writes outside of its scratch directory "
-        f"stay there, some of them several times. The environment variable {SCRATCH_VARIABLE} "
-        "names the scratch directory. "
-        + (
-            f"So does its parameter {SCRATCH}."
-            if has_parameter
-            else f"So would a parameter {SCRATCH}, which the function does not have."
-        ),
-        highlight=False,
-        soft_wrap=True,
-    )
+        raise wrong_usage("NAME", "give the name of a drill, all or soak; --list shows the names")
 
 
 def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, bytes]:
     """Run a drill, and judge it. Returns the verdict and its page. Raises as `Chosen.run`."""
-    _say(f"{one.name}: {one.sentence}")
+    tell(f"{one.name}: {one.sentence}")
     began_s = time.monotonic()
-    drilled = one.run(
-        directory, lambda sentence: _say(f"{time.monotonic() - began_s:6.1f} s  {sentence}")
-    )
+
+    def timed(sentence: str) -> None:
+        tell(f"{time.monotonic() - began_s:6.1f} s  {sentence}")
+
+    drilled = one.run(directory, timed)
     again = redeliveries(drilled.history)
     verdict = judge(
         drilled.history,
@@ -301,15 +221,21 @@ def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, by
     about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
     stored, figures = encode_history(drilled.history), verdict_json(verdict)
     html = page(drill_json(figures, stored, _unexplained(drilled.history, again), [about]))
-    _write(directory / "history.json", stored)
-    _write(directory / "verdict.json", figures)
-    _write(directory / "verdict.html", html)
+    for name, data in (("history.json", stored), ("verdict.json", figures), ("verdict.html", html)):
+        write_file(directory / name, data)
     if drilled.undone is not None:
-        _say_error(DrillError(drilled.undone))
+        _tell_error(DrillError(drilled.undone))
     else:
-        _say(f"{time.monotonic() - began_s:6.1f} s  {'ok' if verdict.ok else 'BROKEN'}")
+        timed("ok" if verdict.ok else "BROKEN")
     if drilled.log is not None and (drilled.undone is not None or drilled.troubles):
-        _show_log(drilled.log, is_kept=is_kept)
+        # The end of the log of a job that did not do what the drill waited for.
+        where = str(drilled.log) if is_kept else f"{drilled.log.name} (give --keep DIR to keep it)"
+        lines: list[str] = []
+        with suppress(OSError):
+            lines = drilled.log.read_text("utf-8", errors="replace").splitlines()
+        tell(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
+        for line in lines[-_LOG_LINES:]:
+            tell(f"  {visible(line)}")
     return verdict, html
 
 
@@ -331,23 +257,6 @@ def _unexplained(history: History, again: Sequence[Redelivery]) -> Iterator[dict
         }
 
 
-def _show_log(log: Path, *, is_kept: bool) -> None:
-    """The end of the log of a job that did not do what the drill waited for."""
-    where = str(log) if is_kept else f"{log.name} (give --keep DIR to keep it)"
-    try:
-        lines = log.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    _say(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
-    for line in lines[-_LOG_LINES:]:
-        _say(f"  {visible(line)}")
-
-
-def _page_file(file: Path, one: Chosen, chosen: Sequence[Chosen]) -> Path:
-    """A page is about one drill: of several, each has its name in the file's."""
-    return file if len(chosen) == 1 else file.with_stem(f"{file.stem}-{one.name}")
-
-
 @contextmanager
 def _directory(keep: Path | None, name: str) -> Iterator[Path]:
     """A directory for a drill: a new one in `keep`, or one that is removed at the end."""
@@ -365,36 +274,15 @@ def _directory(keep: Path | None, name: str) -> Iterator[Path]:
 
 
 def _report(verdicts: Sequence[Verdict], undone: Sequence[str], json_file: Path | None) -> None:
-    """`undone`: the drills that could not do their work, and so have no verdict."""
-    console = _stdout()
     for one in verdicts:
-        console.print(verdict_text(one), markup=False, highlight=False, soft_wrap=True)
+        say(verdict_text(one))
     if len(verdicts) > 1:
-        show(console, overview(verdicts))
+        show(stdout_console(), overview(verdicts))
     for name in undone:
-        console.print(f"{name}: not done", markup=False, highlight=False)
+        say(f"{name}: not done")
     if json_file is not None:
-        _write(json_file, b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n")
+        write_file(json_file, b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n")
 
 
-def _write(file: Path, data: bytes) -> None:
-    try:
-        file.write_bytes(data)
-    except OSError as exc:
-        raise CliError(f"{file} cannot be written: {exc.strerror}") from exc
-
-
-def _stdout() -> Console:
-    """As wide as the terminal; a file gets whole lines."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
-    return console
-
-
-def _say_error(exc: Exception) -> None:
-    errors().print(f"[bold red]error:[/] {escape(str(exc))}", highlight=False, soft_wrap=True)
-
-
-def _say(sentence: str) -> None:
-    errors().print(sentence, highlight=False, markup=False, soft_wrap=True)
+def _tell_error(exc: Exception) -> None:
+    tell(str(exc), "error:", "bold red")

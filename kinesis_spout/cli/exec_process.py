@@ -9,8 +9,6 @@ Answers may come late and in any order. The command's stderr is that of this pro
 by line to a callback.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import logging
@@ -20,22 +18,19 @@ import shlex
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import IO, Any, cast
 
 import msgspec
 
 from kinesis_spout.cli.line_io import LineSplitter, LineWriter, LongLine
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.listener import SpoutListener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import IO
-
-    from kinesis_spout.spout.emission import SpoutEmission
 
 log = logging.getLogger("kinesis_spout")
 MAX_LATE_ANSWERS = 10_000  # how many timed-out records may still be answered
@@ -44,12 +39,6 @@ _READ_BYTES = 64 * 1024
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\]+)"')
 _TERMINATION_S = 5.0
 _MOMENT_S = 0.5
-_INT = struct.Struct("i")
-_SILENT = (
-    "the command has read all its records but has written nothing during --message-timeout. If it "
-    "does answer, its answers are still in its own output buffer: let it flush after each line "
-    "(print(..., flush=True), stdbuf -oL)"
-)
 
 
 class _Answer(msgspec.Struct):
@@ -125,13 +114,11 @@ class ExecProcess(SpoutListener):
         try:
             self._words = shlex.split(text)
         except ValueError as exc:
-            raise ConfigError.of(
-                "exec", f"cannot be split into words ({exc})", text, remedy="check its quotes"
-            ) from exc
+            problem = f"cannot be split into words ({exc})"
+            raise ConfigError.of("exec", problem, text, remedy="check its quotes") from exc
         if not self._words:
-            raise ConfigError.of(
-                "exec", "is empty", text, remedy="give a program and its arguments"
-            )
+            remedy = "give a program and its arguments"
+            raise ConfigError.of("exec", "is empty", text, remedy=remedy)
         self.bad_answers = 0
         self.has_read_nothing = False  # of what it was sent, when it ended: known after `close`
         self._warn = warn
@@ -139,8 +126,9 @@ class ExecProcess(SpoutListener):
         self._on_stderr = on_stderr
         self._records = _Records()
         self._ack_late: Callable[[str], bool] = lambda _: False
-        self._process: subprocess.Popen[bytes] | None = None
-        self._writer: LineWriter | None = None
+        self._process: subprocess.Popen[bytes]  # from `open` on
+        self._stdin: IO[bytes]
+        self._writer: LineWriter
         self._readers: list[threading.Thread] = []
         self._answers_ended = threading.Event()
         self._had_to_be_stopped = False
@@ -156,7 +144,7 @@ class ExecProcess(SpoutListener):
         """
         self._ack_late = ack_late
         try:
-            process = self._process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 self._words,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -165,24 +153,16 @@ class ExecProcess(SpoutListener):
                 process_group=0,
             )
         except OSError as exc:
-            raise ConfigError.of(
-                "exec",
-                f"cannot be started: {exc.strerror}",
-                self._words[0],
-                remedy="give a program in PATH",
-            ) from exc
-        if process.stdin is not None:
-            self._writer = LineWriter(
-                process.stdin.fileno(), lambda: self._stopped() or self.has_ended
-            )
-        for name, read, pipe in (
-            ("answers", self._read_answers, process.stdout),
-            ("stderr", self._forward, process.stderr),
+            problem, remedy = f"cannot be started: {exc.strerror}", "give a program in PATH"
+            raise ConfigError.of("exec", problem, self._words[0], remedy=remedy) from exc
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._writer = LineWriter(self._stdin.fileno(), lambda: self._stopped() or self.has_ended)
+        for read, pipe in (
+            (self._read_answers, self._process.stdout),
+            (self._forward, self._process.stderr),
         ):
             if pipe is not None:
-                reader = threading.Thread(
-                    target=read, args=(pipe,), name=f"kinesis-spout-{name}", daemon=True
-                )
+                reader = threading.Thread(target=read, args=(pipe,), daemon=True)
                 self._readers.append(reader)
                 reader.start()
 
@@ -194,24 +174,22 @@ class ExecProcess(SpoutListener):
     @property
     def has_ended(self) -> bool:
         """No more answers will come: the process has ended, or has closed its stdout."""
-        process = self._process
-        return self._answers_ended.is_set() or process is None or process.poll() is not None
+        return self._answers_ended.is_set() or self._process.poll() is not None
 
     @property
     def has_crashed(self) -> bool:
         """Whether it was killed, or ended with an error, while records waited for its answer that
         it has read. Call it after `close`.
         """
-        code = None if self._process is None else self._process.returncode
-        return self.waiting > 0 and bool(code) and not self.has_read_nothing
+        return self.waiting > 0 and bool(self._process.returncode) and not self.has_read_nothing
 
     @property
     def outcome(self) -> str:
         """How the process ended, in words. Call it after `close`."""
         if self._had_to_be_stopped:
             return "closed its stdout and did not end"
-        code = None if self._process is None else self._process.returncode
-        if code is not None and code < 0:
+        code = self._process.returncode
+        if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
@@ -222,7 +200,7 @@ class ExecProcess(SpoutListener):
         """
         self._records.sent(emission)
         try:
-            written = 0 if self._writer is None else self._writer.write(line)
+            written = self._writer.write(line)
         except BrokenPipeError:
             return False
         self._sent_bytes += written
@@ -231,13 +209,16 @@ class ExecProcess(SpoutListener):
     def timed_out(self, emission: SpoutEmission) -> None:
         """A late ack still counts. The log says so if the command is silent."""
         if self._records.timed_out(emission.message_id, is_read=self._has_read_all):
-            log.warning(_SILENT)
+            log.warning(
+                "the command has read all its records but has written nothing during "
+                "--message-timeout. If it does answer, its answers are still in its own output "
+                "buffer: let it flush after each line (print(..., flush=True), stdbuf -oL)"
+            )
 
     def _has_read_all(self) -> bool:
         """As far as the system tells."""
-        stdin = None if self._process is None else self._process.stdin
         try:
-            return stdin is None or _unread_bytes(stdin) <= 0
+            return _unread_bytes(self._stdin) <= 0
         except ValueError:  # it was closed meanwhile
             return False
 
@@ -247,13 +228,10 @@ class ExecProcess(SpoutListener):
         A process that does not end by itself gets SIGTERM, and SIGKILL 5 s later.
         """
         process = self._process
-        if process is None:
-            return
-        if process.stdin is not None:
-            # One that ends has closed its stdout a moment before.
-            if self.has_ended and _has_ended(process, _MOMENT_S):
-                self.has_read_nothing = _unread_bytes(process.stdin) >= self._sent_bytes
-            process.stdin.close()
+        # One that ends has closed its stdout a moment before.
+        if self.has_ended and _has_ended(process, _MOMENT_S):
+            self.has_read_nothing = _unread_bytes(self._stdin) >= self._sent_bytes
+        self._stdin.close()
         self._answers_ended.wait(grace_s)
         if not _has_ended(process, _TERMINATION_S if self._answers_ended.is_set() else 0.0):
             self._had_to_be_stopped = True
@@ -321,18 +299,15 @@ def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
             _Answer(message_id, ok=False, reason=f"its answer {size}"),
             f"{size}, but an answer has at most {MAX_ANSWER_BYTES:,}. Its record counts as failed",
         )
-    fault = ""
     try:
-        answer = _decoder.decode(line)
+        answer, fault = _decoder.decode(line), ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         found = _lenient(line)
         if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
-            fault = (
-                f'is not an answer such as {{"id": "...", "ok": true}}: {exc}. The line is ignored'
-            )
-            return None, fault
+            such = '{"id": "...", "ok": true}'
+            return None, f"is not an answer such as {such}: {exc}. The line is ignored"
         try:
-            answer = msgspec.convert(found, _Answer)
+            answer, fault = msgspec.convert(found, _Answer), ""
         except msgspec.ValidationError as wrong_type:
             fault = f"is not a valid answer: {exc}. Its record counts as failed"
             reason = f"its answer is not valid: {wrong_type}"
@@ -369,7 +344,7 @@ def _has_ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
 def _unread_bytes(pipe: IO[bytes]) -> int:
     """How many bytes of a pipe nobody has read; -1 where the system does not tell."""
     try:
-        told = fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(_INT.size))
+        unread = fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(struct.calcsize("i")))
     except OSError:
         return -1
-    return int(_INT.unpack(told)[0])
+    return int.from_bytes(unread, sys.byteorder, signed=True)

@@ -3,107 +3,75 @@
     CliError        what is wrong, where, what to do: FAILED
     Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
-Of other errors, `exit_code_of` says which code they have. Usage errors are typer's: USAGE.
-Commands that look at an application, or change one, tell more by their codes:
-`operators_exit_code_of`.
+Of other errors, `exit_code_of` says which code they have, or `operators_exit_code_of` in commands
+that look at an application or change one. Usage errors are typer's: USAGE.
 """
-
-from __future__ import annotations
 
 import os
 import re
 import signal
 import threading
 import traceback
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
+from kinesis_spout import errors as service_errors
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.errors import (
-    AccessDeniedError,
-    ConfigError,
-    CredentialsError,
-    ServiceUnavailableError,
-    StreamNotFoundError,
-    ThrottledError,
-)
-from state.errors import (
-    EmbeddedZookeeperError,
-    InvalidStoreSettingError,
-    OwnedByAnotherError,
-    RemediedError,
-    StoreAccessError,
-    StoreUnavailableError,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import FrameType
-
-    from rich.console import Console
+from state import errors as state_errors
 
 FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
 # The flag of a command for an option of Spark's reader, or for a field of the spout.
 _FLAGS = {
-    "streamName": "--stream",
-    "streamArn": "--stream",
-    "stream": "--stream",
-    "applicationName": "--application",
-    "application": "--application",
-    "zookeeper": "--zookeeper",
-    "startingPosition": "--from",
-    "starting_position": "--from",
-    "region": "--region",
-    "endpointUrl": "--endpoint-url",
-    "endpoint_url": "--endpoint-url",
+    **dict.fromkeys(("streamName", "streamArn", "stream"), "--stream"),
+    **dict.fromkeys(("applicationName", "application"), "--application"),
+    **dict.fromkeys(("startingPosition", "starting_position"), "--from"),
+    **dict.fromkeys(("endpointUrl", "endpoint_url"), "--endpoint-url"),
+    **{name: f"--{name}" for name in ("zookeeper", "region")},
 }
 _OPTION = re.compile(rf"\boption ({'|'.join(_FLAGS)})(?![\w.])")
 BROKEN_PIPE = 141  # of a program ended by SIGPIPE
-_CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
-    (UNREACHABLE, (ServiceUnavailableError, StoreUnavailableError)),
-    (OWNED, (OwnedByAnotherError,)),
-)
-_OPERATORS_CODES: tuple[tuple[int, tuple[type[Exception], ...]], ...] = (
-    (USAGE, (ConfigError, InvalidStoreSettingError, StreamNotFoundError)),
-    (
-        UNREACHABLE,
-        (
-            AccessDeniedError,
-            CredentialsError,
-            EmbeddedZookeeperError,
-            StoreAccessError,
-            ThrottledError,
-        ),
-    ),
-    *_CODES,
-)
+_CODES: dict[type[Exception], int] = {
+    service_errors.ServiceUnavailableError: UNREACHABLE,
+    state_errors.StoreUnavailableError: UNREACHABLE,
+    state_errors.OwnedByAnotherError: OWNED,
+}
+_OPERATORS_CODES: dict[type[Exception], int] = {
+    service_errors.ConfigError: USAGE,
+    service_errors.StreamNotFoundError: USAGE,
+    state_errors.InvalidStoreSettingError: USAGE,
+    service_errors.AccessDeniedError: UNREACHABLE,
+    service_errors.CredentialsError: UNREACHABLE,
+    service_errors.ThrottledError: UNREACHABLE,
+    state_errors.EmbeddedZookeeperError: UNREACHABLE,
+    state_errors.StoreAccessError: UNREACHABLE,
+    **_CODES,
+}
 
 
-def exit_code_of(exc: Exception) -> int:
+def exit_code_of(exc: Exception, codes: Mapping[type[Exception], int] = _CODES) -> int:
     """The exit code of a command that failed with this error: 3 where Kinesis or ZooKeeper cannot
     be reached, 4 where another process owns the application, 1 for all else.
     """
-    return _code_in(_CODES, exc)
+    if isinstance(exc, CliError) and isinstance(exc.__cause__, Exception):
+        exc = exc.__cause__  # the sentence of a `CliError` may add to another error's
+    return next((code for kind, code in codes.items() if isinstance(exc, kind)), FAILED)
 
 
 def operators_exit_code_of(exc: Exception) -> int:
     """The same for an operator's command. It tells more: 2 for a wrong name or setting, 3 also
     where Kinesis or ZooKeeper refuses to answer.
     """
-    return _code_in(_OPERATORS_CODES, exc)
+    return exit_code_of(exc, _OPERATORS_CODES)
 
 
-def _code_in(codes: tuple[tuple[int, tuple[type[Exception], ...]], ...], exc: Exception) -> int:
-    if isinstance(exc, CliError) and isinstance(exc.__cause__, Exception):
-        exc = exc.__cause__  # the sentence of a `CliError` may add to another error's
-    return next((code for code, kinds in codes if isinstance(exc, kinds)), FAILED)
-
-
-class CliError(RemediedError):
+class CliError(state_errors.RemediedError):
     """An error for the user of a command. `log_file`: the file that has the details."""
 
     def __init__(self, message: str, remedy: str = "", *, log_file: Path | None = None) -> None:
@@ -221,7 +189,9 @@ def one_sentence(
         if debug:
             traceback.print_exc(file=errors.file)
         if log_file is not None:
-            _append_traceback(log_file)
+            # A log that cannot be written must not hide the sentence on stderr.
+            with suppress(OSError), log_file.open("a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
         sentence = in_flags(sentence_of(exc), ctx)
         errors.print(_line("error:", "bold red", sentence), soft_wrap=True)
         if log_file is not None and log_file.exists():
@@ -253,21 +223,10 @@ def in_flags(sentence: str, context: typer.Context | None) -> str:
         if flag in flags:
             return f"option {flag}"
         argument = flags.get(flag.removeprefix("--"))
-        return (
-            match[0]
-            if argument is None
-            else f"argument {(argument.metavar or argument.name or '').upper()}"
-        )
+        name = argument and (argument.metavar or argument.name)
+        return f"argument {name.upper()}" if name else match[0]
 
     return _OPTION.sub(spelt, sentence)
-
-
-def _append_traceback(log_file: Path) -> None:
-    try:
-        with log_file.open("a", encoding="utf-8") as log:
-            traceback.print_exc(file=log)
-    except OSError:
-        return  # a log that cannot be written must not hide the sentence on stderr
 
 
 def _line(head: str, style: str, text: str) -> Text:

@@ -5,23 +5,18 @@ Neither blocks for ever. A line that has arrived does not wait long for others. 
 slow or gone does not block the writer for ever.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import stat
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kinesis_spout.clock import Clock, SystemClock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-_SYSTEM_CLOCK = SystemClock()
 _READ_BYTES = 1024 * 1024
 _MAX_WRITE_BYTES = 1024 * 1024
-_POLL_S = 0.1  # how often `stopped` is asked
-_POLL_MS = 100
+_POLL_MS = 100  # how often `stopped` is asked
 LINGER_S = 0.2
 GRACE_S = 2.0
 HEAD_BYTES = 64 * 1024
@@ -34,6 +29,7 @@ class LongLine(NamedTuple):
     size_bytes: int
 
 
+@dataclass
 class LineSplitter:
     """Cuts a stream of bytes into lines, in time and memory that are linear in the bytes.
 
@@ -41,11 +37,10 @@ class LineSplitter:
     is kept.
     """
 
-    def __init__(self, max_line_bytes: int) -> None:
-        self._max_line_bytes = max_line_bytes
-        self._parts: list[bytes] = []  # of the line that has no end yet
-        self._size_bytes = 0
-        self._is_long = False
+    max_line_bytes: int
+    _parts: list[bytes] = field(default_factory=list)  # of the line that has no end yet
+    _size_bytes: int = 0
+    _is_long: bool = False
 
     def feed(self, chunk: bytes) -> list[bytes | LongLine]:
         """The lines that end in this chunk."""
@@ -63,12 +58,11 @@ class LineSplitter:
 
     def _add(self, part: bytes) -> None:
         self._size_bytes += len(part)
-        if self._is_long:
-            return
-        self._parts.append(part)
-        if self._size_bytes > self._max_line_bytes:
-            self._parts = [b"".join(self._parts)[:HEAD_BYTES]]
-            self._is_long = True
+        if not self._is_long:
+            self._parts.append(part)
+            self._is_long = self._size_bytes > self.max_line_bytes
+            if self._is_long:
+                self._parts = [b"".join(self._parts)[:HEAD_BYTES]]
 
     def _take(self) -> bytes | LongLine:
         whole, size_bytes, is_long = b"".join(self._parts), self._size_bytes, self._is_long
@@ -76,28 +70,19 @@ class LineSplitter:
         return LongLine(whole, size_bytes) if is_long else whole.removesuffix(b"\r")
 
 
+@dataclass(kw_only=True)
 class LineReader:
     """Reads lines from a file descriptor: a pipe, a terminal, a file. For one thread.
 
     Lines are as `LineSplitter` gives them. `stopped()` is polled while no input comes.
     """
 
-    def __init__(
-        self,
-        descriptor: int,
-        stopped: Callable[[], bool],
-        *,
-        max_lines: int,
-        max_bytes: int,
-        max_line_bytes: int,
-        clock: Clock = _SYSTEM_CLOCK,
-    ) -> None:
-        self._descriptor = descriptor
-        self._stopped = stopped
-        self._max_lines = max_lines
-        self._max_bytes = max_bytes
-        self._clock = clock
-        self._splitter = LineSplitter(max_line_bytes)
+    descriptor: int
+    stopped: Callable[[], bool]
+    max_lines: int
+    max_bytes: int
+    max_line_bytes: int
+    clock: Clock = field(default_factory=SystemClock)
 
     def batches(self) -> Iterator[list[bytes | LongLine]]:
         """Lists of lines, none empty, until the input ends or `stopped()`. Blocks between them.
@@ -106,23 +91,23 @@ class LineReader:
         waited for `LINGER_S`. When stopped, the last list has the complete lines that have arrived.
         """
         lines: list[bytes | LongLine] = []
-        held_bytes = 0
+        splitter, held_bytes = LineSplitter(self.max_line_bytes), 0
         due_s = 0.0
-        while not self._stopped():
-            wait_s = max(0.0, due_s - self._clock.monotonic_s()) if lines else _POLL_S
-            has_arrived = select.select([self._descriptor], [], [], wait_s)[0]
-            chunk = os.read(self._descriptor, _READ_BYTES) if has_arrived else None
+        while not self.stopped():
+            wait_s = max(0.0, due_s - self.clock.monotonic_s()) if lines else _POLL_MS / 1000
+            has_arrived = select.select([self.descriptor], [], [], wait_s)[0]
+            chunk = os.read(self.descriptor, _READ_BYTES) if has_arrived else None
             if chunk == b"":
-                last = self._splitter.rest()
+                last = splitter.rest()
                 lines += [] if last is None else [last]
                 break
             if not lines:
-                due_s = self._clock.monotonic_s() + LINGER_S
+                due_s = self.clock.monotonic_s() + LINGER_S
             if chunk is not None:
-                lines += self._splitter.feed(chunk)
+                lines += splitter.feed(chunk)
                 held_bytes += len(chunk)
-            is_full = len(lines) >= self._max_lines or held_bytes >= self._max_bytes
-            if lines and (is_full or self._clock.monotonic_s() >= due_s):
+            is_full = len(lines) >= self.max_lines or held_bytes >= self.max_bytes
+            if lines and (is_full or self.clock.monotonic_s() >= due_s):
                 yield lines
                 lines, held_bytes = [], 0
         if lines:

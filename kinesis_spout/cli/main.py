@@ -9,7 +9,7 @@ because the package of an extra is missing stays in the list, and says what to i
 
 import ast
 import importlib.metadata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +21,8 @@ from typer.core import TyperGroup
 
 from kinesis_spout import __version__
 from kinesis_spout.cli import early_interrupt
-from kinesis_spout.cli.exit_codes import CliError, one_sentence
-from kinesis_spout.cli.shared_options import errors, root_options
+from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.shared_options import sentences
 from kinesis_spout.programs import how_to_install
 
 COMMAND_GROUP = "kinesis_spout.commands"
@@ -32,28 +32,25 @@ OWN_COMMANDS = {
     for name, function in {
         "consume": "consume:consume",
         "produce": "produce:produce",
-        "status": "inspection.status:status",
-        "explain": "inspection.explain:explain_command",
-        "doctor": "inspection.doctor:doctor",
-        "ui": "inspection.ui.command:ui",
-        "shards": "inspection.shards:shards",
-        "checkpoint": "checkpoint.group:checkpoint",
-        "import": "checkpoint.import_:import_",
-        "peek": "checkpoint.peek:peek",
-        "pause": "checkpoint.pause:pause",
-        "resume": "checkpoint.pause:resume",
-        "reset": "checkpoint.move:reset",
-        "consumers": "checkpoint.consumers:consumers",
+        "status": "status:status",
+        "explain": "explain:explain_command",
+        "doctor": "doctor:doctor",
+        "ui": "ui:ui",
+        "shards": "shards:shards",
+        "checkpoint": "checkpoint:checkpoint",
+        "import": "import_:import_",
+        "peek": "peek:peek",
+        "pause": "pause:pause",
+        "resume": "pause:resume",
+        "reset": "checkpoint:reset",
+        "consumers": "consumers:consumers",
         "local": "local:local",
         "drill": "drill:drill",
     }.items()
 }
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.
-EXTRAS_BY_MODULE = {
-    "pyspark": ("PySpark", ("spark",)),
-    "psutil": ("psutil", ("spark", "local")),
-}
+EXTRAS_BY_MODULE = {"pyspark": ("PySpark", ("spark",)), "psutil": ("psutil", ("spark", "local"))}
 
 
 class CommandsByEntryPoint(TyperGroup):
@@ -75,9 +72,11 @@ class CommandsByEntryPoint(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names. Registered commands come first, because most users come for them."""
+        """All names. Registered commands come first, because most users come for them; `demo`
+        before all others, for newcomers.
+        """
         del ctx
-        return [*_demo_first(_entry_points()), *OWN_COMMANDS]
+        return [*sorted(_entry_points(), key=lambda name: (name != "demo", name)), *OWN_COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command, imported now unless it is only listed; None for an unknown name."""
@@ -86,7 +85,11 @@ class CommandsByEntryPoint(TyperGroup):
         if point is None:
             return None
         sentence = _sentence_of(point) if self._is_listing else None
-        return _load(cmd_name, point) if sentence is None else _listed(cmd_name, sentence)
+        if sentence is None:
+            return _load(cmd_name, point)
+        listed = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        listed.command(cmd_name, help=sentence)(lambda: None)
+        return typer.main.get_command(listed)
 
     @contextmanager
     def _listing(self) -> Iterator[None]:
@@ -116,9 +119,10 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
 
 @app.callback()
 def kinesis_spout(
-    ctx: typer.Context,
     *,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    _debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
+    ] = False,
     _version: Annotated[
         bool,
         typer.Option(
@@ -127,16 +131,10 @@ def kinesis_spout(
     ] = False,
 ) -> None:
     """Read Kinesis streams, track every record in flight, checkpoint in ZooKeeper."""
-    root_options(ctx).debug = debug
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=COMMAND_GROUP)}
-
-
-def _demo_first(names: dict[str, importlib.metadata.EntryPoint]) -> list[str]:
-    """`demo` first, for newcomers; then by name."""
-    return sorted(names, key=lambda name: (name != "demo", name))
 
 
 def _sentence_of(point: importlib.metadata.EntryPoint) -> str | None:
@@ -156,13 +154,6 @@ def _sentence_of(point: importlib.metadata.EntryPoint) -> str | None:
     return None
 
 
-def _listed(name: str, sentence: str) -> Any:
-    """A command as the list shows it. It cannot be called."""
-    command = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    command.command(name, help=sentence)(lambda: None)
-    return typer.main.get_command(command)
-
-
 def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
     command = typer.Typer(
         add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
@@ -175,10 +166,17 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
             raise
         package, extras = EXTRAS_BY_MODULE[missing]
         install = how_to_install(*extras)
-        short_help = escape(f"(needs {package}) {install}")
-        command.command(name, help=short_help, context_settings=_ANY_ARGUMENTS)(
-            _missing_package(package, install)
-        )
+
+        def fail(ctx: typer.Context) -> None:
+            with sentences(ctx):
+                what = f"kinesis-spout {ctx.info_name} needs {package}, which is not installed"
+                raise CliError(what, install)
+
+        command.command(
+            name,
+            help=escape(f"(needs {package}) {install}"),
+            context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        )(fail)
     else:
         if isinstance(function, typer.Typer):
             command = function  # commands of its own below it
@@ -188,18 +186,3 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
     loaded = typer.main.get_command(command)
     loaded.name = name  # a group has none of its own, and the list of commands shows it
     return loaded
-
-
-_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-
-def _missing_package(package: str, install: str) -> Callable[[typer.Context], None]:
-    """A command that fails because its package is not installed."""
-
-    def fail(ctx: typer.Context) -> None:
-        with one_sentence(errors(), ctx=ctx, debug=root_options(ctx).debug):
-            raise CliError(
-                f"kinesis-spout {ctx.info_name} needs {package}, which is not installed", install
-            )
-
-    return fail

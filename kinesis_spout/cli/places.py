@@ -1,57 +1,98 @@
-"""The options by which commands find an application and its stream, and what they open by them.
-
-`takes_place` gives a command all of these options, in the same words and with the same defaults
-from the environment: `KINESIS_SPOUT_APPLICATION`, `KINESIS_SPOUT_STREAM`,
-`KINESIS_SPOUT_ZOOKEEPER`.
+"""The options by which commands find an application and its stream, what they open by them, and how
+they ask and print.
 """
 
 import inspect
 import logging
 import shlex
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from functools import wraps
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
 
 import typer
+from rich.console import Console, RenderableType
 
-from kinesis_spout.cli.exit_codes import CliError, one_sentence, operators_exit_code_of
-from kinesis_spout.cli.patience import patience, services
+from kinesis_spout.checkpoints.located import Counted
+from kinesis_spout.checkpoints.moves import RequestedPosition
+from kinesis_spout.checkpoints.recorded_move import service_time
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, operators_exit_code_of
+from kinesis_spout.cli.plain_text import visible
+from kinesis_spout.cli.record_lines import json_text
 from kinesis_spout.cli.shared_options import (
     AWS,
     CONNECTION_OPTIONS,
+    PAIRS,
+    Options,
+    as_command,
     connection_of,
-    errors,
     flag,
     known_option,
+    option,
+    parameter,
+    parameters_of,
     parse_pairs,
-    root_options,
     security_of,
+    sentences,
+    shard_id_of,
+    tell,
     typed_text,
+    usage_errors,
+    wrong_usage,
 )
-from kinesis_spout.config import AwsConfig, StreamRef
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.config import AwsConfig, StreamRef, duration
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.surroundings import place_in_words
+from state.process import this_process
 from state.zookeeper.embedded import LOCK_NAME, embedded_directory
 from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import DEFAULT_ROOT, StoredApplications, ZookeeperStateStore
 
-_APPLICATION = flag(
-    "application",
-    "--application",
-    "-a",
-    callback=typed_text,
-    envvar="KINESIS_SPOUT_APPLICATION",
-)
-_STREAM: dict[str, Any] = {"help": "Name or ARN of the stream.", "envvar": "KINESIS_SPOUT_STREAM"}
-_STREAM_ARGUMENT = typer.Argument(metavar="STREAM", show_default=False, **_STREAM)
-StreamArgument = Annotated[str, _STREAM_ARGUMENT]
-_CONNECTION = typer.Option(
-    metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
-)
+PATIENCE_S = 2.0
+OWNER_WAIT_S = 15.0  # of an application that was just killed: until its session expires
+RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
+FILE_WIDTH = 10_000
+DEFAULT_WINDOW, DEFAULT_ASKED, DEFAULT_COUNT = "10s", 100, 10_000
+TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
+_CONTINUES = " \\"
+# Options that mean the same in several commands.
+COMMON: Options = {
+    "dry_run": "Show the changes without making them.",
+    "yes": option("Do not ask for confirmation.", "--yes", "-y"),
+    "as_json": option("Print only JSON on stdout.", "--json"),
+    "shard": option(
+        "Id or number of a shard (default: all shards). Repeatable.",
+        metavar="SHARD",
+        parser=shard_id_of,
+    ),
+    "allow_skip": "Also move the checkpoint of a shard where that skips unread records, or where "
+    "its records have expired. Those records are never read.",
+    "count": option(
+        "Count at most this many repeated or skipped records in each shard. Counting reads them.",
+        min=0,
+        max=1_000_000,
+    ),
+    "replace": "Replace the state that the application has.",
+    "window": option(
+        "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, without "
+        "knowing whether positions move.",
+        metavar="TIME",
+    ),
+    "ask": option(
+        "How many shards to ask for their tips; those whose position does not move come first. "
+        "Each question takes one of a shard's 5 reads per second.",
+        metavar="SHARDS",
+        min=0,
+    ),
+}
 
 
 def zookeeper_flag(*, panel: str | None = None, needs: str = "") -> Any:
@@ -60,14 +101,39 @@ def zookeeper_flag(*, panel: str | None = None, needs: str = "") -> Any:
     return flag("zookeeper", "--zookeeper", "-z", panel=panel, needs=needs, **environment)
 
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
+@contextmanager
+def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
+    """Call `say`, in another thread, if the block takes longer than `PATIENCE_S`; and again when it
+    has ended without an error, which speaks for itself.
+    """
+    lock, clock = threading.Lock(), SystemClock()
+    began_s = clock.monotonic_s()
+    is_over = is_said = False
 
-# An application that was just killed owns the stream until its ZooKeeper session expires.
-OWNER_WAIT_S = 15.0
-RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
-_CONTINUES = " \\"
+    def complain() -> None:
+        nonlocal is_said
+        with lock:
+            if not is_over:
+                is_said = True
+                say(f"no answer yet; still trying {what}")
+
+    timer = threading.Timer(PATIENCE_S, complain)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            is_over = True
+        timer.cancel()
+    if is_said:
+        say(f"answered after {duration(round(1000 * (clock.monotonic_s() - began_s)))}: {what}")
+
+
+def services(aws: AwsConfig, stream: str, zookeeper: str | None = None) -> str:
+    """What a command connects to, for `patience`."""
+    also = "" if zookeeper is None else f", and ZooKeeper at {zookeeper}"
+    return f"stream {stream} {place_in_words(aws, aws.region)}{also}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +192,6 @@ class Place:
         )
         return stack.enter_context(closing(stored))
 
-    def patience(self, client: KinesisClient | None) -> AbstractContextManager[None]:
-        """Note what the block is trying, if it takes long: the stream, ZooKeeper, or both."""
-        zookeeper = self.zookeeper or None
-        if client is None:
-            return patience(note, f"ZooKeeper at {zookeeper}")
-        return patience(note, services(client.aws, client.stream.name, zookeeper))
-
     def _check_has_run(self) -> None:
         directory = embedded_directory(self.zookeeper)
         if directory is not None and not (directory / LOCK_NAME).is_file():
@@ -141,6 +200,96 @@ class Place:
                 "no state",
                 "correct the directory, or start the application first",
             )
+
+
+@dataclass
+class Operation:
+    """One run of a command. It connects when it is first asked to, and its stack disconnects.
+
+    `dry_run`, `yes`, `as_json`: the options of these names; False where the command has none.
+    """
+
+    ctx: typer.Context
+    place: Place
+    stack: ExitStack
+    dry_run: bool = False
+    yes: bool = False
+    as_json: bool = False
+    clock: Clock = field(default_factory=SystemClock)
+
+    @cached_property
+    def client(self) -> KinesisClient:
+        """The stream."""
+        return self.place.client(self.stack)
+
+    @cached_property
+    def store(self) -> ZookeeperStateStore:
+        """The application's state. Raises as `Place.store`."""
+        return self.place.store(self.stack)
+
+    @property
+    def on_stream(self) -> str:
+        """As `on stream orders`."""
+        return f"on stream {self.place.stream}"
+
+    @property
+    def commands(self) -> list[str]:
+        """The names of all commands, which advice may name."""
+        group: Any = self.ctx.find_root().command
+        names: list[str] = group.list_commands(self.ctx)
+        return names
+
+    def signals(self) -> StopSignals:
+        """Handle SIGINT and SIGTERM until the command ends."""
+        return self.stack.enter_context(StopSignals())
+
+    def service_time(self) -> Callable[[], int]:
+        """The service's time, asked for now."""
+        return service_time(self.client, self.clock)
+
+    def patience(self, *, aws: bool = True) -> AbstractContextManager[None]:
+        """Note what the block waits for, if it takes long. `aws`: whether it asks the service."""
+        zookeeper = self.place.zookeeper or None
+        if not aws:
+            return patience(note, f"ZooKeeper at {zookeeper}")
+        return patience(note, services(self.client.aws, self.client.stream.name, zookeeper))
+
+    def own(self, store: ZookeeperStateStore) -> None:
+        """Own the application until the command ends, but not in a dry run. Raises
+        `OwnedByAnotherError` while it runs.
+        """
+        if not self.dry_run:
+            store.ownership.acquire(this_process(self.clock.now_ms()), timeout_s=OWNER_WAIT_S)
+
+    def own_started(self) -> None:
+        """The same for an application that has state. Raises `CliError` for any other."""
+        store = self.store
+        if store.identity.read_start() is None and not store.shard_states.load():
+            raise CliError(
+                f"application {self.place.application} has no state {self.on_stream}",
+                "correct the names, or start the application first",
+            )
+        self.own(store)
+
+    def confirmed(self, question: str) -> bool:
+        """Whether to write: not in a dry run. Raises typer's exit where the user says no."""
+        if self.dry_run:
+            say("nothing was written")
+            return False
+        if not self.yes and not typer.confirm(question):
+            raise typer.Exit(1)
+        return True
+
+    def show(self, value: object, shown: Iterable[RenderableType]) -> None:
+        """Print the value with --json, and the lines and screens without."""
+        if self.as_json:
+            typer.echo(json_text(value, indent=2))
+            return
+        for one in shown:
+            if isinstance(one, str):
+                say(one)
+            else:
+                show(stdout_console(), one)
 
 
 Need = Literal["required", "optional", "any", "free", "none"]
@@ -153,80 +302,91 @@ _MAY_LACK: dict[Need, tuple[str, ...]] = {
 }
 
 
-def takes_place(
-    *, application: Need = "required", aws: bool = True, stream_is_argument: bool = False
+def command(
+    application: Need = "required",
+    *,
+    aws: bool = True,
+    stream_is_argument: bool = False,
+    only_typed: str | None = None,
+    writes: bool = False,
+    shows: bool = False,
+    panel: str | None = None,
+    options: Options = MappingProxyType({}),
+    more: Sequence[inspect.Parameter] = (),
+    notes: bool = True,
+    code_of: Callable[[Exception], int] = operators_exit_code_of,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The decorated command gets a `Place`, and its command line the options of one: those that
-    say which application come before the command's own, those that say how to connect behind them.
+    """The decorated command gets an `Operation`, and its command line the options that all commands
+    share: those that say which application come before the command's own, those that say how to
+    connect behind them. Errors, and with `notes` warnings of the log, are sentences.
 
-    `application`: whether the command needs one. Where it is "optional", the command needs
-    ZooKeeper with it, and gets empty names else; with "any" it works on all applications in
-    ZooKeeper where none is named, and the stream may be left out then; "free" needs nothing. `aws`:
-    whether the command asks the service. `stream_is_argument`: STREAM instead of --stream.
+    - `application`: whether the command needs one. Where it is "optional", the command needs
+      ZooKeeper with it, and gets empty names else; with "any" it works on all applications in
+      ZooKeeper where none is named, and the stream may be left out then; "free" needs nothing.
+    - `aws`: whether the command asks the service. `stream_is_argument`: STREAM instead of --stream.
+    - `only_typed`: the option of these that no environment variable sets.
+    - `writes`: has --dry-run and --yes. `shows`: has --json.
+    - `options`: the command's own, those of `COMMON` left out. `more`: options that the command
+      gets by name, though its signature does not have them. `panel`: of the shared ones.
     """
+
+    def environment(name: str) -> str | None:
+        return None if name == only_typed else f"KINESIS_SPOUT_{name.upper()}"
+
+    words: Any = {"help": "Name or ARN of the stream.", "envvar": environment("stream")}
+    has_application = application != "none"
+    short: Any = {"callback": typed_text, "envvar": environment("application")}
     named = {
-        "application": _APPLICATION,
-        "stream": _STREAM_ARGUMENT
+        "application": flag("application", "--application", "-a", **short),
+        "stream": typer.Argument(metavar="STREAM", show_default=False, **words)
         if stream_is_argument
-        else typer.Option("--stream", "-s", **_STREAM),
+        else typer.Option("--stream", "-s", **words),
         "zookeeper": zookeeper_flag(needs="--application" if application == "optional" else ""),
     }
-    has_application = application != "none"
+    lacking = _MAY_LACK[application]
     first = [
-        _parameter(name, Annotated[str | None, option], None)
-        if name in _MAY_LACK[application]
-        else _parameter(name, Annotated[str, option])
-        for name, option in named.items()
+        parameter(name, str | None, told, panel, None)
+        if name in lacking
+        else parameter(name, str, told)
+        for name, told in named.items()
         if has_application or name == "stream"
     ]
     last = [
-        _parameter(name, Annotated[str | None, flag(name)], None)
+        parameter(name, str | None, flag(name), panel, None)
         for name in ("region", "endpoint_url")
         if aws
     ]
-    last.append(_parameter("option", Annotated[list[str] | None, _CONNECTION], None))
+    last.append(parameter("option", list[str] | None, PAIRS, panel, None))
     if has_application:
-        root = Annotated[str, flag("zookeeper_root")]
-        last.insert(0, _parameter("zookeeper_root", root, DEFAULT_ROOT))
+        root = flag("zookeeper_root")
+        last.insert(0, parameter("zookeeper_root", str, root, panel, DEFAULT_ROOT))
     names = {one.name for one in (*first, *last)}
+    switches = ["dry_run", "yes"] * writes + ["as_json"] * shows
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, **given: Any) -> None:
             values = {name: given.pop(name) for name in names}
-            if application == "any":
-                _check_stream(**values)
-            elif application == "optional":
+            if application == "any" and values["application"] is not None and not values["stream"]:
+                raise wrong_usage(
+                    "--stream",
+                    "name the stream: an application has a state for each of its streams",
+                )
+            if application == "optional":
                 both = both_or_neither(ctx, values["application"], values["zookeeper"])
                 values["application"], values["zookeeper"] = both
             place = Place(**{name: one for name, one in values.items() if one is not None})
-            command(ctx, place=place, **given)
+            chosen = {name: given.pop(name) for name in switches}
+            with sentences(ctx, code_of), ExitStack() as stack:
+                if notes:
+                    # until the connections are closed
+                    stack.enter_context(shown_log(lambda record: note(record.getMessage())))
+                function(Operation(ctx, place, stack, **chosen), **given)
 
-        context, *own = inspect.signature(command, eval_str=True).parameters.values()
-        own = [one for one in own if one.name != "place"]
-        parameters = [
-            context,
-            *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *own, *last)),
-        ]
-        # typer reads the signature for the names and defaults, and the annotations for the types.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
-        return run
+        own = parameters_of(function, {**COMMON, **options}, "op", "given")
+        added = [parameter(name, bool, COMMON[name], default=False) for name in switches]
+        return as_command(run, function, [*first, *own, *more, *added, *last])
 
     return decorate
-
-
-def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-
-
-def _check_stream(*, application: str | None, stream: str | None, **_: object) -> None:
-    """Raises typer's usage error for an application without its stream."""
-    if application is not None and stream is None:
-        raise typer.BadParameter(
-            "name the stream: an application has a state for each of its streams",
-            param_hint="--stream",
-        )
 
 
 def both_or_neither(
@@ -240,37 +400,29 @@ def both_or_neither(
     for name, value in (("application", application), ("zookeeper", zookeeper)):
         source = ctx.get_parameter_source(name)
         if value is not None and (source is None or source.name != "ENVIRONMENT"):
-            raise typer.BadParameter(
-                "give both, or neither of them", param_hint="--application, --zookeeper"
-            )
+            raise wrong_usage("--application, --zookeeper", "give both, or neither of them")
     return None, None
-
-
-_WITHOUT_AWS = frozenset({"pause", "resume", "reset"})
-_WITHOUT_APPLICATION = frozenset({"redrive"})
 
 
 def options_of(place: Place, command: str) -> list[tuple[str, str]]:
     """The options by which another command finds the same place, as far as it has them. A value
     that may be a secret is left to be filled in: `zookeeperPassword=...`.
     """
-    found: list[tuple[str, str]] = []
-    has_aws, has_application = command not in _WITHOUT_AWS, command not in _WITHOUT_APPLICATION
-    if has_application:
-        found += [("--application", place.application), ("--stream", place.stream)]
-        found.append(("--zookeeper", place.zookeeper))
-        if place.zookeeper_root != DEFAULT_ROOT:
-            found.append(("--zookeeper-root", place.zookeeper_root))
-    if has_aws and place.region is not None:
-        found.append(("--region", place.region))
-    if has_aws and place.endpoint_url is not None:
-        found.append(("--endpoint-url", place.endpoint_url))
+    has_aws, has_application = command not in {"pause", "resume", "reset"}, command != "redrive"
+    root = place.zookeeper_root
+    found = [
+        ("--application", place.application if has_application else None),
+        ("--stream", place.stream if has_application else None),
+        ("--zookeeper", place.zookeeper if has_application else None),
+        ("--zookeeper-root", root if has_application and root != DEFAULT_ROOT else None),
+        ("--region", place.region if has_aws else None),
+        ("--endpoint-url", place.endpoint_url if has_aws else None),
+    ]
     for key, value in parse_pairs("--option", place.option or ()).items():
         option = CONNECTION_OPTIONS[field := known_option(key)]
         if (has_aws and field in AWS) or (has_application and field in SECURITY):
-            shown = "..." if option.secret else value
-            found.append(("--option", f"{option.name}={shown}"))
-    return found
+            found.append(("--option", f"{option.name}={'...' if option.secret else value}"))
+    return [(name, value) for name, value in found if value is not None]
 
 
 def whole_command(place: Place, arguments: Sequence[str]) -> str:
@@ -294,28 +446,9 @@ def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[s
     return [*lines, last]
 
 
-@contextmanager
-def operators_command(ctx: typer.Context) -> Iterator[ExitStack]:
-    """A command that looks at an application or changes one. The stack closes what it opens; an
-    error becomes a sentence, and one of the operator's exit codes.
-    """
-    with (
-        one_sentence(
-            errors(), ctx=ctx, debug=root_options(ctx).debug, code_of=operators_exit_code_of
-        ),
-        ExitStack() as stack,
-    ):
-        yield stack
-
-
 def note(sentence: str) -> None:
     """Print a note on stderr."""
-    errors().print(f"note: {sentence}", highlight=False, markup=False, emoji=False, soft_wrap=True)
-
-
-def log_as_notes() -> AbstractContextManager[None]:
-    """Print warnings of the log as notes, while the block runs."""
-    return shown_log(lambda record: note(record.getMessage()))
+    tell(sentence, "note:")
 
 
 @contextmanager
@@ -332,7 +465,8 @@ def warnings_as_notes() -> Iterator[None]:
 @contextmanager
 def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
     """Give `show` the log's warnings and errors while the block runs, from whichever thread."""
-    root, handler = logging.getLogger(), _Shown(show)
+    root, handler = logging.getLogger(), logging.Handler(logging.WARNING)
+    handler.emit = show  # type: ignore[method-assign, assignment]  # all that it has
     root.addHandler(handler)
     try:
         yield
@@ -340,10 +474,52 @@ def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-class _Shown(logging.Handler):
-    def __init__(self, show: Callable[[logging.LogRecord], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._show = show
+def write_file(file: Path, data: bytes, option: str = "", remedy: str = "") -> None:
+    """Raises `CliError`, which names the option."""
+    try:
+        file.write_bytes(data)
+    except OSError as exc:
+        raise CliError(f"{option}{file} cannot be written: {exc.strerror}", remedy) from exc
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._show(record)
+
+def stdout_console() -> Console:
+    """The console on stdout. A shard may take two lines on a terminal, and takes one in a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=FILE_WIDTH)
+
+
+def show(console: Console, shown: RenderableType) -> None:
+    """Print it on a terminal as it is, and into a file without spaces at the ends of lines."""
+    if console.is_terminal:
+        console.print(shown, highlight=False, emoji=False)
+        return
+    with console.capture() as captured:
+        console.print(shown, highlight=False, emoji=False)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+@usage_errors()
+def past_time(text: str) -> RequestedPosition:
+    """The parser of an option that is a time in the past. Raises typer's usage error."""
+    requested = RequestedPosition.parse(text)
+    if not requested.is_time:
+        raise typer.BadParameter(
+            f"{text} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z"
+        )
+    return requested
+
+
+def say(line: str) -> None:
+    """Print a line on stdout as it is."""
+    Console().print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def reason_text(reason: str | None) -> str:
+    """Why a record failed."""
+    return "none was given" if reason is None else visible(reason)
+
+
+def records_of(count: Counted | int, kind: str = "record") -> str:
+    """As `1 record`, `12 records`, `more than 10000 records`, or `nothing`."""
+    return "nothing" if str(count) == "0" else f"{count} {kind}{'' if str(count) == '1' else 's'}"

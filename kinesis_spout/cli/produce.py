@@ -2,37 +2,28 @@
 
 import secrets
 import sys
-from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-import typer
-from rich.markup import escape
-
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
+from kinesis_spout.aggregation.packing import Packer, users_of
+from kinesis_spout.cli.exit_codes import CliError, exit_code_of
 from kinesis_spout.cli.line_io import LineReader, LongLine
-from kinesis_spout.cli.patience import patience, services
-from kinesis_spout.cli.places import note
+from kinesis_spout.cli.places import Operation, command, note
+from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
-from kinesis_spout.cli.shared_options import connection_of, errors, flag, root_options, typed_text
-from kinesis_spout.config import StreamRef
+from kinesis_spout.cli.shared_options import option, tell, typed_text, wrong_usage
 from kinesis_spout.errors import KinesisError, RequestRefusedError
-from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
     REQUEST_RECORDS,
+    Accepted,
     OutgoingRecord,
     RecordPutter,
     in_requests,
 )
+from kinesis_spout.service.shard_info import ShardInfo
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from rich.console import Console
-
-    from kinesis_spout.service.record_putter import Accepted
-
-RETRY_FOR_S = 15.0  # short, because a user may be waiting at a terminal
 MAX_WARNINGS = 10
 MAX_NAMED_LINES = 10
 AGGREGATED_LINES = 20 * REQUEST_RECORDS  # that are packed together, if so many have arrived
@@ -42,171 +33,7 @@ MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
 MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
 
 
-def produce(
-    ctx: typer.Context,
-    stream: Annotated[
-        str, typer.Argument(metavar="STREAM", help="Name or ARN of the stream.", show_default=False)
-    ],
-    *,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Partition key of all records (default: a random key for each).",
-            callback=typed_text,
-        ),
-    ] = None,
-    key_from: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIELD",
-            help="Read each line as a JSON object and take the partition key from this field.",
-            callback=typed_text,
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help=(
-                "Read each line as JSON in the form that consume and its --dead-letter write. "
-                "The record gets the data and the partition key of that JSON."
-            ),
-        ),
-    ] = False,
-    aggregate: Annotated[
-        bool,
-        typer.Option(
-            "--aggregate",
-            help=(
-                "Pack lines that arrive at the same time into aggregates of the Kinesis Producer "
-                "Library. Readers must unpack them."
-            ),
-        ),
-    ] = False,
-    region: Annotated[str | None, flag("region")] = None,
-    endpoint_url: Annotated[str | None, flag("endpoint_url")] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Any other connection option, e.g. profile=work. Repeatable."
-        ),
-    ] = None,
-) -> None:
-    """Put each line of stdin on a stream as one record, as it arrives.
-
-    The order of records may change. A record whose response is lost is put again,
-    so the stream may get it twice. Empty lines are skipped.
-    """
-    if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
-        raise typer.BadParameter(
-            f"a partition key has 1 to {MAX_KEY_LENGTH} characters", param_hint="--key"
-        )
-    if sum((key is not None, key_from is not None, as_json)) > 1:
-        raise typer.BadParameter(
-            ("use only one of the three"), param_hint="--key, --key-from, --json"
-        )
-    console = errors()
-    with (
-        StopSignals() as stop,
-        one_sentence(console, ctx=ctx, debug=root_options(ctx).debug),
-        stop.deferred(),
-    ):
-        ref = StreamRef.of(stream)
-        aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
-        with closing(KinesisClient(aws, ref, retry_for_s=RETRY_FOR_S)) as client:
-            putter = RecordPutter(client)
-            lines = LinePutter(
-                _aggregating(putter, client) if aggregate else putter.put,
-                _record_maker(key, key_from, as_json=as_json),
-                note,
-                (lambda records: [list(records)]) if aggregate else in_requests,
-            )
-            reader = LineReader(
-                sys.stdin.fileno(),
-                lambda: stop.stopping,
-                max_lines=AGGREGATED_LINES if aggregate else REQUEST_RECORDS,
-                max_bytes=REQUEST_BYTES,
-                max_line_bytes=MAX_RECORD_BYTES
-                if key_from is None and not as_json
-                else MAX_JSON_LINE_BYTES,
-            )
-            _put_all(reader, lines, ref.name, console, services(aws, ref.name))
-
-
-def _put_all(
-    reader: LineReader, lines: "LinePutter", stream: str, console: "Console", trying: str
-) -> None:
-    try:
-        for batch in reader.batches():
-            with patience(note, trying):
-                lines.put(batch)
-    except KinesisError as exc:
-        put = _counted(lines.put_count, "record was", "records were")
-        raise CliError(
-            f"{exc}; {put} put, {_named(lines.unconfirmed)} may have been put, and later lines "
-            "were not put"
-        ) from exc
-    finally:
-        put, empty = _counted(lines.put_count, "record", "records"), lines.empty_count
-        skipped = f"; {_counted(empty, 'empty line was', 'empty lines were')} skipped"
-        console.print(
-            f"put {put} on stream {escape(stream)}{skipped if empty else ''}",
-            highlight=False,
-            soft_wrap=True,
-        )
-    if lines.refused_count:
-        refused = _counted(lines.refused_count, "line was", "lines were")
-        raise CliError(f"{refused} not put")
-
-
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count:,} {one if count == 1 else several}"
-
-
-def _named(lines: "Sequence[int]") -> str:
-    """As `line 14`, `lines 3 to 20`, `lines 3, 7 and 14`; many with gaps are counted."""
-    if not lines:
-        return "none"
-    first, last = lines[0], lines[-1]
-    if first == last:
-        return f"line {last}"
-    if last - first == len(lines) - 1:
-        return f"lines {first} to {last}"
-    if len(lines) <= MAX_NAMED_LINES:
-        return f"lines {', '.join(map(str, lines[:-1]))} and {last}"
-    return f"{len(lines):,} lines from {first} to {last}"
-
-
-def _record_maker(
-    key: str | None, key_from: str | None, *, as_json: bool
-) -> "Callable[[bytes], OutgoingRecord]":
-    def random_key() -> str:
-        return secrets.token_hex(8)
-
-    if as_json:
-        return lambda line: outgoing_of_json(line, random_key)
-    if key_from is not None:
-        return lambda line: OutgoingRecord(key_of_json(line, key_from), line)
-    return lambda line: OutgoingRecord(random_key() if key is None else key, line)
-
-
-def _aggregating(
-    putter: RecordPutter, client: KinesisClient
-) -> "Callable[[Sequence[OutgoingRecord], Accepted], int]":
-    from kinesis_spout.cli.aggregating_putter import (  # noqa: PLC0415  # protobuf, for one option
-        AggregatingPutter,
-    )
-
-    if client.describe().ignores_keys:
-        raise CliError(
-            "the stream spreads records over its shards by itself (record distribution AUTO), so "
-            "readers would leave out the user records that belong to other shards",
-            "leave --aggregate out",
-        )
-    return AggregatingPutter(putter, client.list_shards).put
-
-
+@dataclass
 class LinePutter:
     """Puts lines on a stream as records, and reports the lines that cannot be put.
 
@@ -216,24 +43,17 @@ class LinePutter:
     first lines that are not put. After `put` has raised, `unconfirmed` has the lines in doubt.
     """
 
-    def __init__(
-        self,
-        put_records: "Callable[[list[OutgoingRecord], Accepted], object]",
-        record_of: "Callable[[bytes], OutgoingRecord]",
-        warn: "Callable[[str], None]",
-        split: "Callable[[Iterable[OutgoingRecord]], Iterable[list[OutgoingRecord]]]" = in_requests,
-    ) -> None:
-        self.put_count = 0
-        self.refused_count = 0
-        self.empty_count = 0
-        self.unconfirmed: list[int] = []
-        self._put_records = put_records
-        self._record_of = record_of
-        self._warn = warn
-        self._split = split
-        self._line = 0
+    put_records: Callable[[list[OutgoingRecord], Accepted], object]
+    record_of: Callable[[bytes], OutgoingRecord]
+    warn: Callable[[str], None]
+    split: Callable[[Iterable[OutgoingRecord]], Iterable[list[OutgoingRecord]]] = in_requests
+    put_count: int = 0
+    refused_count: int = 0
+    empty_count: int = 0
+    unconfirmed: Sequence[int] = ()
+    _line: int = 0
 
-    def put(self, lines: "Iterable[bytes | LongLine]") -> None:
+    def put(self, lines: Iterable[bytes | LongLine]) -> None:
         """Put the lines. Blocks on the network.
 
         When the service refuses a request, it is halved until only the records at fault are left
@@ -241,35 +61,34 @@ class LinePutter:
         """
         made = [one for line in lines for one in self._records(line)]
         at = 0
-        for request in self._split(record for _, record in made):
+        for request in self.split(record for _, record in made):
             self._put(made[at : at + len(request)])
             at += len(request)
 
-    def _records(self, line: bytes | LongLine) -> "Iterator[tuple[int, OutgoingRecord]]":
-        """The record of a line with the line's number, if it has one."""
+    def _records(self, line: bytes | LongLine) -> Iterator[tuple[int, OutgoingRecord]]:
+        """The record of a line with the line's number, if it has one within the service's
+        limits.
+        """
         self._line += 1
-        if isinstance(line, bytes) and not line.strip():
-            self.empty_count += 1
-            return
-        try:
-            yield self._line, self._checked(line)
-        except LineError as exc:
-            self._refuse(self._line, str(exc))
-
-    def _checked(self, line: bytes | LongLine) -> OutgoingRecord:
-        """The record of a line, within the service's limits. Raises `LineError`."""
         if isinstance(line, LongLine):
-            raise LineError(_too_long(line.size_bytes))
-        record = self._record_of(line)
-        if not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
-            raise LineError(
-                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters"
-            )
-        if record.size_bytes > MAX_RECORD_BYTES:
-            raise LineError(_too_long(record.size_bytes))
-        return record
+            self._refuse(self._line, _too_long(line.size_bytes))
+        elif not line.strip():
+            self.empty_count += 1
+        else:
+            try:
+                record = self.record_of(line)
+            except LineError as exc:
+                self._refuse(self._line, str(exc))
+                return
+            if not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
+                empty = f"empty or longer than {MAX_KEY_LENGTH} characters"
+                self._refuse(self._line, f"has a partition key that is {empty}")
+            elif record.size_bytes > MAX_RECORD_BYTES:
+                self._refuse(self._line, _too_long(record.size_bytes))
+            else:
+                yield self._line, record
 
-    def _put(self, made: "Sequence[tuple[int, OutgoingRecord]]") -> None:
+    def _put(self, made: Sequence[tuple[int, OutgoingRecord]]) -> None:
         waiting = {id(record): (line, record) for line, record in made}
 
         def accepted(record: OutgoingRecord, _shard_id: str | None) -> None:
@@ -277,7 +96,7 @@ class LinePutter:
             self.put_count += 1
 
         try:
-            self._put_records([record for _, record in made], accepted)
+            self.put_records([record for _, record in made], accepted)
         except RequestRefusedError as exc:
             rest = list(waiting.values())
             if len(rest) == 1:
@@ -294,7 +113,166 @@ class LinePutter:
         """The first ones are named, and the others are only counted."""
         self.refused_count += 1
         if self.refused_count <= MAX_WARNINGS:
-            self._warn(f"line {line} {why}")
+            self.warn(f"line {line} {why}")
+
+
+@dataclass
+class AggregatingPutter:
+    """Puts records packed for the shards of their stream. `put_packed`: `RecordPutter.put`.
+
+    The shards are listed at the first call, and again when an aggregate has come to another shard
+    than its own.
+    """
+
+    put_packed: Callable[[Sequence[OutgoingRecord], Accepted], int]
+    list_shards: Callable[[], Sequence[ShardInfo]]
+    _packer: Packer | None = None
+
+    def put(
+        self, records: Sequence[OutgoingRecord], accepted: Accepted = lambda _record, _shard: None
+    ) -> int:
+        """Put all records, and return how many there were. Blocks on the network. Raises what
+        `RecordPutter.put` raises, and `ValueError` for an explicit hash key that is none.
+        `accepted` gets each of the records that was put in its shard.
+        """
+        waiting: dict[OutgoingRecord, list[OutgoingRecord]] = defaultdict(list)
+        for record in records:
+            waiting[record].append(record)
+
+        def on_put(users: Iterable[OutgoingRecord], shard_id: str | None) -> None:
+            for user in users:
+                accepted(waiting[user].pop(0), shard_id)
+
+        if self._packer is None:
+            self._packer = Packer(self.list_shards())
+        packer = self._packer
+        packed = [one for record in records for one in packer.add(record)] + packer.flush()
+        misplaced: list[tuple[OutgoingRecord, str | None]] = []
+
+        def on_packed(record: OutgoingRecord, shard_id: str | None) -> None:
+            if packer.strays(record, shard_id):
+                misplaced.append((record, shard_id))
+            else:
+                on_put(users_of(record), shard_id)
+
+        self.put_packed(packed, on_packed)
+        if misplaced:
+            packer.on_shards(self.list_shards())
+            strays: list[OutgoingRecord] = []
+            for record, shard_id in misplaced:
+                again = packer.strays(record, shard_id)
+                left = Counter(user for one in again for user in users_of(one))
+                on_put((Counter(users_of(record)) - left).elements(), shard_id)
+                strays += again
+            self.put_packed(strays, lambda record, shard_id: on_put(users_of(record), shard_id))
+        return len(records)
+
+
+@command(
+    "none",
+    stream_is_argument=True,
+    only_typed="stream",
+    code_of=exit_code_of,
+    options={
+        "key": option(
+            "Partition key of all records (default: a random key for each).",
+            metavar="TEXT",
+            callback=typed_text,
+        ),
+        "key_from": option(
+            "Read each line as a JSON object and take the partition key from this field.",
+            metavar="FIELD",
+            callback=typed_text,
+        ),
+        "as_json": option(
+            "Read each line as JSON in the form that consume and its --dead-letter write. The "
+            "record gets the data and the partition key of that JSON.",
+            "--json",
+        ),
+        "aggregate": "Pack lines that arrive at the same time into aggregates of the Kinesis "
+        "Producer Library. Readers must unpack them.",
+    },
+)
+def produce(
+    op: Operation,
+    *,
+    key: str | None = None,
+    key_from: str | None = None,
+    as_json: bool = False,
+    aggregate: bool = False,
+) -> None:
+    """Put each line of stdin on a stream as one record, as it arrives.
+
+    The order of records may change. A record whose response is lost is put again,
+    so the stream may get it twice. Empty lines are skipped.
+    """
+    if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
+        raise wrong_usage("--key", f"a partition key has 1 to {MAX_KEY_LENGTH} characters")
+    if sum((key is not None, key_from is not None, as_json)) > 1:
+        raise wrong_usage("--key, --key-from, --json", "use only one of the three")
+    stop, client = op.signals(), op.client
+    op.stack.enter_context(stop.deferred())
+    put_records: Callable[[Sequence[OutgoingRecord], Accepted], int]
+    put_records = RecordPutter(client).put
+    if aggregate:
+        if client.describe().ignores_keys:
+            raise CliError(
+                "the stream spreads records over its shards by itself (record distribution AUTO), "
+                "so readers would leave out the user records that belong to other shards",
+                "leave --aggregate out",
+            )
+        put_records = AggregatingPutter(put_records, client.list_shards).put
+
+    def random_key() -> str:
+        return secrets.token_hex(8)
+
+    def record_of(line: bytes) -> OutgoingRecord:
+        if as_json:
+            return outgoing_of_json(line, random_key)
+        if key_from is not None:
+            return OutgoingRecord(key_of_json(line, key_from), line)
+        return OutgoingRecord(random_key() if key is None else key, line)
+
+    is_json = key_from is not None or as_json
+    reader = LineReader(
+        descriptor=sys.stdin.fileno(),
+        stopped=lambda: stop.stopping,
+        max_lines=AGGREGATED_LINES if aggregate else REQUEST_RECORDS,
+        max_bytes=REQUEST_BYTES,
+        max_line_bytes=MAX_JSON_LINE_BYTES if is_json else MAX_RECORD_BYTES,
+    )
+    split = (lambda records: [list(records)]) if aggregate else in_requests
+    lines = LinePutter(put_records, record_of, note, split)
+    try:
+        for batch in reader.batches():
+            with op.patience():
+                lines.put(batch)
+    except KinesisError as exc:
+        put = plural(lines.put_count, "record was", "records were")
+        raise CliError(
+            f"{exc}; {put} put, {_named(lines.unconfirmed)} may have been put, and later lines "
+            "were not put"
+        ) from exc
+    finally:
+        put = plural(lines.put_count, "record")
+        skipped = f"; {plural(lines.empty_count, 'empty line was', 'empty lines were')} skipped"
+        tell(f"put {put} on stream {client.stream.name}{skipped if lines.empty_count else ''}")
+    if lines.refused_count:
+        raise CliError(f"{plural(lines.refused_count, 'line was', 'lines were')} not put")
+
+
+def _named(lines: Sequence[int]) -> str:
+    """As `line 14`, `lines 3 to 20`, `lines 3, 7 and 14`; many with gaps are counted."""
+    if not lines:
+        return "none"
+    first, last = lines[0], lines[-1]
+    if first == last:
+        return f"line {last}"
+    if last - first == len(lines) - 1:
+        return f"lines {first} to {last}"
+    if len(lines) <= MAX_NAMED_LINES:
+        return f"lines {', '.join(map(str, lines[:-1]))} and {last}"
+    return f"{len(lines):,} lines from {first} to {last}"
 
 
 def _too_long(size_bytes: int) -> str:

@@ -1,35 +1,118 @@
-"""Options that several commands share: the connections to Kinesis and ZooKeeper, `--option
-KEY=VALUE`, and the options before the command's name. Also the console on stderr.
+"""How commands declare their options, and the options that several of them share: the connections
+to Kinesis and ZooKeeper, `--option KEY=VALUE`, and those before the command's name. Also the
+console on stderr.
+
+A command's own options are the arguments of its function, with their types and defaults. What the
+help says of each stands in a table of `Options`.
 """
 
-from __future__ import annotations
-
+import inspect
 import os
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from kinesis_spout import options
+from kinesis_spout.cli.exit_codes import exit_code_of, one_sentence
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.options import SECURITY, SHARED, meaning_of
+from kinesis_spout.options import SECURITY, SHARED, Option, meaning_of
 from scheme.errors import SchemeDefinitionError
+from scheme.named import FORMS, scheme_of
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.position import StartingPosition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from kinesis_spout.options import Option
-    from state.zookeeper.security import ZookeeperSecurity
+from state.zookeeper.security import ZookeeperSecurity
 
 # The options of the Spark reader that a command takes by `--option`.
 AWS = {name: option for name, option in SHARED.items() if name in AwsConfig.__dataclass_fields__}
 CONNECTION_OPTIONS = AWS | SECURITY
+Options = Mapping[str, Any]
+"""By the name of its argument, an option: its help, or what `option` or typer makes of it. A switch
+has one name only. The options of a panel stand in a table below the panel's name.
+"""
+
+
+def option(text: str, *names: str, **more: Any) -> Any:
+    """An option with this help."""
+    return typer.Option(*names, help=text, **more)
+
+
+PAIRS = option("Any other connection option, e.g. profile=work. Repeatable.", metavar="KEY=VALUE")
+
+
+def parameters_of(
+    command: Callable[..., None], table: Options, *others: str
+) -> list[inspect.Parameter]:
+    """The arguments of a command, but `others`, as typer takes them."""
+    panels = {name: told for name, told in table.items() if isinstance(told, dict)}
+    found = {name: (told, None) for name, told in table.items() if name not in panels}
+    for panel, told in panels.items():
+        found |= {name: (one, panel) for name, one in told.items()}
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    return [
+        parameter(one.name, one.annotation, *found[one.name], default=one.default)
+        for one in own
+        if one.name not in others
+    ]
+
+
+def parameter(
+    name: str,
+    kind: Any,
+    told: Any,
+    panel: str | None = None,
+    default: Any = inspect.Parameter.empty,
+) -> inspect.Parameter:
+    """One argument of this type, as typer takes it."""
+    if isinstance(told, str):
+        told = option(told, *([f"--{name.replace('_', '-')}"] if kind is bool else []))
+    if panel is not None:
+        told = copy(told)
+        told.rich_help_panel = panel
+    annotated = Annotated[kind, told]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated
+    )
+
+
+def as_command(
+    run: Callable[..., None], command: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """`run` as typer is to see it: with the name and the help of the command, and these arguments
+    behind the context.
+    """
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    whole = [context, *parameters]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {one.name: one.annotation for one in whole}
+    return run
+
+
+def own_options(table: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The decorated command has the options of the table alone. An error becomes a sentence."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(ctx: typer.Context, **given: Any) -> None:
+            with sentences(ctx):
+                command(**given)
+
+        return as_command(run, command, parameters_of(command, table))
+
+    return decorate
+
+
+def sentences(
+    ctx: typer.Context, code_of: Callable[[Exception], int] = exit_code_of
+) -> AbstractContextManager[None]:
+    """`one_sentence` on stderr, for this command."""
+    return one_sentence(errors(), ctx=ctx, debug=is_debug(ctx), code_of=code_of)
 
 
 def flag(field: str, *names: str, panel: str | None = None, needs: str = "", **more: Any) -> Any:
@@ -67,7 +150,7 @@ def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsC
     Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
     """
     texts = {name: text for name, text in named.items() if text is not None}
-    return aws_config(texts | _given(pairs))
+    return options.connection_of(_read(AWS, texts | _given(pairs)))
 
 
 def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
@@ -85,14 +168,9 @@ def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             # Do not show the text: it may be a secret, which cannot be recognised without its key.
-            raise typer.BadParameter("expected key=value", param_hint=option)
+            raise wrong_usage(option, "expected key=value")
         found[key.strip()] = value
     return found
-
-
-def aws_config(texts: Mapping[str, str]) -> AwsConfig:
-    """The connection from texts by field name. Raises `ConfigError`, which names the option."""
-    return options.connection_of(_read(AWS, texts))
 
 
 @contextmanager
@@ -108,7 +186,12 @@ def usage_errors(option: str | None = None) -> Iterator[None]:
         InvalidSequenceNumberError,
         SchemeDefinitionError,
     ) as exc:
-        raise typer.BadParameter(str(exc), param_hint=option) from exc
+        raise wrong_usage(option, str(exc)) from exc
+
+
+def wrong_usage(option: str | None, problem: str) -> typer.BadParameter:
+    """Typer's usage error, which names the option."""
+    return typer.BadParameter(problem, param_hint=option)
 
 
 def typed_text(text: str | None) -> str | None:
@@ -125,23 +208,14 @@ def typed_text(text: str | None) -> str | None:
         raise typer.BadParameter("the text is not UTF-8") from None
 
 
-@usage_errors()
-def _scheme_of(text: str) -> object:
-    from scheme.named import scheme_of  # noqa: PLC0415  # without --scheme no scheme is loaded
-
-    return scheme_of(text)
-
-
 def scheme_flag(panel: str | None = None) -> Any:
     """The option `--scheme`, whose value is a `RecordScheme`."""
     return typer.Option(
         "--scheme",
         metavar="SCHEME",
-        parser=_scheme_of,
+        parser=usage_errors()(scheme_of),
         rich_help_panel=panel,
-        help="Show the fields that this scheme reads, in place of the payload: text, json:DDL, "
-        "cloudwatch-logs, dynamodb or dynamodb:DDL; auto+, gzip+, zlib+ or zstd+ before one of "
-        "these; or MODULE:NAME of your own.",
+        help=f"Show the fields that this scheme reads, in place of the payload: {FORMS}.",
     )
 
 
@@ -170,22 +244,9 @@ def known_option(key: str) -> str:
     raise ConfigError(f"option {key} is not a connection option", hint, option=key)
 
 
-@dataclass(slots=True)
-class RootOptions:
-    """Options before the command's name."""
-
-    debug: bool = False
-
-
-def root_options(ctx: typer.Context) -> RootOptions:
-    """The options before the command's name.
-
-    They have their defaults when a command runs without `kinesis-spout` around it.
-    """
-    root = ctx.find_root()
-    if not isinstance(root.obj, RootOptions):
-        root.obj = RootOptions()
-    return root.obj
+def is_debug(ctx: typer.Context) -> bool:
+    """Whether --debug stands before the command's name."""
+    return bool(ctx.find_root().params.get("_debug"))
 
 
 def errors() -> Console:
@@ -193,7 +254,19 @@ def errors() -> Console:
     return Console(stderr=True)
 
 
-def command_group(**commands: Callable[..., None]) -> Callable[[Callable[[], None]], typer.Typer]:
+def tell(sentence: str, head: str = "", style: str = "") -> None:
+    """Print a sentence on stderr as it is, behind a head such as `error:`."""
+    errors().print(Text.assemble((head, style), " " if head else "", sentence), soft_wrap=True)
+
+
+def warn(sentence: str) -> None:
+    """Print a warning on stderr."""
+    tell(sentence, "warning:", "bold yellow")
+
+
+def command_group(
+    commands: Mapping[str, Callable[..., None]],
+) -> Callable[[Callable[[], None]], typer.Typer]:
     """The decorated function as a group of these commands, in their order."""
 
     def group(function: Callable[[], None]) -> typer.Typer:

@@ -25,8 +25,8 @@ from kinesis_spout.cli.shared_options import (
     connection_of,
     errors,
     flag,
+    is_debug,
     parse_pairs,
-    root_options,
     typed_text,
     with_zone,
 )
@@ -127,7 +127,7 @@ def redrive(
     Do not run two redrives on one path at a time.
     """
     settings = parse_pairs("--conf", conf or ())
-    debug = root_options(ctx).debug
+    debug = is_debug(ctx)
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         selection = selection_of(
@@ -195,7 +195,7 @@ def _spark_files(
     with quiet(log_file) as screen:
         out, notes = Console(file=screen.stdout), Console(file=screen.stderr)
         with (
-            one_sentence(notes, ctx=ctx, debug=root_options(ctx).debug, log_file=log_file),
+            one_sentence(notes, ctx=ctx, debug=is_debug(ctx), log_file=log_file),
             spark_session("kinesis-spout redrive", master=master, conf=conf) as spark,
         ):
             stop.install()  # again: PySpark's context has replaced the handler of SIGINT

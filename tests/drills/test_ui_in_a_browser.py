@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.cli.inspection.explain import explained_json
-from kinesis_spout.cli.inspection.ui.page_server import Answer, PageServer
+from kinesis_spout.cli.explain import explained_json
+from kinesis_spout.cli.page_server import Answer, PageServer
 from kinesis_spout.cli.places import Place
-from kinesis_spout.drills.history.history_json import encode_history
+from kinesis_spout.drills.history.events import encode_history
 from kinesis_spout.drills.history.verdict import judge, verdict_json
 from kinesis_spout.inspection.explanation import grouped
 from kinesis_spout.inspection.status import status_of
@@ -120,7 +120,7 @@ class CountedAnswers:
 def test_the_page_is_renewed_in_place(browse: Callable[[str], str]) -> None:
     """By its own script, which asks for nothing but its data."""
     answers = CountedAnswers()
-    with PageServer(answers, 0) as server:
+    with PageServer(answers.answer, 0) as server:
         document = browse(server.url)
     assert answers.count >= 3
     assert "answer 1<" not in document
@@ -139,7 +139,7 @@ def test_what_got_into_a_page_by_mistake_would_not_run(browse: Callable[[str], s
         "<iframe src='/frame'></iframe><object data='/object'></object>"
         "<form action='http://127.0.0.2:9/'></form><style>body{color:red}</style>"
     )
-    with PageServer(answers, 0) as server:
+    with PageServer(answers.answer, 0) as server:
         document = browse(server.url)
     assert "<title>pwned" not in document
     assert set(answers.asked) == {"/", "/page.json?"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from hypothesis import settings
 
-from kinesis_spout.checkpoints.skip import find_skip, write_skip
+from kinesis_spout.checkpoints.record import find_skip, write_skip
 from kinesis_spout.inspection.cause import ActionKind, Kind
 from kinesis_spout.inspection.explanation import explain
 from state.process import this_process

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.reading.subscription_feed import Subscribe
+    from kinesis_spout.reading.subscriptions import Subscribe
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
     from kinesis_spout.testing import FakeKinesis
     from kinesis_spout.testing.http.protocol import Answer

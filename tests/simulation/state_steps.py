@@ -13,11 +13,9 @@ from unittest.mock import patch
 
 from kinesis_spout.application.history_recorder import INTERVAL_S
 from kinesis_spout.checkpoints import located
-from kinesis_spout.checkpoints.application_moves import write_moves
-from kinesis_spout.checkpoints.moves import MoveRefusedError
+from kinesis_spout.checkpoints.application_moves import find_rewind, write_moves
+from kinesis_spout.checkpoints.moves import MoveRefusedError, RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import service_time
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
-from kinesis_spout.checkpoints.rewind import find_rewind
 from kinesis_spout.errors import KinesisError
 from state.errors import StoredDataError, StoreUnavailableError, StreamMismatchError
 from state.position import TRIM_HORIZON, Position

@@ -16,36 +16,116 @@ stopped. Blocks on the service; writes nothing.
 A shard that is not listed any more is left out: nothing of it can be read.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.checkpoints.located import END, NONE, Counted, ShardSearch, for_each_shard
-from kinesis_spout.checkpoints.migration.origin import (
-    GIVE_THIS_STREAMS,
-    MigrationError,
-    OriginShard,
-    requested_import,
-)
 from kinesis_spout.checkpoints.moves import Goal, lost_until, resolved, verified_until
+from kinesis_spout.clock import Clock
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
 from kinesis_spout.shards.lineage import ShardLineage
 from state.codec.exported import ExportedApplication
+from state.errors import InvalidSequenceNumberError, RemediedError
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
+from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.store.identity import StartPin
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+"""An item as DynamoDB has it: by name, `{"S": text}` or another kind."""
 
-    from kinesis_spout.checkpoints.migration.origin import Origin
-    from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
-    from state.sequence_number import SequenceNumber
+_Value = TypeVar("_Value")
+IMPORT_FROM = "import from "  # what an imported application started with, and a system's name
+COPY_AGAIN = "copy it again"
+GIVE_UNCHANGED = "give the state as the other consumer stored it"
+GIVE_THIS_STREAMS = "give the state of this stream"
+
+
+class MigrationError(RemediedError):
+    """State that another consumer stored cannot be read, or does not say enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginShard:
+    """Where the other consumer has stopped in one shard.
+
+    - `stored`: what it has stored, in its own words.
+    - `position`: where its next read would begin; SHARD_END if it is done, None if it does not say.
+      A sub-sequence number names a user record of an aggregate, if the record is one: that is
+      looked up in the stream.
+    - `read_to`: how far it has read without committing; None if it has not, or does not say.
+    - `passed_over`: the records before the position were perhaps never read, so they are counted.
+    - `note`: what the operator would not expect.
+    """
+
+    stored: str
+    position: Position | None
+    read_to: Position | None = None
+    passed_over: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the other consumer has stopped.
+
+    - `name`: of the system, for messages.
+    - `drops_finished`: it forgets a shard once that is done and its children are begun. So a shard
+      that it does not name, and whose children it names, is done.
+    - `in_place`: what it has stored is the state that the application has.
+    - `notes`: about all of it, one sentence each.
+    """
+
+    name: str
+    shards: Mapping[str, OriginShard]
+    drops_finished: bool = False
+    in_place: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def decoded(
+    data: str | msgspec.Raw, kind: type[_Value], where: str, remedy: str = COPY_AGAIN
+) -> _Value:
+    """The value of a JSON text, whose fields may be texts. Raises `MigrationError`."""
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except (msgspec.MsgspecError, UnicodeError) as exc:
+        raise MigrationError(f"{where} is damaged ({exc})", remedy) from exc
+
+
+def in_item(item: Item, kind: type[_Value], wrong: str, remedy: str) -> _Value:
+    """The value of an item of DynamoDB. Raises `MigrationError` with `wrong`."""
+    values = {name: next(iter(typed.values()), None) for name, typed in item.items()}
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as exc:
+        raise MigrationError(f"{wrong} ({exc})", remedy) from exc
+
+
+def number_in(text: str, where: str) -> SequenceNumber:
+    """The sequence number in a stored text. Raises `MigrationError`."""
+    try:
+        return SequenceNumber(SequenceNumber.parse(text).sequence)
+    except InvalidSequenceNumberError as exc:
+        raise MigrationError(
+            f"{where} contains {text[:60]!r}, which is not a sequence number", GIVE_UNCHANGED
+        ) from exc
+
+
+def after_user_record(number: SequenceNumber, sub: int) -> Position:
+    """After user record `sub` of the record, counted from 0. Raises `MigrationError`."""
+    try:
+        return Position.at(SequenceNumber(number.sequence, sub + 1))
+    except InvalidSequenceNumberError as exc:
+        raise MigrationError(f"record {number} has no user record {sub}", GIVE_UNCHANGED) from exc
+
 
 MAX_NAMED = 5
 
@@ -101,11 +181,9 @@ def find_import(
 
     def find(chosen: tuple[ShardInfo, OriginShard]) -> ShardImport:
         shard, one = chosen
-        search = ShardSearch(client, shard, clock)
         try:
-            return _shard_import(
-                search, shard, one, now_ms=now_ms, horizon_ms=horizon_ms, max_counted=max_counted
-            )
+            search = ShardSearch(client, shard, clock, now_ms, horizon_ms, max_counted)
+            return _shard_import(search, one)
         except ShardNotFoundError:
             raise MigrationError(
                 f"shard {shard.shard_id} has just expired", "run the command again"
@@ -126,7 +204,7 @@ def find_import(
             # Every listed shard gets a state. Those that are listed later are children.
             start=StartPin(
                 time_ms=now_ms,
-                requested=requested_import(origin.name),
+                requested=f"{IMPORT_FROM}{origin.name}",
                 position=TRIM_HORIZON,
                 shards=tuple(sorted(listed)),
             ),
@@ -202,19 +280,21 @@ def _reached(start: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     return found
 
 
-def _shard_import(
-    search: ShardSearch,
-    shard: ShardInfo,
-    one: OriginShard,
-    *,
-    now_ms: int,
-    horizon_ms: int,
-    max_counted: int,
-) -> ShardImport:
-    requested = one.position or TRIM_HORIZON
-    _check_number(shard, requested.sequence)
+def _shard_import(search: ShardSearch, one: OriginShard) -> ShardImport:
+    shard, requested = search.shard, one.position or TRIM_HORIZON
+    # A number that the shard cannot have: one from before it, or from after its end.
+    number, first, ending = requested.sequence, shard.starting_sequence, shard.ending_sequence
+    is_odd = ending is not None and ending < first  # an emulator's
+    is_past = ending is not None and not is_odd and number is not None and number.whole > ending
+    if number is not None and (number.whole < first or is_past):
+        raise MigrationError(
+            f"shard {shard.shard_id} cannot contain record {number.whole}, which is outside the "
+            "range of its sequence numbers: this is the state of another stream, or of one that "
+            "was created again",
+            GIVE_THIS_STREAMS,
+        )
     try:
-        found = resolved(search, _exact(search, requested), horizon_ms)
+        found = resolved(search, _exact(search, requested))
         read_to = None if one.read_to is None else search.locate(_exact(search, one.read_to))
     except RequestRefusedError as exc:
         raise MigrationError(
@@ -223,7 +303,7 @@ def _shard_import(
         ) from exc
     if found.first is None and found.at_shard_end:
         found = END
-    position, number = found.position, requested.sequence
+    position = found.position
     # A record of which a part was read is there as a whole, or has expired as a whole.
     whole = requested if number is None else Position.at(number.whole)
     oldest = search.locate(TRIM_HORIZON) if one.passed_over else found
@@ -235,30 +315,15 @@ def _shard_import(
             read_position=position,
             lifecycle=Lifecycle.FINISHED if position.is_end else Lifecycle.ACTIVE,
             parents=shard.parents,
-            verified_until_ms=verified_until(found, now_ms),
+            verified_until_ms=verified_until(found, search.now_ms),
         ),
         arrival_ms=found.arrival_ms,
-        waiting=search.count(found, END, max_counted),
-        repeated=search.count(found, read_to or found, max_counted),
-        skipped=search.count(oldest, found, max_counted),
-        lost_until_ms=lost_until(search, Goal(whole, was_there=True), found, horizon_ms),
+        waiting=search.count(found, END),
+        repeated=search.count(found, read_to or found),
+        skipped=search.count(oldest, found),
+        lost_until_ms=lost_until(search, Goal(whole, was_there=True), found),
         note=one.note,
     )
-
-
-def _check_number(shard: ShardInfo, number: SequenceNumber | None) -> None:
-    """Refuse a number that the shard cannot have: one from before it, or from after its end."""
-    first, ending = shard.starting_sequence, shard.ending_sequence
-    if number is None:
-        return
-    is_odd = ending is not None and ending < first  # an emulator's
-    if number.whole < first or (ending is not None and not is_odd and number.whole > ending):
-        raise MigrationError(
-            f"shard {shard.shard_id} cannot contain record {number.whole}, which is outside the "
-            "range of its sequence numbers: this is the state of another stream, or of one that "
-            "was created again",
-            GIVE_THIS_STREAMS,
-        )
 
 
 def _exact(search: ShardSearch, position: Position) -> Position:

@@ -15,15 +15,15 @@ A pending checkpoint is one that was prepared and not made, so it does not count
 are removed once their children's are past TRIM_HORIZON (`LeaseCleanupManager`).
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
-from kinesis_spout.checkpoints.migration.origin import (
+from kinesis_spout.checkpoints.migration.import_plan import (
     GIVE_THIS_STREAMS,
+    Item,
     MigrationError,
     Origin,
     OriginShard,
@@ -32,11 +32,6 @@ from kinesis_spout.checkpoints.migration.origin import (
     number_in,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kinesis_spout.checkpoints.migration.origin import Item
 
 _GIVE_LEASES = (
     "give --lease-table with the name of the lease table, which is the name of the KCL application"
@@ -80,10 +75,28 @@ def origin_of(
         if item.get("entityType", {}).get("S", "LEASE") != "LEASE":
             continue
         lease = in_item(item, _Lease, f"{where} is not a lease", _GIVE_LEASES)
-        shard_id = _shard_of(lease.lease_key, where, stream, created_ms, account)
-        if shard_id is not None:
-            shards[shard_id] = _origin_shard(lease, where)
-            owners |= {lease.lease_owner} if lease.lease_owner else set()
+        shard_id, of_several = lease.lease_key, _OF_SEVERAL.fullmatch(lease.lease_key)
+        if of_several is not None:
+            its_account, its_stream, its_creation_s, shard_id = of_several.groups()
+            if its_stream != stream or account not in {None, its_account}:
+                continue
+            if created_ms is not None and int(its_creation_s) != created_ms // 1000:
+                raise MigrationError(
+                    f"{where} belongs to a stream {stream} that was created at "
+                    f"{Position.at_timestamp(1000 * int(its_creation_s))}; this one was created at "
+                    f"{Position.at_timestamp(created_ms)}",
+                    GIVE_THIS_STREAMS,
+                )
+        stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number
+        if stored in _FIXED:
+            position = _FIXED[stored]
+            stored += "" if position is not None else ", nothing processed yet"
+        else:
+            number = number_in(stored, where)
+            stored = f"checkpoint {number}, user record {sub}"
+            position = after_user_record(number, sub)
+        shards[shard_id] = OriginShard(stored=stored, position=position)
+        owners |= {lease.lease_owner} if lease.lease_owner else set()
     if not shards:
         raise MigrationError(f"table {table} has no lease of stream {stream}", _GIVE_LEASES)
     return Origin(
@@ -99,35 +112,3 @@ def origin_of(
             ),
         ),
     )
-
-
-def _shard_of(
-    key: str, where: str, stream: str, created_ms: int | None, account: str | None
-) -> str | None:
-    """The shard of a lease; None for one of another stream."""
-    of_several = _OF_SEVERAL.fullmatch(key)
-    if of_several is None:
-        return key
-    if of_several[2] != stream or account not in {None, of_several[1]}:
-        return None
-    if created_ms is not None and int(of_several[3]) != created_ms // 1000:
-        raise MigrationError(
-            f"{where} belongs to a stream {stream} that was created at "
-            f"{Position.at_timestamp(1000 * int(of_several[3]))}; this one was created at "
-            f"{Position.at_timestamp(created_ms)}",
-            GIVE_THIS_STREAMS,
-        )
-    return of_several[4]
-
-
-def _origin_shard(lease: _Lease, where: str) -> OriginShard:
-    stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number
-    if stored not in _FIXED:
-        number = number_in(stored, where)
-        return OriginShard(
-            stored=f"checkpoint {number}, user record {sub}",
-            position=after_user_record(number, sub),
-        )
-    position = _FIXED[stored]
-    nothing = "" if position is not None else ", nothing processed yet"
-    return OriginShard(stored=f"{stored}{nothing}", position=position)

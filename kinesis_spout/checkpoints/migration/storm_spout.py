@@ -12,31 +12,16 @@ shard and no children: a closed shard stays at its last record, and a resharded 
 more shards after the topology was started again.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from kinesis_spout.checkpoints.migration.origin import (
+from kinesis_spout.checkpoints.migration.import_plan import (
+    IMPORT_FROM,
     MigrationError,
     Origin,
     OriginShard,
-    requested_import,
 )
-
-if TYPE_CHECKING:
-    from state.shard_state import ShardState
-    from state.znodes.topics import StoreTopics
+from state.znodes.topics import StoreTopics
 
 PREFIX = "kinesis_storm_spout"
 NAME = "storm-spout"
-
-
-def chroot_and_root(zookeeper: str, prefix: str) -> tuple[str, str]:
-    """The connect string and the root by which our store finds the spout's znodes. Its prefix may
-    be a path.
-    """
-    *above, root = prefix.strip("/").split("/")
-    return "/".join([zookeeper.rstrip("/"), *above]), root
 
 
 def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Origin:
@@ -46,7 +31,7 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     Raises `MigrationError`, and errors of the store.
     """
     start = store.identity.read_start(also_unfinished=True)
-    is_begun = start is not None and start.importing and start.requested == requested_import(NAME)
+    is_begun = start is not None and start.importing and start.requested == f"{IMPORT_FROM}{NAME}"
     # What an import in place has written before it was stopped says the same as what was there.
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
@@ -66,14 +51,12 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
             "the topology has a shardList, which it removes when it is deactivated; stop it first, "
             "or the records that it processes from now on are read again"
         )
-    shards = {shard: _shard(stored.state) for shard, stored in sorted(states.items())}
-    for shard in listed or ():
-        shards.setdefault(shard, OriginShard(stored="no checkpoint", position=None))
+    # An empty checkpoint is that of a shard without an acked record, wherever it began.
+    shards = dict.fromkeys(
+        [*sorted(states), *(listed or ())], OriginShard(stored="no checkpoint", position=None)
+    )
+    for shard, state in ((shard, stored.state) for shard, stored in states.items()):
+        if state.checkpoint is not None or state.finished:
+            checkpoint = f"checkpoint {state.checkpoint_text}"
+            shards[shard] = OriginShard(stored=checkpoint, position=state.read_position)
     return Origin(name=NAME, shards=shards, in_place=in_place, notes=tuple(notes))
-
-
-def _shard(state: ShardState) -> OriginShard:
-    if state.checkpoint is None and not state.finished:
-        # An empty checkpoint is that of a shard without an acked record, wherever it began.
-        return OriginShard(stored="no checkpoint", position=None)
-    return OriginShard(stored=f"checkpoint {state.checkpoint_text}", position=state.read_position)

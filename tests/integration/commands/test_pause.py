@@ -19,7 +19,7 @@ def test_a_running_consumer_is_paused_and_goes_on(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It keeps its ownership meanwhile; status and explain say who has paused it, and why."""
-    monkeypatch.setattr("kinesis_spout.cli.checkpoint.pause.SETTLES_S", 0.3)
+    monkeypatch.setattr("kinesis_spout.cli.pause.SETTLES_S", 0.3)
     shell.put("a")
     consume = ("--application", "etl", "--zookeeper", shell.zookeeper, "--from", "TRIM_HORIZON")
     with running(shell.fake, "consume", "orders", *consume, "--raw") as consumer:

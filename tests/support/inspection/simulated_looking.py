@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from kinesis_spout.cli.inspection.looking import Looking
+from kinesis_spout.cli.looking import Looking
 from kinesis_spout.inspection.reader import TipReader
 from tests.support.simulated.simulated_job import APPLICATION
 

@@ -135,7 +135,7 @@ class Shell:
 @pytest.fixture
 def waits_briefly_for_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that change an application wait 15 s for one that was just killed."""
-    monkeypatch.setattr("kinesis_spout.cli.checkpoint.operation.OWNER_WAIT_S", 0.1)
+    monkeypatch.setattr("kinesis_spout.cli.places.OWNER_WAIT_S", 0.1)
 
 
 @pytest.fixture

@@ -9,12 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from kinesis_spout.application.history_recorder import MARGIN_MS
-from kinesis_spout.checkpoints.application_moves import ApplicationMove, find_moves, write_moves
-from kinesis_spout.checkpoints.moves import Move, MoveRefusedError
+from kinesis_spout.checkpoints.application_moves import (
+    ApplicationMove,
+    find_moves,
+    read_history,
+    write_moves,
+)
+from kinesis_spout.checkpoints.moves import Move, MoveRefusedError, RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import service_time
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
-from kinesis_spout.checkpoints.rewind import read_history
-from kinesis_spout.cli.checkpoint.move import move_lines
+from kinesis_spout.cli.checkpoint import move_lines
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import ManualClock, early_end, late_listing
 from kinesis_spout.testing.manual_clock import START_MS

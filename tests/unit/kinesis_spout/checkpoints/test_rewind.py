@@ -6,10 +6,13 @@ from contextlib import closing
 
 import pytest
 
-from kinesis_spout.checkpoints.application_moves import write_moves
-from kinesis_spout.checkpoints.moves import MoveRefusedError
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
-from kinesis_spout.checkpoints.rewind import Rewind, find_rewind, read_history
+from kinesis_spout.checkpoints.application_moves import (
+    Rewind,
+    find_rewind,
+    read_history,
+    write_moves,
+)
+from kinesis_spout.checkpoints.moves import MoveRefusedError, RequestedPosition
 from state.errors import InvalidPositionError
 from state.position import TRIM_HORIZON, Position
 from state.process import this_process

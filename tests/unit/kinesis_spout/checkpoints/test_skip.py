@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.moves import MoveRefusedError
-from kinesis_spout.checkpoints.record import unresolved_records
-from kinesis_spout.checkpoints.skip import Skip, find_skip, write_skip
-from kinesis_spout.cli.checkpoint.skip import save_records
+from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
+from kinesis_spout.cli.checkpoint import save_records
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OutcomePolicy

@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a first answer takes seconds; no test asks for the note of it."""
-    monkeypatch.setattr("kinesis_spout.cli.patience.PATIENCE_S", 600.0)
+    monkeypatch.setattr("kinesis_spout.cli.places.PATIENCE_S", 600.0)

@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_spout.aggregation.packing import PackedRecord, Packer
 from kinesis_spout.aggregation.user_records import unpacked
-from kinesis_spout.cli.aggregating_putter import AggregatingPutter
+from kinesis_spout.cli.produce import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo
 from state.sequence_number import SequenceNumber
@@ -87,7 +87,7 @@ def test_each_record_of_an_accepted_aggregate_is_reported_before_another_one_fai
     put = [OutgoingRecord("k", b"same", str(key)) for key in (1, 1, LAST, 1, LAST)]
     accepted: list[OutgoingRecord] = []
     with pytest.raises(NoMoreError):
-        AggregatingPutter(stream, lambda: SPLIT).put(
+        AggregatingPutter(stream.put, lambda: SPLIT).put(
             put, lambda record, _shard: accepted.append(record)
         )
     assert list(map(id, accepted)) == [id(put[index]) for index in (0, 1, 3)]
@@ -98,7 +98,7 @@ def test_what_a_split_has_misplaced_is_put_again_in_its_shard() -> None:
     new shards.
     """
     stream: Any = Stream()
-    putter = AggregatingPutter(stream, lambda: stream.shards)
+    putter = AggregatingPutter(stream.put, lambda: stream.shards)
     putter.put(records(1, 2))
     stream.shards = SPLIT
     accepted: list[tuple[bytes, str | None]] = []
@@ -115,7 +115,7 @@ def test_what_a_split_has_misplaced_is_put_again_in_its_shard() -> None:
 def test_a_record_that_is_an_aggregate_is_put_again_as_the_only_one_of_another() -> None:
     """As it is, readers would unpack it. Nobody puts that one again, wherever it comes to."""
     stream: Any = Stream()
-    putter = AggregatingPutter(stream, lambda: WHOLE)
+    putter = AggregatingPutter(stream.put, lambda: WHOLE)
     putter.put(records(1))
     stream.shards = SPLIT
     inner = aggregate_of([b"a", b"b"])
@@ -140,7 +140,7 @@ def test_a_record_alone_is_never_misplaced() -> None:
 def test_all_of_an_aggregate_is_put_again_where_its_shard_is_not_listed_yet() -> None:
     """A listing may be late. Then some records are on the stream twice, and none is missing."""
     stream: Any = Stream()
-    putter = AggregatingPutter(stream, lambda: WHOLE)
+    putter = AggregatingPutter(stream.put, lambda: WHOLE)
     putter.put(records(1))
     stream.shards = SPLIT
     putter.put(records(5, LAST))

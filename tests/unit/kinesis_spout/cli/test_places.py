@@ -7,7 +7,7 @@ import shlex
 import typer
 from typer.testing import CliRunner
 
-from kinesis_spout.cli.places import Place, folded_command, takes_place, whole_command
+from kinesis_spout.cli.places import Operation, Place, command, folded_command, whole_command
 
 PLACE = Place(
     "my etl",
@@ -61,9 +61,9 @@ def placed(*words: str, application: str = "required", **environment: str) -> st
     app = typer.Typer(add_completion=False)
 
     @app.command()
-    @takes_place(application=application)  # type: ignore[arg-type]
-    def command(ctx: typer.Context, *, place: Place, yes: bool = False) -> None:
-        del ctx
+    @command(application)  # type: ignore[arg-type]
+    def shown(op: Operation, *, yes: bool = False) -> None:
+        place = op.place
         typer.echo(f"{place.application or None} {place.stream} {place.zookeeper or None} {yes}")
 
     return CliRunner().invoke(app, words, env=environment).output.strip()

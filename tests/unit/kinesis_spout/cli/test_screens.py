@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from kinesis_spout.cli.consume_screen import stats_table
-from kinesis_spout.cli.inspection.explain import explained_screen
-from kinesis_spout.cli.inspection.looking import show
-from kinesis_spout.cli.inspection.shards import shard_tree
-from kinesis_spout.cli.inspection.status_screen import COLOURS, shard_table, status_screen
-from kinesis_spout.cli.places import Place
+from kinesis_spout.cli.consume import stats_table
+from kinesis_spout.cli.explain import explained_screen
+from kinesis_spout.cli.places import Place, show
+from kinesis_spout.cli.shards import shard_tree
+from kinesis_spout.cli.status import COLOURS, shard_table, status_screen
 from kinesis_spout.inspection.explanation import grouped
 from kinesis_spout.inspection.health import EXIT_CODES, Health
 from kinesis_spout.inspection.status import ShardStatus, status_of

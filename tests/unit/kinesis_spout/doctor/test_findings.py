@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.cli.inspection.doctor import exit_code_for
+from kinesis_spout.cli.doctor import exit_code_for
 from kinesis_spout.doctor.findings import Check, Verdict, failed, not_tried, ok, run, warning
 from kinesis_spout.errors import AccessDeniedError, ServiceUnavailableError
 from state.errors import StoreUnavailableError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.drills.history.history_json import encode_history
+from kinesis_spout.drills.history.events import encode_history
 from kinesis_spout.drills.history.verdict import judge, verdict_json
 from kinesis_spout.inspection.status import status_of
 from kinesis_spout.page.page_json import (

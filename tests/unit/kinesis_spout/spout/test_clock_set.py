@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.application.history_recorder import MARGIN_MS
-from kinesis_spout.checkpoints.rewind import read_history
+from kinesis_spout.checkpoints.application_moves import read_history
 from kinesis_spout.testing import ManualClock
 from state.moves import past_at
 from state.position import Position

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
+from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults.plan import alter

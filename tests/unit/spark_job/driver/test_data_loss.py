@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
-from kinesis_spout.checkpoints.requested_position import RequestedPosition
+from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.errors import ConfigError, DataLossError, RequestRefusedError
 from kinesis_spout.testing import end_without_children
 from state.plan import PlanStatus, plan_number

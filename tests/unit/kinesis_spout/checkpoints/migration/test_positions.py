@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kinesis_spout.checkpoints.migration.import_plan import positions
-from kinesis_spout.checkpoints.migration.origin import MigrationError, Origin, OriginShard
+from kinesis_spout.checkpoints.migration.import_plan import (
+    MigrationError,
+    Origin,
+    OriginShard,
+    positions,
+)
 from kinesis_spout.service.shard_info import ShardInfo
 from state.position import Position
 from state.sequence_number import SequenceNumber

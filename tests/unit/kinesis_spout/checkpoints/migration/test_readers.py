@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.checkpoints.migration import awslabs, databricks, kcl
-from kinesis_spout.checkpoints.migration.origin import MigrationError
+from kinesis_spout.checkpoints.migration import kcl, spark_queries
+from kinesis_spout.checkpoints.migration.import_plan import MigrationError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from tests.support.migration.captured import databricks_offset, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kinesis_spout.checkpoints.migration.origin import Item
+    from kinesis_spout.checkpoints.migration.import_plan import Item
 
 
 A, B, C = (f"shardId-00000000000{index}" for index in range(3))
@@ -95,7 +95,7 @@ def offsets(batch: int, shards: dict[str, dict[str, str]], *, stream: str = "ord
 
 
 def of_awslabs(folder: Path, files: dict[str, str]) -> dict[str, str]:
-    found = awslabs.origin_of(write_files(folder, files), "orders")
+    found = spark_queries.awslabs_origin(write_files(folder, files), "orders")
     return {shard: str(one.position) for shard, one in found.shards.items()}
 
 
@@ -156,7 +156,7 @@ def test_what_is_no_checkpoint_of_awslabs_is_a_sentence(
     files: dict[str, str], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(MigrationError, match=said):
-        awslabs.origin_of(write_files(tmp_path, files), "orders")
+        spark_queries.awslabs_origin(write_files(tmp_path, files), "orders")
 
 
 # databricks
@@ -166,7 +166,7 @@ def test_offsets_of_the_documented_form_are_read_from_a_location(tmp_path: Path)
     text = json.dumps([databricks_offset(A, "5"), databricks_offset(B, None)])
     files = {"offsets/3": f'v1\n{{"batchTimestampMs":1}}\n{text}\n', "commits/3": ""}
     location = write_files(tmp_path, files)
-    found = databricks.origin_of("orders", progress=None, location=location)
+    found = spark_queries.databricks_origin("orders", progress=None, location=location)
     assert {shard: one.position for shard, one in found.shards.items()} == {
         A: Position.parse("AFTER:5"),
         B: None,
@@ -179,7 +179,7 @@ def test_a_stream_in_two_sources_of_a_query_stands_at_no_one_record(tmp_path: Pa
     files = {"offsets/0": 'v1\n{"batchTimestampMs":1}\n' + "\n".join(texts), "commits/0": ""}
     location = write_files(tmp_path, files)
     with pytest.raises(MigrationError, match=f"reads shard {A} of stream orders in several"):
-        databricks.origin_of("orders", progress=None, location=location)
+        spark_queries.databricks_origin("orders", progress=None, location=location)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"sources": [{"endOffset": 5}]}', "\x00"])
@@ -189,4 +189,4 @@ def test_what_is_no_progress_is_a_sentence(text: str, tmp_path: Path) -> None:
     with pytest.raises(
         MigrationError, match=r"the progress in .*last.json is damaged|has no endOffset"
     ):
-        databricks.origin_of("orders", progress=file, location=None)
+        spark_queries.databricks_origin("orders", progress=file, location=None)

@@ -1,0 +1,537 @@
+"""`kinesis-spout checkpoint` and `kinesis-spout reset`: show, move, save and restore what an
+application has stored.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from kinesis_spout.checkpoints import transfer
+from kinesis_spout.checkpoints.application_moves import (
+    ApplicationMove,
+    check_bound_stream,
+    find_moves,
+    find_rewind,
+    read_history,
+    write_moves,
+)
+from kinesis_spout.checkpoints.moves import Move, RequestedPosition
+from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
+from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.places import (
+    DEFAULT_COUNT,
+    OWNER_WAIT_S,
+    TIME_HELP,
+    Operation,
+    command,
+    note,
+    past_time,
+    reason_text,
+    records_of,
+    say,
+)
+from kinesis_spout.cli.plain_text import plural
+from kinesis_spout.cli.shared_options import (
+    command_group,
+    option,
+    shard_id_of,
+    usage_errors,
+    with_zone,
+    wrong_usage,
+)
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.dead_letter.letter import Letter, LetterFile, moment, sync_folder
+from kinesis_spout.inspection.status import shards_json, stored_shard
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.shards.data_loss import times_of
+from state.codec.exported import decode_export, encode_export
+from state.failpoint import failpoint
+from state.moves import changes
+from state.plan import missing_records
+from state.position import Position
+from state.process import this_process
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState, UnresolvedRecord
+from state.store.history import HistoryEntry
+from state.zookeeper.store import ZookeeperStateStore
+
+MAX_SHOWN = 10  # shards of an entry of the history
+MAX_NAMED = 20  # records; with --all there may be 100,000
+_NAME_ANOTHER = "name a file that does not exist"
+Change = tuple[Position | None, Position | None]
+
+
+@command(aws=False, shows=True)
+def show(op: Operation) -> None:
+    """Show where each shard is read from, and its checkpoint.
+
+    It reads only ZooKeeper, and may run beside the job.
+    """
+    states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
+    if not states:
+        note(f"application {op.place.application} has no state {op.on_stream}")
+    console, lines = Console(), list[str]()
+    for state in states:
+        # A shard in one line; in three on a terminal that is narrower. Numbers are whole, so that
+        # they can be copied.
+        about = f"{state.shard_id}  {state.lifecycle}"
+        unresolved = f"{state.unresolved_count} unresolved"
+        read, checkpoint = str(state.read_position), state.checkpoint_text or "none"
+        line = f"{about}  read {read}  checkpoint {checkpoint}  {unresolved}"
+        if console.is_terminal and len(line) > console.width:
+            lines += [f"{about}  {unresolved}", f"  read        {read}"]
+            line = f"  checkpoint  {checkpoint}"
+        lines.append(line)
+    op.show(shards_json([stored_shard(state, op.clock.now_ms()) for state in states]), lines)
+
+
+@command(
+    aws=False,
+    shows=True,
+    options={
+        "since": option(
+            TIME_HELP,
+            metavar="TIME",
+            parser=lambda text: past_time(with_zone("--since", text, note) or text),
+        )
+    },
+)
+def history(
+    op: Operation, *, shard: list[str] | None = None, since: RequestedPosition | None = None
+) -> None:
+    """Show how the application progressed over time, the newest entry last.
+
+    Each entry lists the shards that moved, with their positions before and after. All
+    records before a position were acked at that time. `checkpoint rewind` goes back to one
+    of these times. The command reads only ZooKeeper, and may run beside the job.
+    """
+    since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
+    entries = read_history(op.store.history)
+    if not entries:
+        note(
+            f"application {op.place.application} has no history {op.on_stream}. Its job writes the "
+            "history while it runs"
+        )
+    found = [
+        (entry, {one: change for one, change in changed.items() if one in (shard or changed)})
+        for entry, changed in changes(entries)
+        if entry.time_ms >= since_ms
+    ]
+    shown = [(entry, changed) for entry, changed in found if changed]
+    op.show(
+        [
+            {
+                "time": str(Position.at_timestamp(entry.time_ms)),
+                "cause": entry.cause or "settled",
+                "shards": {
+                    shard: {"from": before and str(before), "to": after and str(after)}
+                    for shard, (before, after) in changed.items()
+                },
+            }
+            for entry, changed in shown
+        ],
+        (line for entry in shown for line in _entry_lines(*entry, is_whole=bool(shard))),
+    )
+
+
+def _entry_lines(
+    entry: HistoryEntry, changed: Mapping[str, Change], *, is_whole: bool
+) -> Iterator[str]:
+    number = plural(len(changed), "shard")
+    yield f"{Position.at_timestamp(entry.time_ms)}  {entry.cause or 'settled'}  {number}"
+    shown = list(changed.items())[: None if is_whole else MAX_SHOWN]
+    for shard, (before, after) in shown:
+        yield f"  {shard}"
+        yield f"    from  {'not known' if before is None else before}"
+        yield f"    to    {'removed' if after is None else after}"
+    if left := len(changed) - len(shown):
+        yield f"  and {left} more, with --json"
+
+
+@command(
+    writes=True,
+    options={
+        "to": option(
+            "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), or an ISO time like "
+            "2026-01-31T12:00:00Z. With one --shard also AT:SEQUENCE, AFTER:SEQUENCE or SHARD_END.",
+            metavar="POSITION",
+            parser=usage_errors()(RequestedPosition.parse),
+        )
+    },
+)
+def move(
+    op: Operation,
+    *,
+    to: RequestedPosition,
+    shard: list[str] | None = None,
+    allow_skip: bool = False,
+    count: int = DEFAULT_COUNT,
+) -> None:
+    """Read again from an earlier position, or skip to a later one.
+
+    Shows each shard before and after, and how many records are repeated or skipped.
+    Refused while the application runs. Afterwards the job continues from the new
+    positions, with its old Spark checkpoint location.
+
+    Exit codes: 0 done, 1 refused because records would be skipped or have expired, 3 a
+    service cannot be reached, 4 the application runs.
+    """
+    shards = shard or []
+    if to.belongs_to_one_shard and len(shards) != 1:
+        raise wrong_usage("--to", f"{to} is a position in one shard; name it with --shard")
+    with op.patience():
+        op.own_started()
+        found = find_moves(op.client, op.store, to, shards, clock=op.clock, max_counted=count)
+    _show(found, allow_skip=allow_skip)
+    if found.changes_nothing:
+        say("nothing to move")
+    else:
+        _write(op, found)
+
+
+@command(writes=True, options={"to": option(TIME_HELP, metavar="TIME", parser=past_time)})
+def rewind(
+    op: Operation, *, to: RequestedPosition, allow_skip: bool = False, count: int = DEFAULT_COUNT
+) -> None:
+    """Go back to the positions of an earlier time, over reshards too.
+
+    All records that were not acked at that time are read again. The positions come from
+    the history (see `checkpoint history`). Shows each shard before and after, and how many
+    records are repeated. Refused while the application runs. Afterwards the job continues
+    from these positions, with its old Spark checkpoint location.
+
+    Exit codes: 0 done, 1 refused because records would be skipped, have expired, or
+    the history does not go back to that time, 3 a service cannot be reached, 4 the
+    application runs.
+    """
+    with op.patience():
+        op.own_started()
+        found = find_rewind(op.client, op.store, to, clock=op.clock, max_counted=count)
+    past, requested = map(Position.at_timestamp, (found.past_ms, found.requested_ms))
+    say(f"positions at {requested}, as stored at {past}")
+    _show(found, allow_skip=allow_skip)
+    for shard, position in found.lost.items():
+        say(shard)
+        say(f"  the stream does not list it any more: nothing after {position} can be read again")
+    expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
+    if not allow_skip:
+        _refuse(
+            sorted({*found.lost, *expired}),
+            "would be read again, but may have expired",
+            "go back as far as is possible",
+        )
+    _write(op, found)
+
+
+def _show(found: ApplicationMove, *, allow_skip: bool) -> None:
+    """Raises `CliError` where records would be skipped, or have expired unread, unless that is
+    allowed.
+    """
+    for line in (line for one in found.moves for line in move_lines(one)):
+        say(line)
+    if not allow_skip:
+        losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
+        _refuse(losing, "have expired and were never read", "continue without them")
+        skipping = [one.after.shard_id for one in found.moves if one.skips]
+        _refuse(skipping, "would be skipped and never be read", "skip them")
+
+
+def _refuse(shards: list[str], what: str, purpose: str) -> None:
+    if shards:
+        raise CliError(f"records of {', '.join(shards)} {what}", f"give --allow-skip to {purpose}")
+
+
+def _write(op: Operation, found: ApplicationMove) -> None:
+    if op.confirmed("Move these shards?"):
+        write_moves(op.store, found, op.service_time())
+        say("moved")
+
+
+def move_lines(move: Move) -> Iterator[str]:
+    """A shard before and after, and what that does."""
+    before, after = move.before, move.after
+    arrived_ms = move.arrival_ms
+    arrival = "" if arrived_ms is None else f"  (arrived {Position.at_timestamp(arrived_ms)})"
+    yield from _change_lines(before.shard_id, before, after, arrival)
+    if after == before:
+        pass
+    elif move.skips:
+        yield f"  skips {records_of(move.skipped)}"
+    elif not move.repeated.records:
+        yield "  skips and repeats nothing"
+    else:
+        dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
+        yield f"  repeats {records_of(move.repeated)}{dropped}"
+    if move.lost_until_ms is not None:
+        until = Position.at_timestamp(move.lost_until_ms)
+        yield f"  records that arrived before {until} may have expired"
+    if move.expired_ms is not None:
+        times = times_of(move.expired_ms)
+        yield f"  records that arrived from {times} expired before they were read"
+    for sentence in move.notes:
+        yield f"  note: {sentence}"
+
+
+def _change_lines(
+    shard_id: str, before: ShardState | None, after: ShardState | None, arrival: str = ""
+) -> Iterator[str]:
+    yield shard_id
+    if before == after and before is not None:
+        yield f"  stays   {before.read_position}"
+    else:
+        yield f"  before  {'no state' if before is None else before.read_position}"
+        yield f"  after   {'no state' if after is None else after.read_position}{arrival}"
+
+
+@command(aws=False, writes=True)
+def reset(op: Operation) -> None:
+    """Remove an application's checkpoints on a stream.
+
+    The application then starts again, at its starting position. Refused while the
+    application runs. Spark's checkpoint location is not changed: start with a new one.
+    """
+    application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
+    states = op.store.shard_states.load()
+    if not states and identity.read_start(also_unfinished=True) is None:
+        say(f"{application} has no state: nothing to reset")
+        return
+    say(f"{application} has state of {plural(len(states), 'shard')}:")
+    for shard, stored in sorted(states.items()):
+        say(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}")
+    if op.confirmed("Remove this state?"):
+        identity.reset(this_process(op.clock.now_ms()), timeout_s=OWNER_WAIT_S)
+        say("removed")
+
+
+@command(
+    writes=True,
+    options={
+        "sequences": typer.Argument(
+            metavar="SEQUENCE",
+            parser=usage_errors()(SequenceNumber.parse),
+            help=(
+                "Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an "
+                "aggregate. A sequence number inside a range of records that are unresolved "
+                "together selects the whole range."
+            ),
+            show_default=False,
+        ),
+        "shard": option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
+        "all_records": option("All unresolved records of the shard.", "--all"),
+        "to": option(
+            "Save the records to this new file, as lines that `produce --json` can put on a stream "
+            "again.",
+            metavar="FILE",
+        ),
+    },
+)
+def skip(
+    op: Operation,
+    sequences: list[SequenceNumber] | None = None,
+    *,
+    shard: str,
+    all_records: bool = False,
+    to: Path | None = None,
+) -> None:
+    """Give up unresolved records: they are not retried, and the checkpoint passes them.
+
+    Shows the shard before and after. Refused while the application runs. With --to, the
+    records are first read from the stream and saved in a file.
+
+    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    """
+    if bool(sequences) == all_records:
+        raise wrong_usage("SEQUENCE..., --all", "give either sequence numbers or --all")
+    with op.patience():
+        op.own_started()
+        found = find_skip(op.store.shard_states.load(), shard, sequences or None)
+        if to is not None:
+            check_bound_stream(op.store, op.client.describe())
+    for line in _lines(found):
+        say(line)
+    if not found.records:
+        say("nothing was written")
+    elif op.confirmed("Skip these records?"):
+        if to is not None:
+            save_records(op.client, found, to, op.place.application)
+            failpoint("letters-saved")
+        write_skip(op.store.shard_states, op.store.plans, found)
+        say("skipped")
+
+
+def _lines(found: Skip) -> Iterator[str]:
+    if not found.records:
+        yield f"{found.before.shard_id} has no unresolved record"
+        return
+    yield found.before.shard_id
+    for label, state in (("before", found.before), ("after ", found.after)):
+        yield (
+            f"  {label}  {state.read_position}  checkpoint {state.checkpoint_text or 'none'}  "
+            f"{state.unresolved_count} unresolved"
+        )
+    yield f"  skips {records_of(found.count)}"
+    for record in found.records[:MAX_NAMED]:
+        reason = reason_text(record.reason)
+        yield f"    {_name(record)}, attempts {record.attempts}, reason: {reason}"
+    if len(found.records) > MAX_NAMED:
+        yield f"    and {len(found.records) - MAX_NAMED} more"
+
+
+def _name(record: UnresolvedRecord) -> str:
+    if record.first == record.last:
+        return str(record.first)
+    return (
+        f"{records_of(record.count)} from {record.first} to {record.last}, which are unresolved "
+        "together"
+    )
+
+
+def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
+    """Write the records to a new file. They are on the disk when it returns."""
+    listed = {shard.shard_id: shard for shard in client.list_shards()}
+    shard, clock = listed.get(found.before.shard_id), SystemClock()
+    if path.exists():
+        raise CliError(f"--to {path}: the file exists already", _NAME_ANOTHER)
+    saved = 0
+    with LetterFile(path) as file:
+        for record in found.records:
+            there = [] if shard is None else unresolved_records(client, shard, record, clock)
+            letters, has_first = 0, False
+            for letters, one in enumerate(there, 1):  # noqa: B007  # it is their number afterwards
+                file(
+                    Letter.of_record(
+                        record,
+                        one.number,
+                        stream_name=client.stream.name,
+                        shard_id=found.before.shard_id,
+                        application=application,
+                        data=one.data,
+                        partition_key=one.key,
+                        approximate_arrival=moment(one.arrival_ms, per_second=1_000),
+                    )
+                )
+                has_first |= one.number == record.first
+            if missing := missing_records(record.count, letters, has_first=has_first):
+                which = "" if missing >= record.count else f"{missing} of the "
+                say(f"  not saved, because expired: {which}{_name(record)}")
+            saved += letters
+    sync_folder(path.absolute().parent)
+    say(f"saved {records_of(saved)} to {path}")
+
+
+@command(aws=False, options={"to": option("A new file (default: stdout).", metavar="FILE")})
+def export(op: Operation, *, to: Path | None = None) -> None:
+    """Save the application's state on the stream as one JSON document.
+
+    It may run beside the job. To move an application, stop its job before the export: a
+    running job continues, and the export lacks its later progress.
+    """
+    application = op.place.application
+    exported = transfer.export_application(op.store, application, now_ms=op.clock.now_ms())
+    if exported is None:
+        raise CliError(
+            f"application {application} has no state {op.on_stream}",
+            "correct the names, or export it after its first start",
+        )
+    data = encode_export(exported)
+    if to is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        _write_new(to, data)
+        note(f"exported {plural(len(exported.states), 'shard')} to {to}")
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """A backup is whole or not there, and overwrites no other one."""
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError as exc:
+        raise CliError(f"--to {path}: the file exists already", _NAME_ANOTHER) from exc
+    except OSError as exc:
+        problem = f"--to {path}: cannot be written: {exc.strerror}"
+        raise CliError(problem, "choose a file that can be written") from exc
+
+
+@command(
+    writes=True,
+    options={"file": typer.Argument(metavar="FILE", help="A file that `export` wrote.")},
+)
+def import_export(
+    op: Operation, file: Path, *, replace: bool = False, allow_skip: bool = False
+) -> None:
+    """Restore an application's state from a file that `checkpoint export` wrote.
+
+    The stream must be the exported one. Refused while the application runs. An
+    application that has state needs --replace. Records that were read since the export
+    are read again. A shard that is further in the export moves forward, which needs
+    --allow-skip. If the import is interrupted, the application does not start until the
+    command is repeated.
+
+    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError as exc:
+        raise CliError(
+            f"{file} cannot be read: {exc.strerror}", "name a file that `checkpoint export` wrote"
+        ) from exc
+    exported = decode_export(data, str(file))
+    store = op.place.new_store(op.stack)
+    with op.patience():
+        transfer.check_stream(exported, op.client.describe().identity)
+        transfer.check_states(store, exported)
+        transfer.check_positions(op.client, exported)
+        op.own(store)
+        found = transfer.import_of(exported, store.shard_states.load())
+    for shard_id, (before, after) in found.items():
+        for line in _change_lines(shard_id, before, after):
+            say(line)
+    check_replaced(op, store, found, replace=replace)
+    if (ahead := transfer.moving_forward(found)) and not allow_skip:
+        raise CliError(
+            f"{', '.join(ahead)} would move forward: the records in between would never be read",
+            "give --allow-skip to skip them",
+        )
+    if op.confirmed("Import these positions?"):
+        transfer.import_application(store, exported, now_ms=op.service_time())
+        say("imported")
+
+
+def check_replaced(
+    op: Operation, store: ZookeeperStateStore, found: transfer.Changes, *, replace: bool
+) -> None:
+    """Raise `CliError` where the application has state that is not to be replaced. What an import
+    has left that was stopped is replaced in any case, and said.
+    """
+    start = store.identity.read_start(also_unfinished=True)
+    if start is not None and start.importing:
+        say("an earlier import was interrupted; this import replaces it")
+    elif any(before for before, _ in found.values()) and not replace:
+        raise CliError(
+            f"application {op.place.application} has state {op.on_stream} already",
+            "give --replace to replace that state, or give another --application",
+        )
+
+
+@command_group(
+    {
+        "show": show,
+        "set": move,
+        "skip": skip,
+        "reset": reset,
+        "export": export,
+        "import": import_export,
+        "history": history,
+        "rewind": rewind,
+    }
+)
+def checkpoint() -> None:
+    """Show, move, save and restore an application's checkpoints."""

@@ -1,1 +1,0 @@
-"""Commands on an application's progress: `checkpoint`, `reset` and `peek`."""

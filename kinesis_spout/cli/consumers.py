@@ -1,0 +1,57 @@
+"""`kinesis-spout consumers`: the consumers that are registered with a stream."""
+
+from dataclasses import asdict
+
+import typer
+
+from kinesis_spout.cli.places import Operation, command, say
+from kinesis_spout.cli.plain_text import visible
+from kinesis_spout.cli.shared_options import command_group
+from kinesis_spout.inspection.wording import moment
+from kinesis_spout.service.consumers import ConsumerRegistry
+
+
+@command("none", stream_is_argument=True, shows=True)
+def list_(op: Operation) -> None:
+    """List the consumers that are registered with a stream.
+
+    AWS bills each consumer per shard and hour, whether it is used or not.
+    """
+    with op.patience():
+        found = ConsumerRegistry(op.client).list()
+    now_ms = op.clock.now_ms()
+    lines = (
+        f"{visible(consumer.name)}  {consumer.status}  since "
+        f"{moment(consumer.created_ms, now_ms)}  {visible(consumer.arn)}"
+        for consumer in found
+    )
+    none = [f"stream {op.client.stream.name} has no consumers"]
+    op.show([asdict(consumer) for consumer in found], lines if found else none)
+
+
+@command(
+    "none",
+    stream_is_argument=True,
+    writes=True,
+    options={
+        "name": typer.Argument(metavar="NAME", help="Name of the consumer.", show_default=False)
+    },
+)
+def remove(op: Operation, name: str) -> None:
+    """Remove a consumer from a stream.
+
+    A reader that uses the consumer then polls, or registers it again under its name.
+    No checkpoint is changed.
+    """
+    registry = ConsumerRegistry(op.client)
+    with op.patience():
+        found = registry.find(name=name)
+    say(f"consumer {found.name} of stream {op.client.stream.name} is {found.status}: {found.arn}")
+    if op.confirmed("Remove this consumer?"):
+        registry.deregister(found.arn)
+        say("removed")
+
+
+@command_group({"list": list_, "remove": remove})
+def consumers() -> None:
+    """List and remove a stream's registered consumers, which read by enhanced fan-out."""

@@ -1,0 +1,194 @@
+"""`kinesis-spout explain`: why a shard stands where it does, and what to do. Read-only."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import typer
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kinesis_spout.cli.looking import looking
+from kinesis_spout.cli.places import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    Operation,
+    Place,
+    command,
+    folded_command,
+    stdout_console,
+    whole_command,
+)
+from kinesis_spout.cli.shared_options import shard_id_of, wrong_usage
+from kinesis_spout.cli.status import COLOURS
+from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.inspection.cause import Action, ActionKind, introduced
+from kinesis_spout.inspection.explanation import Group, explain, grouped
+from kinesis_spout.inspection.health import Health, Look
+from kinesis_spout.inspection.status import (
+    move_sentence,
+    owners_sentence,
+    status_of,
+    verdict_sentence,
+)
+from kinesis_spout.inspection.wording import are, moment, records, shards_named, short_shard
+
+MAX_NAMED = 5
+_INDENT = 5  # of what an arrow points to
+
+
+@command(
+    shows=True,
+    options={
+        "shard": typer.Argument(
+            metavar="SHARD",
+            help=(
+                "Id or number of a shard. Without it, all shards are explained; shards with the "
+                "same cause are shown together."
+            ),
+            show_default=False,
+        )
+    },
+)
+def explain_command(
+    op: Operation,
+    shard: str | None = None,
+    *,
+    window: str = DEFAULT_WINDOW,
+    ask: int = DEFAULT_ASKED,
+) -> None:
+    """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
+
+    It only reads, so it may run beside the job. It names what it cannot see from
+    outside: throttling by other consumers, the job's own limits, its log.
+    The exit code is 0 when there is an answer, whatever the answer is.
+    """
+    signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
+    window_s = parse_duration_ms(window, option="window") / 1000
+    shard_id = None if shard is None else shard_id_of(shard)
+    before, now = looks.watch(signals, window_s, shard_id, is_silent=False)
+    if now.is_known and shard_id is not None and shard_id not in now.known_shards:
+        raise wrong_usage(
+            "SHARD",
+            f"stream {now.stream.name} does not list {shard_id}, and application "
+            f"{now.application} has no state of it; see the shards with kinesis-spout shards",
+        )
+    look, commands, place = looks.look(before, now, first=shard_id), op.commands, op.place
+    found = grouped(look)
+    if shard_id is not None:
+        found = [Group(explain(look, shard_id), (shard_id,))]
+    width, whole = stdout_console().width, shard is None
+    op.show(
+        [explained_json(look, one, commands, place) for one in found],
+        [explained_screen(look, found, commands, place, width, whole=whole)],
+    )
+
+
+def explained_screen(
+    look: Look,
+    found: Collection[Group],
+    commands: Collection[str],
+    place: Place,
+    width: int,
+    *,
+    whole: bool,
+) -> RenderableType:
+    """The chains, a line for each cause, and below them what to do, with the whole commands.
+    `whole`: of all shards, so that the verdict stands above them.
+    """
+    now = look.now
+    time = moment(now.now_ms, now.now_ms)
+    parts: list[RenderableType] = [
+        Text(f"application {now.application} on stream {now.stream.name} at {time} UTC")
+    ]
+    if whole:
+        status = status_of(look)
+        verdict = (status.verdict.value, COLOURS[status.verdict])
+        parts.append(Text.assemble(verdict, f": {verdict_sentence(status)}"))
+    if now.stored.owners:
+        parts.append(Text(f"run by {owners_sentence(look)}"))
+    if (moved := move_sentence(look)) is not None:
+        parts.append(Text(moved))
+    if look.refused is not None:
+        parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
+    shown: dict[tuple[Action, ...], str] = {}
+    for group in found:
+        actions = tuple(group.explanation.actions(commands))
+        parts += ["", *_why(look, group), _todo(group, actions, shown.get(actions), place, width)]
+        if any(one.kind is not ActionKind.NOTHING for one in actions):
+            shown.setdefault(actions, shards_named(group.shards, MAX_NAMED))
+    return Lines(*parts)
+
+
+def _why(look: Look, group: Group) -> Iterator[RenderableType]:
+    explained, health = group.explanation, look.health(group.explanation.shard_id)
+    waiting = [one for shard in group.shards for one in look.now.held_up.get(shard, ())]
+    states = [look.now.states[one] for one in group.shards if one in look.now.states]
+    count = sum(one.unresolved_count for one in states)
+    head = Text.assemble((shards_named(group.shards, MAX_NAMED), "bold"), "  ")
+    head.append(health.value, COLOURS[health])
+    if waiting:
+        verb, holder = are(len(waiting), "waits", "wait"), are(len(group.shards), "it", "them")
+        head.append(f"  {shards_named(waiting, MAX_NAMED)} {verb} for {holder}")
+    if count and health is Health.OK:
+        head.append(f"  {records(count)} not acked")
+    yield head
+    # Each shard has numbers of its own; the chain is that of one of them.
+    lines = [(word, cause.text) for word, cause in explained.introduced()]
+    held = [one for one in states if one.unresolved]
+    if len(states) > 1 and any(one.shard_id == explained.shard_id for one in held):
+        each = [
+            f"{one.unresolved_count:,} of shard {short_shard(one.shard_id)}"
+            for one in held[:MAX_NAMED]
+        ]
+        each += ["..."] if len(held) > MAX_NAMED else []
+        said = f"{records(count)} of these shards {are(count)} not acked: {', '.join(each)}"
+        lines.append(("Also", f"{said.removesuffix('.')}."))
+    for word, text in lines:
+        yield Padding(Text.assemble((f"{word}: ", "bold"), text), (0, 0, 0, 2))
+
+
+def _todo(
+    group: Group, actions: Sequence[Action], above: str | None, place: Place, width: int
+) -> RenderableType:
+    """An arrow for each action. `above`: the shards above that have the same ones."""
+    shard, todo = group.explanation.shard_id, Table.grid(padding=(0, 1, 0, 0))
+    if above is not None:
+        todo.add_row(Text("  ->", "cyan"), Text(f"Fix: as for {above}, above."))
+        return todo
+    for word, action in introduced(actions):
+        lines = [f"{word}: {action.text}."]
+        if action.command:
+            is_of_one = shard in action.command and {*group.shards} - {*action.command}
+            its = f" (of shard {short_shard(shard)})" if is_of_one else ""
+            command_lines = folded_command(place, action.command, width - _INDENT)
+            lines = [f"{word}: {action.text}{its}:", *command_lines]
+        todo.add_row(Text("  ->", "cyan"), Text("\n".join(lines), overflow="fold"))
+    return todo
+
+
+def explained_json(
+    look: Look, group: Group, commands: Collection[str], place: Place
+) -> dict[str, Any]:
+    """One object of `explain --json`."""
+    explained = group.explanation
+    return {
+        "shards": list(group.shards),
+        "health": look.health(explained.shard_id).value,
+        "holdsUp": [one for shard in group.shards for one in look.now.held_up.get(shard, ())],
+        "causes": [{"introduction": word, **one.as_json()} for word, one in explained.introduced()],
+        "actions": [
+            {
+                "introduction": word,
+                "kind": one.kind.value,
+                "text": one.text,
+                "untilMs": one.until_ms,
+                "alternative": one.is_alternative,
+                "arguments": list(one.command) or None,
+                "command": whole_command(place, one.command) if one.command else None,
+            }
+            for word, one in introduced(explained.actions(commands))
+        ],
+    }

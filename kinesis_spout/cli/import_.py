@@ -1,0 +1,245 @@
+"""`kinesis-spout import`: continues where another consumer of the stream has stopped."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from kinesis_spout.checkpoints.application_moves import check_bound_stream, check_past
+from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
+from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardImport, find_import
+from kinesis_spout.checkpoints.moves import RequestedPosition
+from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
+from kinesis_spout.cli.checkpoint import check_replaced
+from kinesis_spout.cli.places import DEFAULT_COUNT, Operation, command, note, records_of, say
+from kinesis_spout.cli.plain_text import visible
+from kinesis_spout.cli.shared_options import option, parameter, usage_errors, wrong_usage
+from kinesis_spout.service.dynamodb import scan_table
+from kinesis_spout.service.shard_info import StreamSummary
+from state.position import Position
+from state.zookeeper.store import ZookeeperStateStore
+
+
+class System(StrEnum):
+    """The consumers whose state can be imported."""
+
+    STORM_SPOUT = "storm-spout"
+    KCL = "kcl"
+    AWSLABS = "awslabs"
+    DATABRICKS = "databricks"
+
+
+AWSLABS, DATABRICKS, KCL, STORM = System.AWSLABS, System.DATABRICKS, System.KCL, System.STORM_SPOUT
+# The options that say where a system's state is: its systems and meaning. The first one of a system
+# is required, but for Databricks, whose state may be unknown.
+_STATE: dict[str, tuple[list[System], str]] = {
+    "topology": ([STORM], "name of the topology"),
+    "prefix": (
+        [STORM],
+        f"prefix of the topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})",
+    ),
+    "from_zookeeper": (
+        [STORM],
+        "connect string of the topology's ZooKeeper (default: --zookeeper)",
+    ),
+    "lease_table": ([KCL], "name of the lease table, which is the name of the KCL application"),
+    "checkpoint_location": ([AWSLABS, DATABRICKS], "local copy of the query's checkpointLocation"),
+    "metadata_path": (
+        [AWSLABS],
+        "local copy of the directory in the query's option kinesis.metadataPath",
+    ),
+    "metadata_table": ([AWSLABS], "value of the query's option kinesis.dynamodb.tableName"),
+    "dynamodb_endpoint_url": ([KCL, AWSLABS], "endpoint of DynamoDB, e.g. of a local one"),
+    "progress": (
+        [DATABRICKS],
+        "file with the query's lastProgress as JSON, used instead of --checkpoint-location",
+    ),
+}
+_PATHS = {"checkpoint_location", "metadata_path", "progress"}
+_OPTIONS = [
+    parameter(
+        name,
+        Path | None if name in _PATHS else str | None,
+        f"{', '.join(systems)}: {meaning}.",
+        default=None,
+    )
+    for name, (systems, meaning) in _STATE.items()
+]
+
+
+@usage_errors()
+def _in_all_shards(text: str) -> RequestedPosition:
+    requested = RequestedPosition.parse(text)
+    if requested.belongs_to_one_shard:
+        raise typer.BadParameter(
+            f"{text} is a position in one shard; give a position for all shards: a time, "
+            "TRIM_HORIZON or LATEST"
+        )
+    return requested
+
+
+@command(
+    writes=True,
+    options={
+        "system": option("The consumer whose state is imported.", "--from"),
+        "at": option(
+            "Where to start in shards for which the other consumer has no position: TRIM_HORIZON, "
+            "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
+            metavar="POSITION",
+            parser=_in_all_shards,
+        ),
+    },
+    more=_OPTIONS,
+)
+def import_(
+    op: Operation,
+    *,
+    system: System,
+    at: RequestedPosition | None = None,
+    replace: bool = False,
+    count: int = DEFAULT_COUNT,
+    **given: Any,
+) -> None:
+    """Continue where another consumer of the stream has stopped.
+
+    Reads the state of a Storm topology, a KCL application, or a query of awslabs' or
+    Databricks' connector, and makes it the state of the application. Shows for each
+    shard where reading continues, and how many records are repeated or skipped. Stop
+    the other consumer first, and try --dry-run. The other consumer's state is not changed.
+
+    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    """
+    _check_options(system, given)
+    store = op.place.new_store(op.stack)
+    with op.patience():
+        summary = op.client.describe()
+        now_ms = summary.now_ms(op.clock.now_ms())
+        check_bound_stream(store, summary)
+        op.own(store)
+        origin = _origin(op, store, system, summary, given)
+        position = None if at is None else at.at(now_ms)
+        if position is not None:
+            check_past(position, now_ms)
+        plan = find_import(
+            op.client,
+            origin,
+            summary,
+            op.place.application,
+            at=position,
+            now_ms=now_ms,
+            clock=op.clock,
+            max_counted=count,
+        )
+        found = import_of(plan.application, store.shard_states.load())
+    for line in (line for one in plan.shards for line in _lines(one, found)):
+        say(line)
+    for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
+        say(shard_id)
+        say("  its state is removed, because the stream no longer lists the shard")
+    for shard_id in plan.expired:
+        lost = "expired before it was read to its end: its remaining records are lost"
+        note(f"{visible(shard_id)} {lost}")
+    for sentence in origin.notes:
+        note(visible(sentence))
+    check_replaced(op, store, found, replace=replace or origin.in_place)
+    if op.confirmed("Import these positions?"):
+        import_application(store, plan.application, now_ms=op.service_time())
+        say("imported")
+
+
+def _origin(
+    op: Operation,
+    store: ZookeeperStateStore,
+    system: System,
+    summary: StreamSummary,
+    given: Mapping[str, Any],
+) -> Origin:
+    def table(name: str) -> list[Item]:
+        aws, region = op.client.aws, op.client.stream.region_or(op.client.aws.region)
+        return scan_table(aws, name, region=region, endpoint_url=given["dynamodb_endpoint_url"])
+
+    if system is System.STORM_SPOUT:
+        return _storm_spout(op, store, given, summary.name)
+    if system is System.KCL:
+        return kcl.origin_of(
+            table(given["lease_table"]),
+            given["lease_table"],
+            summary.name,
+            created_ms=summary.created_ms,
+            account=summary.arn.split(":")[4],
+        )
+    location = given["checkpoint_location"]
+    if system is System.DATABRICKS:
+        return spark_queries.databricks_origin(
+            summary.name, progress=given["progress"], location=location
+        )
+    return spark_queries.awslabs_origin(
+        location,
+        summary.name,
+        metadata_path=given["metadata_path"],
+        table_items=table(given["metadata_table"]) if given["metadata_table"] else None,
+    )
+
+
+def _storm_spout(
+    op: Operation, store: ZookeeperStateStore, given: Mapping[str, Any], stream: str
+) -> Origin:
+    """From the znodes by a store of their own; from the application's store, if it has the same."""
+    place, topology = op.place, given["topology"]
+    prefix = given["prefix"] or storm_spout.PREFIX
+    where = f"/{prefix.strip('/')}/{topology}/{stream}"
+    # The prefix may be a path, whose last name is a root of ours.
+    *above, root = prefix.strip("/").split("/")
+    zookeeper = given["from_zookeeper"] or place.zookeeper
+    zookeeper = "/".join([zookeeper.rstrip("/"), *above])
+    mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
+    if (zookeeper, root, topology) == mine:
+        return storm_spout.origin_of(store, where, in_place=True)
+    other = ZookeeperStateStore(
+        zookeeper, root=root, application=topology, stream=stream, security=place.security()
+    )
+    return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
+
+
+def _check_options(system: System, given: Mapping[str, object]) -> None:
+    """Raises typer's usage error for an option of another system, and for one that lacks."""
+    own_options = [name for name, (systems, _) in _STATE.items() if system in systems]
+    for name, value in given.items():
+        if value is not None and name not in own_options:
+            raise wrong_usage(
+                _flag(name),
+                f"does not apply with --from {system}, which takes "
+                f"{', '.join(map(_flag, own_options))}",
+            )
+    needed = own_options[0]
+    if system is not System.DATABRICKS and given[needed] is None:
+        raise wrong_usage(_flag(needed), f"--from {system} needs {_flag(needed)}")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _lines(one: ShardImport, found: Changes) -> Iterator[str]:
+    before, _ = found[one.state.shard_id]
+    arrived_ms = one.arrival_ms
+    arrival = (
+        "" if arrived_ms is None else f"  (next record arrived {Position.at_timestamp(arrived_ms)})"
+    )
+    yield one.state.shard_id
+    yield f"  source  {visible(one.stored)}"
+    yield f"  before  {'no state' if before is None else before.read_position}"
+    yield f"  after   {one.state.read_position}{arrival}"
+    repeats = f", repeats {records_of(one.repeated)}" if one.repeated.records else ""
+    yield (
+        f"  reads {records_of(one.waiting, 'waiting record')}{repeats}, skips "
+        f"{records_of(one.skipped)}"
+    )
+    if one.lost_until_ms is not None:
+        until = Position.at_timestamp(one.lost_until_ms)
+        yield f"  records that arrived before {until} may have expired"
+    if one.note is not None:
+        yield f"  note: {one.note}"

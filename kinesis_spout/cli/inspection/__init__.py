@@ -1,1 +1,0 @@
-"""Commands that look at an application from outside: they write nothing."""

@@ -1,0 +1,144 @@
+"""What `status`, `explain` and `ui` share: looks at an application over a window."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.places import Place
+from kinesis_spout.cli.shared_options import errors
+from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.config import duration
+from kinesis_spout.inspection.health import Look, TipAnswer, worth_asking
+from kinesis_spout.inspection.reader import TipReader, read_snapshot
+from kinesis_spout.inspection.snapshot import Snapshot
+from kinesis_spout.inspection.status import ApplicationStatus, status_of
+from kinesis_spout.service.client import KinesisClient
+from state.position import Position
+from state.znodes.topics import StoreTopics
+
+REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
+
+
+@dataclass(slots=True)
+class Looking:
+    """Looks at one application. `max_asked`: how many shards are asked for their tips in a look."""
+
+    client: KinesisClient
+    store: StoreTopics
+    tips: TipReader
+    clock: Clock
+    application: str
+    max_asked: int
+    _began: tuple[Snapshot, Mapping[str, TipAnswer]] | None = field(default=None, init=False)
+
+    def snapshot(self) -> Snapshot:
+        return read_snapshot(
+            self.client, self.store, application=self.application, clock=self.clock
+        )
+
+    def watch(
+        self, signals: StopSignals, window_s: float, first: str | None = None, *, is_silent: bool
+    ) -> tuple[Snapshot, Snapshot]:
+        """Snapshots at the beginning and at the end of the window; the same one twice where there
+        is no window, or nothing to watch. Says on a terminal that it waits, unless it `is_silent`.
+        `first`: a shard to ask before all others.
+        """
+        before = self.snapshot()
+        if not window_s or not before.is_known:
+            return before, before
+        # Those that are not known to be at their tips, so that `look` tells how fast they are read.
+        every = worth_asking(Look(before=before, now=before), len(before.shard_ids))
+        wanted = [one for one in every if one != first and not before.states[one].at_tip]
+        shards = ([] if first is None else [first]) + wanted
+        self._began = before, self._tips_of(before, shards[: self.max_asked])
+        if not is_silent:
+            say_watching(window_s)
+        signals.wait(window_s)
+        return before, self.snapshot()
+
+    def look(self, before: Snapshot, now: Snapshot, *, first: str | None = None) -> Look:
+        """Ask the shards whose tips decide, `first` before all others."""
+        wanted = worth_asking(Look(before=before, now=now), self.max_asked)
+        if first is not None and self.max_asked:
+            wanted = [first, *wanted]
+        began, tips_before = self._began or (None, {})
+        return Look(
+            before=before,
+            now=now,
+            tips=self._tips_of(now, wanted),
+            tips_before=tips_before if began is before else {},
+            throttled=self.tips.throttled,
+            unanswered=self.tips.unanswered,
+            refusal=self.tips.refused,
+        )
+
+    def _tips_of(self, seen: Snapshot, shards: Iterable[str]) -> dict[str, TipAnswer]:
+        return self.tips.ask(
+            (shard, position)
+            for shard in shards
+            if (position := seen.position(shard)) is not None and not position.is_end
+        )
+
+
+class MovingWindow:
+    """Looks at an application again and again, over a window that moves along. For one thread."""
+
+    def __init__(self, looks: Looking, window_s: float) -> None:
+        self._looks = looks
+        self._window_ms = window_s * 1000
+        self._seen: deque[Snapshot] = deque()
+
+    def look(self) -> Look:
+        """One snapshot, the oldest in the window before it, and the tips that decide. Blocks, and
+        raises the errors of both services, and `CliError` for the state of an earlier stream of
+        that name. An error changes nothing.
+        """
+        now = self.begin()
+        return self._looks.look(self._seen[0], now)
+
+    def begin(self) -> Snapshot:
+        """Take a snapshot, and ask no shard. Blocks and raises as `look` does."""
+        now, seen = self._looks.snapshot(), self._seen
+        refuse_another_stream(now)
+        seen.append(now)
+        while len(seen) > 2 and now.now_ms - seen[1].now_ms >= self._window_ms:
+            seen.popleft()
+        return now
+
+
+def refuse_another_stream(seen: Snapshot) -> None:
+    """Raise `CliError` when the state belongs to an earlier stream of that name."""
+    known = seen.stored.identity
+    if known is not None and seen.is_of_another_stream:
+        raise CliError(
+            f"the application's state belongs to another stream: {known.arn}, created at "
+            f"{Position.at_timestamp(known.created_ms)}",
+            "use another application name, or remove that state with kinesis-spout reset",
+        )
+
+
+def looking(place: Place, stack: ExitStack, *, max_asked: int) -> Looking:
+    """Open the connections, which the stack closes. Raises `CliError` for an embedded ZooKeeper
+    that never ran.
+    """
+    client, store, clock = place.client(stack), place.store(stack), SystemClock()
+    return Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
+
+
+def say_watching(window_s: float) -> None:
+    """On a terminal only."""
+    if errors().is_terminal:
+        errors().print(f"watching for {duration(window_s * 1000)} ...", style="dim")
+
+
+def look_once(
+    looks: Looking, signals: StopSignals, window_s: float, *, is_silent: bool = False
+) -> ApplicationStatus:
+    """Two snapshots with the window between them, and the shards' tips. Blocks for the window.
+    Raises the errors of both services, and `CliError` for the state of an earlier stream.
+    """
+    before, now = looks.watch(signals, window_s, is_silent=is_silent)
+    refuse_another_stream(now)
+    return status_of(looks.look(before, now))

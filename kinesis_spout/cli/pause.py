@@ -1,0 +1,124 @@
+"""`kinesis-spout pause` and `kinesis-spout resume`."""
+
+import getpass
+import socket
+import time
+
+from kinesis_spout.application.session import pause_clause
+from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.places import Operation, command, note, say
+from kinesis_spout.cli.shared_options import option, usage_errors, wrong_usage
+from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.inspection.status import unrest
+from state.process import describe
+from state.store.identity import Pause
+from state.zookeeper.store import ZookeeperStateStore
+
+# A spout commits every second, and a driver that was just planning has planned by then.
+SETTLES_S = 3.0
+MAX_REASON = 1_000
+
+
+@command(
+    aws=False,
+    options={
+        "reason": option(
+            "The reason for the pause, which status and explain show.", metavar="TEXT"
+        ),
+        "wait": "Wait until the application is at rest: nothing is in flight.",
+        "timeout": option("How long --wait waits at most, e.g. 10m.", metavar="TIME"),
+        "before_start": "Also pause an application that has never run.",
+    },
+)
+def pause(
+    op: Operation,
+    *,
+    reason: str | None = None,
+    wait: bool = False,
+    timeout: str = "60s",
+    before_start: bool = False,
+) -> None:
+    """Pause an application: it keeps its positions and its ownership, and reads nothing.
+
+    Its job or its spouts keep running. The current batch ends, outcomes are
+    checkpointed, and nothing more is read. The pause lasts, also over restarts, until
+    `kinesis-spout resume` ends it. Records that expire during the pause are lost.
+
+    Exit codes: 0 paused (with --wait: paused and at rest), 1 not at rest in time or no
+    such application, 3 ZooKeeper cannot be reached.
+    """
+    with usage_errors("--timeout"):
+        limit_s = parse_duration_ms(timeout, option="timeout") / 1000
+    if reason is not None and len(reason) > MAX_REASON:
+        raise wrong_usage("--reason", f"the text is longer than {MAX_REASON} characters")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = "somebody"
+    by = f"{user} on {socket.gethostname()}"
+    requested = Pause(by=by, since_ms=op.clock.now_ms(), reason=reason)
+    signals = op.signals()
+    with op.patience(aws=False):
+        if not before_start:
+            _check_known(op)
+        stored = op.store.pause.begin(requested)
+    was = "paused" if stored == requested else "paused already"
+    say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
+    if wait:
+        say(_rested(op.store, signals, limit_s))
+
+
+@command(aws=False)
+def resume(op: Operation) -> None:
+    """End the pause of an application. A running application reads again at once.
+
+    Exit codes: 0 not paused any more, 1 no such application, 3 ZooKeeper cannot be
+    reached.
+    """
+    with op.patience(aws=False):
+        ended = op.store.pause.end()
+        if ended is None:
+            _check_known(op)
+    if ended is None:
+        say(f"application {op.place.application} {op.on_stream} is not paused")
+    else:
+        say(f"ended the pause of application {op.place.application}{pause_clause(ended)}")
+
+
+def _check_known(op: Operation) -> None:
+    identity, store = op.store.identity, op.store
+    start = identity.read() or identity.read_start(also_unfinished=True)
+    if start is None and not store.shard_states.load() and not store.ownership.holders():
+        raise CliError(
+            f"application {op.place.application} has never run {op.on_stream}",
+            "correct the names; to pause it before its first start, give `kinesis-spout pause "
+            "--before-start`",
+        )
+
+
+def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) -> str:
+    """Wait until the application is at rest. Returns the sentence that says so."""
+    ends_s = time.monotonic() + limit_s
+    before, noted = store.view.read(), None
+    while before.owners:
+        signals.wait(max(0.0, min(SETTLES_S, ends_s - time.monotonic())))
+        now = store.view.read()
+        if now.pause is None:
+            raise CliError(
+                "the pause was ended while this command waited", "pause the application again"
+            )
+        why = unrest(before, now)
+        if why is None:
+            owners = f"{len(now.owners)} tasks keep"
+            if len(now.owners) == 1:
+                owners = f"{describe(now.owners[0].info)} keeps"
+            return f"at rest: nothing is in flight; {owners} the ownership"
+        if time.monotonic() >= ends_s:
+            raise CliError(
+                f"the application is paused, but was not at rest after {limit_s:g} s: {why}",
+                "it stays paused; to wait longer, give `kinesis-spout pause --wait --timeout TIME`",
+            )
+        if why != noted:
+            note(f"{why}; waiting")
+        before, noted = now, why
+    return "at rest: no process runs the application, and the next one starts paused"

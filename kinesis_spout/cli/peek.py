@@ -1,0 +1,193 @@
+"""`kinesis-spout peek`: shows one record of a stream, and its status in an application."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from kinesis_spout.checkpoints.record import (
+    Peeked,
+    PeekedRecord,
+    RecordStatus,
+    peek_record,
+    status_of,
+)
+from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.cli.places import Operation, command, reason_text
+from kinesis_spout.cli.plain_text import visible
+from kinesis_spout.cli.record_lines import decoded_fields, json_text, payload_field
+from kinesis_spout.cli.shared_options import scheme_flag, shard_id_of, usage_errors
+from kinesis_spout.config import nearest_name
+from scheme.errors import MalformedRecordError
+from scheme.record import Record
+from scheme.record_scheme import RecordScheme
+from state.position import Position
+from state.sequence_number import SequenceNumber
+from state.shard_state import ShardState
+
+MAX_SHOWN = 2_000  # characters of data; with --json all
+
+
+@command(
+    "optional",
+    shows=True,
+    options={
+        "shard": typer.Argument(
+            metavar="SHARD", parser=shard_id_of, help="The shard, by id or number."
+        ),
+        "sequence": typer.Argument(
+            metavar="SEQUENCE",
+            parser=usage_errors()(SequenceNumber.parse),
+            help="The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
+        ),
+        "scheme": scheme_flag(),
+    },
+)
+def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None) -> None:
+    """Show a record: its data, its key, its attempts and why they failed.
+
+    It only reads, so it may run beside the job. With --application it also shows whether
+    the record is acked, unresolved or not read yet.
+
+    Exit codes: 0 the stream has the record, 1 it does not, 3 a service cannot be reached.
+    """
+    application, state = op.place.application, None
+    with op.patience():
+        if application:
+            stored = op.store.shard_states.load().get(shard)
+            state = None if stored is None else stored.state
+        listed = {one.shard_id: one for one in op.client.list_shards()}
+        if shard not in listed:
+            nearest = nearest_name(shard, listed)
+            hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
+            raise CliError(f"the stream does not list shard {shard}", hint)
+        found = peek_record(op.client, listed[shard], sequence, op.clock)
+
+    def status(number: SequenceNumber, arrival_ms: int | None) -> dict[str, Any]:
+        return _status(number, arrival_ms, state) if application else {}
+
+    if found.record is None:
+        records = [{"sequence": str(sequence), "missing": True, **status(sequence, None)}]
+    else:
+        users = [one for one in found.users if not sequence.sub or one.number == sequence]
+        records = [
+            {
+                "sequence": str(record.number),
+                "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
+                "key": record.key,
+                **(payload_field(record.data) if scheme is None else _decoded(scheme, record)),
+                **status(record.number, record.arrival_ms),
+            }
+            for record in (users if found.users else [found.record])
+        ]
+    op.show(
+        {"aggregate": bool(found.users), "records": records},
+        _lines(found, sequence, records, application, state),
+    )
+    if found.record is None:
+        raise typer.Exit(1)
+    if sequence.sub and not any(user.number == sequence for user in found.users):
+        count = len(found.users)
+        raise CliError(
+            f"record {sequence.whole} has no user record {sequence.sub}",
+            f"choose one from 0 to {count - 1}" if count else "leave the sub-sequence number out",
+        )
+
+
+def _status(
+    number: SequenceNumber, arrival_ms: int | None, state: ShardState | None
+) -> dict[str, Any]:
+    if state is None:
+        return {"standing": RecordStatus.UNREAD.value}
+    status, record = status_of(state, number, arrival_ms)
+    if record is None:
+        return {"standing": status.value}
+    return {
+        "standing": status.value,
+        "attempts": record.attempts,
+        "due": _time(record.due_ms),
+        "firstFailure": _time(record.first_failure_ms),
+        "lastFailure": _time(record.last_failure_ms),
+        "reason": record.reason,
+        "blocked": record.blocked,
+        "rejected": record.rejected,
+        "range": {"first": str(record.first), "last": str(record.last), "count": record.count},
+    }
+
+
+def _lines(
+    found: Peeked,
+    number: SequenceNumber,
+    records: list[dict[str, Any]],
+    application: str,
+    state: ShardState | None,
+) -> Iterator[str]:
+    if found.record is None:
+        following = "" if found.next_number is None else f"; the next record is {found.next_number}"
+        yield f"the shard does not contain record {number.whole} (any more){following}"
+    elif found.users:
+        yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
+    for record in records:
+        if found.record is not None:
+            yield record["sequence"]
+            yield f"  arrived  {record['arrival'] or 'unknown'}"
+            yield f"  key      {'none' if record['key'] is None else visible(record['key'])}"
+            for name in ("value", "rows", "malformed"):
+                if name in record:
+                    yield f"  {name:<8} {_cut(visible(json_text(record[name])))}"
+            if "dataBase64" in record or "data" in record:
+                data = record.get("dataBase64") or visible(record["data"])
+                yield f"  data     {_cut(data)}"
+            if "dataBase64" in record:
+                yield "           (in base64)"
+        if application and state is None:
+            yield f"  {application}: has no state of the shard, so it is not read yet"
+        elif application:
+            # The number of another shard lies before the position as well.
+            is_sure = record.get("arrival") is not None or "range" in record
+            doubt = "" if is_sure else ", if it belongs to this shard"
+            yield f"  {application}: {record['standing']}{doubt}"
+            if "range" in record:
+                yield from _unresolved_lines(record)
+
+
+def _unresolved_lines(record: dict[str, Any]) -> Iterator[str]:
+    if record["standing"] == RecordStatus.UNKNOWN:
+        records = record["range"]
+        yield (
+            f"    one of {records['count']} records from {records['first']} to {records['last']} "
+            "that are unresolved together"
+        )
+    yield f"    attempts {record['attempts']}, due {record['due']}"
+    yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
+    yield f"    reason: {reason_text(record['reason'])}"
+    if record["blocked"]:
+        yield "    it was not delivered; it waits for an earlier record"
+    if record["rejected"]:
+        yield "    it is not retried; it waits for its dead letter"
+
+
+def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:
+    """The fields, or why the record is malformed, and its payload."""
+    delivered = Record(
+        stream_name="",
+        shard_id="",
+        sequence_number=str(record.number.sequence),
+        partition_key=record.key,
+        data=record.data,
+        approximate_arrival_ms=record.arrival_ms or 0,
+        sub_sequence_number=record.number.sub,
+    )
+    try:
+        return decoded_fields(scheme, scheme.decode(delivered))
+    except MalformedRecordError as exc:
+        return {"malformed": exc.reason, **payload_field(record.data)}
+
+
+def _cut(text: str) -> str:
+    more = len(text) - MAX_SHOWN
+    return text if more <= 0 else f"{text[:MAX_SHOWN]} ... {more} characters more, with --json"
+
+
+def _time(moment_ms: int | None) -> str:
+    return "unknown" if moment_ms is None else str(Position.at_timestamp(moment_ms))

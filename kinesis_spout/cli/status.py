@@ -1,0 +1,331 @@
+"""`kinesis-spout status`: how an application is, judged over a short window, or a line for each
+application in ZooKeeper. Read-only.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import typer
+from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from kinesis_spout.cli.exit_codes import CliError, StopSignals, sentence_of
+from kinesis_spout.cli.looking import (
+    REFRESH_S,
+    Looking,
+    MovingWindow,
+    look_once,
+    looking,
+    say_watching,
+)
+from kinesis_spout.cli.places import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    Operation,
+    Place,
+    command,
+    note,
+    stdout_console,
+)
+from kinesis_spout.cli.shared_options import option, wrong_usage
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import StreamRef, duration, parse_duration_ms
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.inspection.health import EXIT_CODES, SEVERITY, Health
+from kinesis_spout.inspection.reader import TipReader
+from kinesis_spout.inspection.status import (
+    ApplicationStatus,
+    ShardStatus,
+    move_sentence,
+    owners_sentence,
+    plan_sentence,
+    status_of,
+    unresolved_sentence,
+    verdict_sentence,
+    waits_sentence,
+)
+from kinesis_spout.inspection.wording import are, brief, cut_expiry, short_shard, shortened
+from state.errors import StoredDataError
+
+SHOWN = 20
+MAX_CONCURRENT_LOOKS = 32
+WIDE = 110
+MANY = 1_000
+_MORE = f">{MANY - 1}"
+_LEFT = frozenset({"shard", "health", "state", "read to", "checkpoint"})
+_ENDLESS = Console(width=10_000)
+COLOURS = {
+    Health.OK: "green",
+    Health.UNKNOWN: "dim",
+    Health.PAUSED: "magenta",
+    Health.NOT_RUNNING: "blue",
+    Health.LAGGING: "yellow",
+    Health.STALLED: "bold red",
+    Health.LOSING: "bold red",
+}
+
+
+@command(
+    "any",
+    shows=True,
+    options={
+        "watch": "Refresh until Ctrl-C. Each verdict is over the latest --window.",
+        "show_all": option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
+    },
+)
+def status(
+    op: Operation,
+    *,
+    window: str = DEFAULT_WINDOW,
+    ask: int = DEFAULT_ASKED,
+    watch: bool = False,
+    show_all: bool = False,
+) -> None:
+    """Show an application's health: one verdict, then a line for each shard, the worst first.
+
+    Without --application it shows a line for each application and stream in
+    ZooKeeper. It only reads, so it may run beside the jobs. The exit code is 0
+    for ok, lagging, paused and not running; 1 for stalled, losing and unknown,
+    and for an application that does not exist; 3 if Kinesis or ZooKeeper
+    cannot be reached.
+    """
+    if watch and op.as_json:
+        raise wrong_usage("--watch, --json", "give one of the two")
+    if watch and not op.place.application:
+        raise wrong_usage("--watch", "it needs --application: it watches one application")
+    signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
+    if not op.place.application:
+        lines = look_at_all(op.place, signals, window_s, ask)
+        show_applications(op, lines)
+        code = max((EXIT_CODES[one.verdict] for one in lines), default=0)
+    else:
+        looks = looking(op.place, op.stack, max_asked=ask)
+        most = None if show_all else SHOWN
+        if watch:
+            _watch(looks, signals, window_s, most)
+        found = look_once(looks, signals, window_s)
+        width = stdout_console().width
+        op.show(found.as_json(), [status_screen(found, width=width, most=most)])
+        code = EXIT_CODES[found.verdict]
+    if code:
+        raise typer.Exit(code)
+
+
+def _watch(looks: Looking, signals: StopSignals, window_s: float, most: int | None) -> None:
+    """Show looks until a signal comes, which raises `Interrupted`."""
+    console, window = Console(), MovingWindow(looks, window_s)
+    window.begin()
+    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        while True:
+            found = status_of(window.look())
+            room = None if most is None else min(most, max(1, console.height - 12))
+            live.update(status_screen(found, width=console.width, most=room), refresh=True)
+            signals.wait(REFRESH_S)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationLine:
+    """One application on one stream. `status` is None where it could not be judged, for `error`."""
+
+    application: str
+    stream: str
+    status: ApplicationStatus | None = None
+    error: str = ""
+
+    @property
+    def verdict(self) -> Health:
+        return Health.UNKNOWN if self.status is None else self.status.verdict
+
+    @property
+    def owner(self) -> str:
+        stored = None if self.status is None else self.status.look.now.stored
+        if stored is None or not stored.owners:
+            return "none"
+        if stored.total_tasks in {None, 1}:
+            info = stored.owners[0].info
+            return f"pid {info.pid} on {info.host}"
+        return f"{len(stored.owners)} of {stored.total_tasks} tasks"
+
+    def as_json(self) -> dict[str, Any]:
+        """The members of `status --json` that fit a list."""
+        whole = {} if self.status is None else self.status.as_json()
+        return {
+            "application": self.application,
+            "stream": self.stream,
+            "verdict": self.verdict.value,
+            "why": self.error,
+            "lagMs": None,
+            "unresolved": 0,
+            "owners": [],
+            **{name: whole[name] for name in ("why", "lagMs", "unresolved", "owners") if whole},
+        }
+
+
+def look_at_all(
+    place: Place, signals: StopSignals, window_s: float, max_asked: int, *, is_silent: bool = False
+) -> list[ApplicationLine]:
+    """Judge all applications in ZooKeeper, or those on the stream that `place` names, as `status`
+    judges one. The worst come first. Blocks for the window, and again for each further
+    `MAX_CONCURRENT_LOOKS` applications. Reports that on a terminal, unless it `is_silent`.
+
+    An application whose stream cannot be read is a line with the error. Raises `StateError` where
+    ZooKeeper does not answer.
+    """
+    with ExitStack() as stack:
+        stored, clock = place.applications(stack), SystemClock()
+        wanted = StreamRef.of(place.stream).name if place.stream else None
+        named = [pair for pair in stored.names() if wanted in {None, pair[1]}]
+
+        def judged(pair: tuple[str, str]) -> ApplicationLine:
+            application, stream = pair
+            line = ApplicationLine(application, stream)
+            try:
+                topics = stored.topics(application, stream)
+                known = topics.identity.read()  # its ARN has the region
+                client = replace(place, stream=known.arn if known else stream).client(stack)
+                tips = TipReader(client, clock)
+                looks = Looking(client, topics, tips, clock, application, max_asked)
+                return replace(line, status=look_once(looks, signals, window_s, is_silent=True))
+            # The others are still shown.
+            except (KinesisError, StoredDataError, CliError) as exc:
+                return replace(line, error=sentence_of(exc))
+
+        if window_s and named and not is_silent:
+            say_watching(window_s)
+        with ThreadPoolExecutor(MAX_CONCURRENT_LOOKS) as pool:
+            lines = list(pool.map(judged, named))
+    return sorted(lines, key=lambda one: (-SEVERITY[one.verdict], one.application, one.stream))
+
+
+def show_applications(op: Operation, lines: Sequence[ApplicationLine]) -> None:
+    if not lines and not op.as_json:
+        on = f" on stream {op.place.stream}" if op.place.stream else ""
+        note(
+            f"no application has state{on} under {op.place.zookeeper_root} in {op.place.zookeeper}"
+        )
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in ("application", "stream", "verdict", "lag", "owner"):
+        justify: JustifyMethod = "right" if name == "lag" else "left"
+        table.add_column(name, justify=justify, no_wrap=name in {"lag", "verdict"}, overflow="fold")
+    for one in lines:
+        lag = lag_cell(None if one.status is None else one.status.lag_ms)
+        verdict = Text(one.verdict.value, COLOURS[one.verdict])
+        table.add_row(Text(one.application), Text(one.stream), verdict, lag, Text(one.owner))
+    op.show([one.as_json() for one in lines], [table])
+    for one in lines:
+        if one.error and not op.as_json:
+            note(f"application {one.application} on stream {one.stream}: {one.error}")
+
+
+def status_screen(status: ApplicationStatus, *, width: int, most: int | None) -> RenderableType:
+    """The whole screen. `most`: how many shards to show, None for all."""
+    shown = status.shards if most is None else status.live[:most]
+    parts: list[RenderableType] = [_head(status)]
+    if shown:
+        retention_ms = status.look.now.stream.retention_ms
+        parts += ["", shard_table(shown, width=width, retention_ms=retention_ms)]
+    if len(shown) < len(status.shards):
+        parts.append(Text(_rest(status, shown), "dim"))
+    return Group(*parts)
+
+
+def _head(status: ApplicationStatus) -> Table:
+    look, now, verdict = status.look, status.look.now, status.verdict
+    stream = f"{now.stream.name} ({now.stream.status}, keeps {duration(now.stream.retention_ms)})"
+    counts = Counter(one.phase.value for one in status.shards)
+    paused = Text.assemble(("yes", "magenta"), "; end it with kinesis-spout resume")
+    rows: dict[str, Text | str | None] = {
+        "application": f"{now.application} on stream {stream}",
+        "verdict": Text.assemble(
+            (verdict.value, COLOURS[verdict]), f": {verdict_sentence(status)}"
+        ),
+        "owner": owners_sentence(look),
+        "paused": paused if now.stored.paused else None,
+        "plan": plan_sentence(look),
+        "moved": move_sentence(look),
+        "records": unresolved_sentence(status),
+        "shards": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
+        "waiting": waits_sentence(look),
+        "not asked": None if look.refused is None else Text(look.refused, "yellow"),
+    }
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(no_wrap=True, style="dim")
+    lines.add_column(overflow="fold")
+    for name, said in rows.items():
+        if said is not None:
+            lines.add_row(name, Text(said) if isinstance(said, str) else said)
+    return lines
+
+
+def shard_table(shown: Sequence[ShardStatus], *, width: int, retention_ms: int) -> Table:
+    """A line for each shard, in the widest layout that fits `width` columns."""
+    for is_wide in (True, False):
+        rows = [_cells(one, is_wide=is_wide, retention_ms=retention_ms) for one in shown]
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+        for name in rows[0]:
+            table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row.values())
+        if width >= WIDE and table.__rich_measure__(_ENDLESS, _ENDLESS.options).maximum <= width:
+            break
+    return table
+
+
+def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> dict[str, Text]:
+    colour, position = COLOURS[one.health], one.position or "-"
+    bound = "" if one.lag_measured or not one.lag_ms else "<"
+    speed, attempts = one.speed if one.lag_ms else None, one.attempts
+    cells = {
+        "shard": Text(one.shard_id if is_wide else short_shard(one.shard_id)),
+        "health": Text(one.health.value, colour),
+        "state": Text(one.phase.value),
+        "read to": Text(shortened(position) if is_wide else brief(position)),
+        "checkpoint": Text(shortened(one.checkpoint or "none")),
+        "lag": Text(f"{bound}{lag_cell(one.lag_ms)}"),
+        "expires in": Text(
+            cut_expiry(one.expires_in_ms, retention_ms), "" if one.expires_in_ms is None else colour
+        ),
+        "speed": Text("-" if speed is None else _speed(speed)),
+        "unack.": Text(_count(one.unresolved)),
+        "oldest": Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),
+        "tries": Text(str(attempts or "-") if attempts < MANY else _MORE),
+    }
+    if not is_wide:
+        del cells["checkpoint"]
+    return cells
+
+
+def lag_cell(lag_ms: int | None) -> str:
+    return "-" if lag_ms is None else duration(lag_ms) if lag_ms else "tip"
+
+
+def _speed(speed: float) -> str:
+    """In five columns."""
+    if speed >= MANY:
+        return f"{_MORE}x"
+    return f"{speed:.1f}x" if speed < 99.95 else f"{speed:.0f}x"
+
+
+def _count(count: int) -> str:
+    """In five columns up to a hundred million; rounded down from ten thousand on."""
+    if count < 10_000:
+        return f"{count:,}" if count else "-"
+    if count < 1_000_000:
+        return f"{count // 1_000}k"
+    return f"{count // 100_000 / 10}M"
+
+
+def _rest(status: ApplicationStatus, shown: Sequence[ShardStatus]) -> str:
+    """What is not shown: so many more shards, and those that are over."""
+    more = Counter(one.health.value for one in status.live[len(shown) :])
+    said = [f"{count:,} more {are(count)} {name}" for name, count in more.items()]
+    if over := len(status.shards) - len(status.live):
+        said.append(f"{over:,} {are(over)} over")
+    return f"{'; '.join(said)} (--all shows them)"

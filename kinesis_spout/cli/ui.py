@@ -1,0 +1,420 @@
+"""`kinesis-spout ui`: an application as a page in a browser, which is observed in a thread.
+Read-only.
+"""
+
+import json
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import typer
+
+from kinesis_spout.cli.exit_codes import Interrupted, StopSignals, sentence_of
+from kinesis_spout.cli.explain import explained_json
+from kinesis_spout.cli.letter_folder import LetterFolder
+from kinesis_spout.cli.looking import REFRESH_S, MovingWindow, look_once, looking
+from kinesis_spout.cli.page_server import LOOPBACK, Answer, PageServer, is_loopback, text
+from kinesis_spout.cli.places import (
+    DEFAULT_ASKED,
+    DEFAULT_WINDOW,
+    Operation,
+    Place,
+    command,
+    note,
+    write_file,
+)
+from kinesis_spout.cli.shared_options import option, shard_id_of, wrong_usage
+from kinesis_spout.cli.status import look_at_all
+from kinesis_spout.clock import Clock
+from kinesis_spout.config import StreamRef, parse_duration_ms
+from kinesis_spout.inspection.explanation import Group, explain, grouped
+from kinesis_spout.inspection.health import Look
+from kinesis_spout.inspection.status import ApplicationStatus, status_of
+from kinesis_spout.page import page
+from kinesis_spout.page.page_json import needy, observation_json, sample_json, shard_json
+
+DEFAULT_PORT = 8_642
+READER_STAYS_S = 30.0
+LATE_S = 15.0  # an observation that takes longer is reported, though it has not failed
+END_S = 0.5
+MAX_SAMPLES = 900  # half an hour at the faster pace
+MAX_EXPLAINED, MAX_GROUPS = 300, 8  # shards that are explained, and groups of them that are shown
+MAX_OPEN = 8  # applications that are observed at a time
+_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+_WAKE_S = 3_600.0
+
+
+class Observed(ABC):
+    """What is observed. For one thread."""
+
+    def open(self) -> None:  # noqa: B027  # not every one has something to open
+        """Open the connections; again, after it has failed. May raise what `observe` raises."""
+
+    @abstractmethod
+    def observe(self) -> dict[str, Any]:
+        """The page's JSON. Blocks. An error changes nothing."""
+
+    def shard(self, shard_id: str) -> dict[str, Any] | None:
+        """What the page shows of one shard of the last observation; None for one that it does not
+        have. Any thread may ask.
+        """
+        del shard_id
+        return None
+
+    def close(self) -> None:  # noqa: B027  # as above
+        """Close the connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`version` counts the observations, also those that failed. `data`: the last one that did not;
+    None before the first. `trouble`: why there is no newer one, and `since_ms`: for how long.
+    """
+
+    version: int = 0
+    data: dict[str, Any] | None = None
+    trouble: str | None = None
+    since_ms: int = 0
+
+
+class Watcher:
+    """A context manager around the thread. `newest` may be called by several threads.
+
+    Observations follow each other at the pace of `status --watch` while somebody reads, and once in
+    `slow_s` otherwise; never two at a time. One that fails changes nothing but `Seen.trouble`.
+    """
+
+    def __init__(self, observed: Observed, *, slow_s: float, clock: Clock) -> None:
+        self.observed = observed
+        self._slow_s = max(slow_s, REFRESH_S)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._seen_s = self._asked_s = clock.monotonic_s()
+        self._seen = Seen()
+
+    def open(self, *, first_look: bool = True) -> None:
+        """Start the thread. `first_look`: after the first observation, in this thread; raises what
+        that raises.
+        """
+        if first_look:
+            try:
+                self.observed.open()
+                self._observe()
+            except BaseException:
+                self.observed.close()
+                raise
+        self._thread.start()
+
+    def close(self) -> bool:
+        """Whether the thread has ended. A call that is under way may keep it for longer."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(END_S)
+        return not self._thread.is_alive()
+
+    def newest(self) -> Seen:
+        """Does not block for an observation."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            self._asked_s = now_s
+            seen, late_s = self._seen, now_s - self._seen_s
+        if seen.trouble is None and late_s < self._slow_s + LATE_S:
+            return seen
+        return replace(
+            seen,
+            trouble=seen.trouble or "ZooKeeper or Kinesis does not answer",
+            since_ms=round(late_s * 1000),
+        )
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # in the thread --------------------------------------------------------------------------------
+    def _run(self) -> None:
+        is_open = self._seen.data is not None
+        pace_s = self._pace_s() if is_open else 0.0
+        try:
+            while not self._stop.wait(pace_s):
+                try:
+                    if not is_open:
+                        self.observed.open()
+                        is_open = True
+                    self._observe()
+                except Exception as exc:  # noqa: BLE001  # whatever it is, the page reports it
+                    self._keep(trouble=sentence_of(exc))
+                pace_s = self._pace_s()
+        finally:
+            self.observed.close()
+
+    def _pace_s(self) -> float:
+        with self._lock:
+            is_read = self._clock.monotonic_s() - self._asked_s < READER_STAYS_S
+        return REFRESH_S if is_read else self._slow_s
+
+    def _observe(self) -> None:
+        self._keep(data=self.observed.observe(), trouble=None)
+
+    def _keep(self, **changes: Any) -> None:
+        with self._lock:
+            self._seen = replace(self._seen, version=self._seen.version + 1, **changes)
+            if self._seen.trouble is None:
+                self._seen_s = self._clock.monotonic_s()
+
+
+@dataclass(kw_only=True)
+class ObservedApplication(Observed):
+    """One application, over a window that moves along. `commands`: those that advice may name."""
+
+    place: Place
+    window_s: float
+    max_asked: int
+    commands: Collection[str]
+    letters: LetterFolder | None = None
+    _stack: ExitStack = field(default_factory=ExitStack, init=False)
+    _window: MovingWindow | None = field(default=None, init=False)
+    _look: Look | None = field(default=None, init=False)
+    _samples: deque[dict[str, Any]] = field(
+        default_factory=partial(deque, maxlen=MAX_SAMPLES), init=False
+    )
+
+    def open(self) -> None:
+        self._stack.close()
+        looks = looking(self.place, self._stack, max_asked=self.max_asked)
+        self._window = MovingWindow(looks, self.window_s)
+        self._window.begin()
+
+    def observe(self) -> dict[str, Any]:
+        if self._window is None:
+            raise RuntimeError("nothing is open; call open first")
+        look = self._window.look()
+        self._samples.append(sample_json(look, None if self._look is None else self._look.now))
+        self._look = look
+        return self.json_of(status_of(look))
+
+    def json_of(self, status: ApplicationStatus) -> dict[str, Any]:
+        """The page's JSON of an observation."""
+        look, shards = status.look, needy(status)
+        groups = grouped(look, shards[:MAX_EXPLAINED])[:MAX_GROUPS] if shards else []
+        return {
+            **observation_json(status, [self._explained(look, one) for one in groups]),
+            "letters": None if self.letters is None else self.letters.read(),
+            "samples": list(self._samples),
+        }
+
+    def shard(self, shard_id: str) -> dict[str, Any] | None:
+        look = self._look
+        if look is None or shard_id not in look.now.known_shards:
+            return None
+        group = Group(explain(look, shard_id), (shard_id,))
+        return shard_json(look, shard_id, self._explained(look, group))
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _explained(self, look: Look, group: Group) -> dict[str, Any]:
+        return explained_json(look, group, self.commands, self.place)
+
+
+@dataclass(slots=True)
+class ObservedApplications(Observed):
+    """All applications under the root, as `status` lists them without `--application`.
+    `is_at_once`: the next observation is of one look each, so that it does not take a window.
+    """
+
+    op: Operation
+    signals: StopSignals
+    window_s: float
+    max_asked: int
+    is_at_once: bool = True
+    streams: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
+    """By application and stream, the stream's ARN, which tells its region too."""
+
+    def observe(self) -> dict[str, Any]:
+        window_s = 0.0 if self.is_at_once else self.window_s
+        lines = look_at_all(self.op.place, self.signals, window_s, self.max_asked, is_silent=True)
+        self.is_at_once = False
+        self.streams = {
+            (one.application, one.stream): one.stream
+            if one.status is None
+            else one.status.look.now.stream.arn
+            for one in lines
+        }
+        return {
+            "kind": "applications",
+            "timeMs": self.op.clock.now_ms(),
+            "applications": [one.as_json() for one in lines],
+        }
+
+
+@dataclass(slots=True)
+class PageAnswers:
+    """- `first`: what is shown where the address names no application.
+    - `opened`: observes an application of a stream from now on; None for one that does not exist.
+      Without it, `first` is all that is shown.
+    """
+
+    first: Watcher
+    opened: Callable[[str, str], Watcher | None] | None = None
+    _open: OrderedDict[tuple[str, str], Watcher] = field(default_factory=OrderedDict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _kept: tuple[object, Answer] | None = field(default=None, init=False)
+
+    def answer(self, target: str) -> Answer:
+        try:
+            address = urlsplit(target)
+            asked = parse_qs(address.query, max_num_fields=10)
+        except ValueError:
+            return text(HTTPStatus.BAD_REQUEST, "the address is not valid")
+        if address.path == "/":
+            return Answer(HTTPStatus.OK, _HTML, page())
+        if address.path not in {"/page.json", "/status.json"}:
+            return text(HTTPStatus.NOT_FOUND, "there is no such page; / is the first one")
+        application, stream, shard = (
+            asked.get(name, [""])[-1] for name in ("application", "stream", "shard")
+        )
+        with self._lock:  # readers share the work
+            watcher = self._watcher(application, stream)
+            if watcher is None:
+                return Answer(HTTPStatus.NOT_FOUND, _JSON, b'{"kind": "missing"}\n')
+            seen = watcher.newest()
+            if address.path == "/status.json":
+                # While observations fail it is the last good one, with the status 503.
+                shown = (seen.data or {}).get("status", (seen.data or {}).get("applications"))
+                is_good = shown is not None and seen.trouble is None
+                status = HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE
+                return Answer(status, _JSON, f"{json.dumps(shown, indent=2)}\n".encode())
+            # An age grows without an observation: it is reported in steps of 5 s.
+            key = watcher, seen.version, seen.since_ms // 5_000, shard
+            if self._kept is None or self._kept[0] != key:
+                detail = watcher.observed.shard(shard_id_of(shard)) if shard else None
+                trouble = seen.trouble and {"says": seen.trouble, "sinceMs": seen.since_ms}
+                data = {**(seen.data or {"kind": "waiting"}), "shard": detail, "trouble": trouble}
+                body = json.dumps(data, separators=(",", ":")).encode()
+                self._kept = key, Answer(HTTPStatus.OK, _JSON, body, f'"{hash(key)}"')
+            return self._kept[1]
+
+    def close(self) -> None:
+        for one in self._open.values():
+            one.close()
+
+    def _watcher(self, application: str, stream: str) -> Watcher | None:
+        if not application or self.opened is None:
+            return self.first
+        name = application, stream
+        if name not in self._open:
+            watcher = self.opened(application, stream)
+            if watcher is None:
+                return None
+            self._open[name] = watcher
+            if len(self._open) > MAX_OPEN:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(name)
+        return self._open[name]
+
+
+@command(
+    "any",
+    options={
+        "port": option("Port of the page; 0 takes a free port.", min=0, max=65_535),
+        "host": "Address to listen on. With any other address than loopback, other machines can "
+        "open the page.",
+        "dead_letters": option(
+            "File or folder with dead letters (JSON, parquet, orc). The page shows their reasons.",
+            metavar="PATH",
+        ),
+        "once": option("Write the page to this file and end, without serving it.", metavar="FILE"),
+    },
+)
+def ui(
+    op: Operation,
+    *,
+    port: int = DEFAULT_PORT,
+    host: str = LOOPBACK,
+    window: str = DEFAULT_WINDOW,
+    ask: int = DEFAULT_ASKED,
+    dead_letters: Path | None = None,
+    once: Path | None = None,
+) -> None:
+    """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
+
+    Without --application the page starts with a list of all applications in ZooKeeper; click
+    one to open it. It only reads, so it may run beside the jobs. The page has no login.
+    Only this machine can open it, unless --host is given. Ctrl-C ends it.
+    """
+    place = op.place
+    if dead_letters is not None and not place.application:
+        raise wrong_usage(
+            "--dead-letters", "it needs --application: the application of the letters"
+        )
+    signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
+    every = ObservedApplications(op, signals, window_s, ask, is_at_once=once is None)
+    observed = partial(ObservedApplication, window_s=window_s, max_asked=ask, commands=op.commands)
+    watcher = partial(Watcher, slow_s=window_s, clock=op.clock)
+    one = None
+    if place.application:
+        letters = None
+        if dead_letters is not None:
+            stream = StreamRef.of(place.stream).name
+            letters = LetterFolder(dead_letters, place.application, stream)
+            letters.check()
+        one = observed(place=place, letters=letters)
+    if once is not None:
+        if one is None:
+            data = every.observe()
+        else:
+            looks = looking(place, op.stack, max_asked=ask)
+            data = one.json_of(look_once(looks, signals, window_s))
+        write_file(
+            once, page({**data, "shard": None, "trouble": None}), "--once ", "choose another file"
+        )
+        return
+
+    def opened(application: str, stream: str) -> Watcher | None:
+        arn = every.streams.get((application, stream))
+        if arn is None:
+            return None
+        its_place = replace(place, application=application, stream=arn)
+        found = watcher(observed(place=its_place))
+        found.open(first_look=False)
+        return found
+
+    _serve(PageAnswers(watcher(one or every), None if one else opened), signals, port, host)
+
+
+def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> None:
+    """Serve until a signal comes, which raises `Interrupted`."""
+    try:
+        answers.first.open()
+        with PageServer(answers.answer, port, host) as server:
+            if not is_loopback(host):
+                note(
+                    f"the page has no login: anybody who can reach {host}:{server.port} sees "
+                    "names, positions and reasons. To avoid that, listen on 127.0.0.1 and use ssh "
+                    "-L"
+                )
+            typer.echo(server.url)
+            while True:
+                signals.wait(_WAKE_S)
+    except Interrupted as exc:
+        if not answers.first.close():
+            # A call to a service that does not answer would hold the end up. Nothing is written.
+            os._exit(exc.exit_code)
+        raise
+    finally:
+        answers.close()
+        answers.first.close()
