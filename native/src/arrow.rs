@@ -61,8 +61,8 @@ unsafe impl Send for ArrowSchema {}
 unsafe impl Send for ArrowArray {}
 
 const NULLABLE: i64 = 2;
-/// The columns of `PAGE_SCHEMA` in `record_columns.py`: u is a string, z binary, tsu a timestamp in
-/// microseconds.
+/// The columns of `PAGE_SCHEMA` in `get_records_decoder.py`: u is a string, z binary, tsu a
+/// timestamp in microseconds.
 const FIELDS: [(&CStr, &CStr, i64); 4] = [
     (c"sequenceNumber", c"u", 0),
     (c"partitionKey", c"u", NULLABLE),
