@@ -257,23 +257,16 @@ def _arrived_totals(
     failed = list(batch.failures)
     issued = [anchors(without(source, failed)) for source in run.sources(batch)]
     arrived = [anchors(sink.frame) for sink in sinks]
-    found = _totals([*issued, *arrived, *run.drops])
-    issued_totals, arrived_totals = found[: len(issued)], found[len(issued) :]
-    expected, present = (
-        reduce(Total.__add__, part, NOTHING) for part in (issued_totals, arrived_totals)
-    )
-    return arrived_totals[: len(sinks)] if present.same_shares(expected) else None
-
-
-def _totals(parts: Sequence[DataFrame]) -> list[Total]:
-    """The total of each frame (columns root, x, s), in one Spark job."""
     rows = [
         part.agg(*totals("x", "s")).withColumn(_PART, F.lit(number))
-        for number, part in enumerate(parts)
+        for number, part in enumerate([*issued, *arrived, *run.drops])
     ]
     # The rows of a union come in any order.
     found = {row[_PART]: Total.of(row) for row in reduce(DataFrame.unionByName, rows).collect()}
-    return [found[number] for number in range(len(parts))]
+    ordered = [found[number] for number in range(len(rows))]
+    issued_totals, arrived_totals = ordered[: len(issued)], ordered[len(issued) :]
+    expected, present = sum(issued_totals, NOTHING), sum(arrived_totals, NOTHING)
+    return arrived_totals[: len(sinks)] if present.same_shares(expected) else None
 
 
 def _write(sink: _Sink, checked: Total) -> None:
