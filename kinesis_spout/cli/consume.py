@@ -394,10 +394,7 @@ class ConsumeScreen:
 
     @property
     def is_live(self) -> bool:
-        """Whether the table is redrawn continually, on a terminal.
-
-        Then other writers must print by way of this screen.
-        """
+        """Whether the table is redrawn on a terminal: then others print by way of this screen."""
         return self._table and self._console.is_terminal
 
     def print_line(self, line: str) -> None:
@@ -416,9 +413,8 @@ class ConsumeScreen:
 
     @contextmanager
     def live(self, spout: KinesisSpout) -> Iterator[None]:
-        """Redraw the table once a second while the block runs, on a terminal.
-
-        In a file, the table is printed once, by `finish`.
+        """On a terminal, redraw the table once a second while the block runs. In a file it is
+        printed once, by `finish`.
         """
         if not self.is_live:
             yield
