@@ -36,8 +36,7 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings
 from spark_job import KinesisSource
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.offsets import start_offset
-from spark_job.driver.query_driver import QueryDriver
+from spark_job.driver.query_driver import QueryDriver, start_offset
 from spark_job.executor.task_reader import read_task
 from spark_job.process_services import ProcessServices
 from spark_job.settings import QuerySettings

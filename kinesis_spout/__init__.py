@@ -9,16 +9,6 @@ from importlib.util import find_spec
 __version__ = "0.1.0"
 
 
-def _refuse_other_python() -> None:
-    """Raise ImportError in a Python that finds these files and has not what they need."""
-    if find_spec("msgspec") is None:
-        raise ImportError(
-            f"kinesis-spout is imported by {sys.executable}, which has no package msgspec; use the "
-            "Python that kinesis-spout is installed in (for spark-submit and the workers of "
-            "Spark, set PYSPARK_PYTHON to it)"
-        )
-
-
 def _refuse_hidden(package: str, module: str) -> None:
     """Raise ImportError when another module with a name as common as `state` precedes ours in
     sys.path.
@@ -35,6 +25,12 @@ def _refuse_hidden(package: str, module: str) -> None:
         )
 
 
-_refuse_other_python()
+# Another Python may find these files, and not what they need.
+if find_spec("msgspec") is None:
+    raise ImportError(
+        f"kinesis-spout is imported by {sys.executable}, which has no package msgspec; use the "
+        "Python that kinesis-spout is installed in (for spark-submit and the workers of "
+        "Spark, set PYSPARK_PYTHON to it)"
+    )
 _refuse_hidden("state", "sequence_number")
 _refuse_hidden("scheme", "record_scheme")

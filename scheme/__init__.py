@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from scheme.glue_scheme import GlueScheme, SchemaRegistry, SchemaVersion
     from scheme.json_scheme import JsonScheme
     from scheme.payload_scheme import PayloadScheme
+    from scheme.plain_schemes import RawScheme, TextScheme
     from scheme.protobuf_scheme import ProtobufScheme
-    from scheme.raw_scheme import RawScheme
     from scheme.record import KPL_MAGIC, Record, is_kpl_aggregate
     from scheme.record_scheme import RecordScheme, parsed
-    from scheme.text_scheme import TextScheme
 
 __all__ = [
     "KPL_MAGIC",
@@ -51,30 +50,27 @@ __all__ = [
     "parsed",
 ]
 
-_MODULES = {
-    "KPL_MAGIC": "scheme.record",
-    "AvroScheme": "scheme.avro_scheme",
-    "CloudWatchLogsScheme": "scheme.cloudwatch_logs",
-    "Compressed": "scheme.compressed",
-    "DynamoDbScheme": "scheme.dynamodb",
-    "GlueScheme": "scheme.glue_scheme",
-    "JsonScheme": "scheme.json_scheme",
-    "MalformedRecordError": "scheme.errors",
-    "PayloadError": "scheme.errors",
-    "PayloadScheme": "scheme.payload_scheme",
-    "ProtobufScheme": "scheme.protobuf_scheme",
-    "RawScheme": "scheme.raw_scheme",
-    "Record": "scheme.record",
-    "RecordScheme": "scheme.record_scheme",
-    "SchemaRegistry": "scheme.glue_scheme",
-    "SchemaVersion": "scheme.glue_scheme",
-    "SchemeDefinitionError": "scheme.errors",
-    "SchemeError": "scheme.errors",
-    "SchemeUnavailableError": "scheme.errors",
-    "TextScheme": "scheme.text_scheme",
-    "is_kpl_aggregate": "scheme.record",
-    "parsed": "scheme.record_scheme",
+_FILES = {
+    "avro_scheme": ("AvroScheme",),
+    "cloudwatch_logs": ("CloudWatchLogsScheme",),
+    "compressed": ("Compressed",),
+    "dynamodb": ("DynamoDbScheme",),
+    "errors": (
+        "MalformedRecordError",
+        "PayloadError",
+        "SchemeDefinitionError",
+        "SchemeError",
+        "SchemeUnavailableError",
+    ),
+    "glue_scheme": ("GlueScheme", "SchemaRegistry", "SchemaVersion"),
+    "json_scheme": ("JsonScheme",),
+    "payload_scheme": ("PayloadScheme",),
+    "plain_schemes": ("RawScheme", "TextScheme"),
+    "protobuf_scheme": ("ProtobufScheme",),
+    "record": ("KPL_MAGIC", "Record", "is_kpl_aggregate"),
+    "record_scheme": ("RecordScheme", "parsed"),
 }
+_MODULES = {name: f"scheme.{file}" for file, names in _FILES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scheme.arrow_types import arrow_struct, has_python_times
 from scheme.avro_numbers import read_together
 from scheme.avro_types import (
+    AvroColumns,
+    ValueCosts,
     as_record,
-    bytes_per_value,
-    check_bounded,
-    columns_of,
+    bytes_at_least,
     refuse_negative_numbers,
     step_of,
     without_logical_types,
 )
+from scheme.ddl import arrow_struct, members_ddl
 from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.json_type import StructType
+from scheme.json_rules import FIRST_TIME_US, LAST_TIME_US
 from scheme.payload_scheme import PART_BYTES, UNFIT, PayloadScheme
 from scheme.record import KPL_MAGIC
 from scheme.record_scheme import bytes_reason
@@ -40,6 +40,7 @@ NOT_RESOLVED = "the writer's Avro schema does not resolve to the reader's"
 TOO_MANY_VALUES = "the items within the Avro value take more than 256 MiB of memory"
 _MAX_VALUE_BYTES = 256 * 1024 * 1024
 _MAX_SCHEMAS = 256
+_DAY_US = 86_400_000_000
 _SIDE_BY_SIDE = 8192
 """Payloads that are read together: numpy costs so much for each step, however many take it."""
 _RUN = 512
@@ -110,9 +111,8 @@ class AvroReader:
     """Reads payloads that were written by one schema.
 
     `parsed` and `parsed_reader`: the two schemas as fastavro takes them. `max_values`: how many
-    values a payload may have. `row`: the values of
-    the fields, from what fastavro reads. `arrow`: as of `AvroColumn`. `step`:
-    reads payloads side by side, if the schema allows it.
+    values a payload may have. `row`: the values of the fields, from what fastavro reads. `arrow`:
+    as of `AvroColumn`. `step`: reads payloads side by side, if the schema allows it.
     """
 
     ddl: str
@@ -168,7 +168,7 @@ class AvroReader:
             values = found.cast(arrow_struct(self.ddl))
         except UNFIT:
             return None
-        if not has_python_times(values):
+        if not _has_python_times(values):
             return None
         return pa.StructArray.from_arrays([values, reasons], names=["value", "malformed"])
 
@@ -211,6 +211,28 @@ class _CountedValues(BytesIO):
         return found
 
 
+def _has_python_times(array: pa.Array) -> bool:
+    """Whether each date and time in the array, also within its elements, is in the years 1 to 9999,
+    which is the range of Python's. Times are in microseconds.
+    """
+    if pa.types.is_struct(array.type):
+        return all(map(_has_python_times, array.flatten()))
+    if pa.types.is_map(array.type):
+        return _has_python_times(array.items)
+    if pa.types.is_list(array.type):
+        return _has_python_times(array.flatten())
+    if pa.types.is_date32(array.type):
+        first, last = FIRST_TIME_US // _DAY_US, LAST_TIME_US // _DAY_US
+        numbers = array.cast(pa.int32())
+    elif pa.types.is_timestamp(array.type):
+        first, last = FIRST_TIME_US, LAST_TIME_US
+        numbers = array.cast(pa.int64())
+    else:
+        return True
+    bounds = pc.min_max(numbers).as_py()
+    return bounds["min"] is None or first <= bounds["min"] <= bounds["max"] <= last
+
+
 def runs_of(payloads: pa.Array, records: int = _RUN) -> Iterator[pa.Array]:
     """The payloads in slices whose values may be in memory together."""
     # Of payloads of any size, so many on the average; what is still too large has its own way.
@@ -230,24 +252,30 @@ def _text(schema: Any) -> str:
 @lru_cache(maxsize=_MAX_SCHEMAS)
 def avro_reader(schema: str, reader_schema: str | None) -> AvroReader:
     """The reader of two schemas, as JSON text. Raises `SchemeDefinitionError`."""
-    fastavro = _fastavro()
+    try:
+        fastavro = import_module("fastavro")
+    except ImportError:
+        raise SchemeDefinitionError(
+            "AvroScheme needs fastavro, which is not installed",
+            "install kinesis-spout with its extra avro, also on the executors",
+        ) from None
     parsed, names = _parsed(fastavro, schema)
-    check_bounded(parsed, names)
+    bytes_at_least(parsed, names)  # raises
     resolved = reader_schema is not None
     rows, row_names = _parsed(fastavro, reader_schema) if resolved else (parsed, names)
-    root = columns_of(rows, row_names, resolved=resolved)
-    if not isinstance(root.type, StructType):
-        raise SchemeDefinitionError("the Avro schema has no columns")
-    fields = [field.name for field in root.type.fields]
+    root = AvroColumns(row_names, resolved=resolved).of(rows)
+    costs = ValueCosts(names, row_names)
+    costs.of(parsed, rows)
+    fields = root.type.names
     picked = itemgetter(*fields) if len(fields) > 1 else lambda record: (record[fields[0]],)
     convert = root.convert
     read_as = fastavro.parse_schema(without_logical_types(parsed))
     refuse_negative_numbers(read_as)
     return AvroReader(
-        ddl=root.type.members,
+        ddl=members_ddl(root.type),
         parsed=read_as,
         parsed_reader=fastavro.parse_schema(without_logical_types(rows)) if resolved else None,
-        max_values=_MAX_VALUE_BYTES // bytes_per_value(parsed, names, rows, row_names),
+        max_values=_MAX_VALUE_BYTES // costs.most,
         row=picked if convert is None else lambda value: picked(convert(value)),
         arrow=root.arrow,
         step=None if resolved or root.arrow is None else step_of(parsed, names, root.arrow),
@@ -265,14 +293,4 @@ def _parsed(fastavro: Any, schema: str | None) -> tuple[Any, dict[str, Any]]:
     except Exception as exc:  # noqa: BLE001  # it raises KeyError and others for what is not in a schema
         raise SchemeDefinitionError(
             f"the Avro schema is not valid: {type(exc).__name__}: {exc}"
-        ) from None
-
-
-def _fastavro() -> Any:
-    try:
-        return import_module("fastavro")
-    except ImportError:
-        raise SchemeDefinitionError(
-            "AvroScheme needs fastavro, which is not installed",
-            "install kinesis-spout with its extra avro, also on the executors",
         ) from None

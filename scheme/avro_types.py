@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from scheme.arrow_types import arrow_type
 from scheme.avro_numbers import (
     boolean_step,
     bytes_step,
@@ -26,16 +25,8 @@ from scheme.avro_numbers import (
     nullable_step,
     record_step,
 )
+from scheme.ddl import SIMPLE, array_of
 from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.json_type import (
-    ArrayType,
-    DecimalType,
-    Field,
-    JsonType,
-    MapType,
-    SimpleType,
-    StructType,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,15 +41,15 @@ ROOT = "value"
 """The only field of a schema that is not a record."""
 
 _SIMPLE = {
-    "boolean": "BOOLEAN",
-    "int": "INT",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "bytes": "BINARY",
-    "string": "STRING",
-    "fixed": "BINARY",
-    "enum": "STRING",
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
 }
 _NAMED = ("record", "enum", "fixed")
 _WIDER = (("int", "long"), ("float", "double"))
@@ -78,7 +69,7 @@ class AvroColumn:
     times may be in another unit than the column's.
     """
 
-    type: JsonType
+    type: pa.DataType
     convert: Convert | None = None
     arrow: pa.DataType | None = None
 
@@ -120,17 +111,6 @@ def step_of(schema: Any, names: Mapping[str, Any], arrow: pa.DataType) -> Step |
         case "enum":
             return enum_step(body["symbols"])
     return None
-
-
-def columns_of(schema: Any, names: Mapping[str, Any], *, resolved: bool) -> AvroColumn:
-    """The columns of a parsed schema, whose named types are in `names`. The root is a struct.
-
-    `resolved`: the schema is a reader's, so fields are not in its order, numbers may be promoted,
-    and defaults are as JSON has them.
-
-    Raises `SchemeDefinitionError`, with the path of the field, for a schema that has no columns.
-    """
-    return _Columns(names, resolved=resolved).of(schema, "", ())
 
 
 def as_record(schema: Any) -> Any:
@@ -183,24 +163,6 @@ def refuse_negative_numbers(parsed: Any) -> None:
                     node[key] = _Numbered(node[key])
 
 
-def check_bounded(schema: Any, names: Mapping[str, Any]) -> None:
-    """Raise `SchemeDefinitionError` for a schema under which a few bytes may stand for any number
-    of items, or for any number of levels. No payload of it can be read in bounded memory.
-    """
-    _Bounds(names).bytes_at_least(schema, "", ())
-
-
-def bytes_per_value(
-    writer: Any, names: Mapping[str, Any], reader: Any, reader_names: Mapping[str, Any]
-) -> int:
-    """The memory in Python that a value of a payload takes at most, within arrays and maps. A value
-    is what has a byte or more: also the number of a union's member and the end of an array.
-    """
-    costs = _Costs(names, reader_names)
-    costs.of(writer, reader)
-    return costs.most
-
-
 def _same(value: Any) -> Any:
     return value
 
@@ -239,41 +201,42 @@ def _entered(body: Any, path: str, inside: tuple[str, ...]) -> tuple[str, ...]:
     return (*inside, name)
 
 
-class _Bounds:
-    def __init__(self, names: Mapping[str, Any]) -> None:
-        self._names = names
-
-    def bytes_at_least(self, schema: Any, path: str, inside: tuple[str, ...]) -> int:
-        """The size of the smallest value, in bytes."""
-        body = _body(schema, self._names)
-        match _kind(body, self._names):
-            case "null":
-                return 0
-            case "fixed":
-                return int(body["size"])
-            case "float":
-                return 4
-            case "double":
-                return 8
-            case "record":
-                within = _entered(body, path, inside)
-                return sum(
-                    self.bytes_at_least(field["type"], _member(path, field["name"]), within)
-                    for field in body["fields"]
+def bytes_at_least(
+    schema: Any, names: Mapping[str, Any], path: str = "", inside: tuple[str, ...] = ()
+) -> int:
+    """The size of the smallest value, in bytes. Raises `SchemeDefinitionError` for a schema under
+    which a few bytes may stand for any number of items, or for any number of levels. No payload of
+    it can be read in bounded memory.
+    """
+    body = _body(schema, names)
+    match _kind(body, names):
+        case "null":
+            return 0
+        case "fixed":
+            return int(body["size"])
+        case "float":
+            return 4
+        case "double":
+            return 8
+        case "record":
+            within = _entered(body, path, inside)
+            return sum(
+                bytes_at_least(field["type"], names, _member(path, field["name"]), within)
+                for field in body["fields"]
+            )
+        case "array":
+            if not bytes_at_least(body["items"], names, path + "[]", inside):
+                raise SchemeDefinitionError(
+                    f"the Avro schema has an array of items without bytes at {path!r}",
+                    "a few bytes could stand for any number of them; give the items a type that "
+                    "takes bytes",
                 )
-            case "array":
-                if not self.bytes_at_least(body["items"], path + "[]", inside):
-                    raise SchemeDefinitionError(
-                        f"the Avro schema has an array of items without bytes at {path!r}",
-                        "a few bytes could stand for any number of them; give the items a type "
-                        "that takes bytes",
-                    )
-            case "map":
-                self.bytes_at_least(body["values"], path + "{}", inside)
-            case "union":
-                for member in body:
-                    self.bytes_at_least(member, path, inside)
-        return 1
+        case "map":
+            bytes_at_least(body["values"], names, path + "{}", inside)
+        case "union":
+            for member in body:
+                bytes_at_least(member, names, path, inside)
+    return 1
 
 
 # About as many bytes as CPython 3.11 takes: for a scalar and its place in a list; for a dict, and
@@ -282,11 +245,13 @@ class _Bounds:
 _SCALAR, _RECORD, _MEMBER, _CONTAINER, _KEY = 40, 160, 40, 100, 100
 
 
-class _Costs:
+class ValueCosts:
     """Two schemas walked together, since a field with a default takes memory and has no bytes.
 
-    `most`: bytes of memory for a value, over all items of arrays, values of maps and members of
-    unions. Each of them has to pay for itself: then all of a payload together do.
+    `most`: the memory in Python that a value of a payload takes at most, over all items of arrays,
+    values of maps and members of unions. Each of them has to pay for itself: then all of a payload
+    together do. A value is what has a byte or more: also the number of a union's member and the end
+    of an array.
     """
 
     def __init__(self, names: Mapping[str, Any], reader_names: Mapping[str, Any]) -> None:
@@ -332,12 +297,21 @@ class _Costs:
             self.most = max(self.most, memory // max(values, 1))
 
 
-class _Columns:
+class AvroColumns:
+    """The columns of parsed schemas, whose named types are in `names`.
+
+    `resolved`: the schema is a reader's, so fields are not in its order, numbers may be promoted,
+    and defaults are as JSON has them.
+    """
+
     def __init__(self, names: Mapping[str, Any], *, resolved: bool) -> None:
         self._names = names
         self._resolved = resolved
 
-    def of(self, schema: Any, path: str, inside: tuple[str, ...]) -> AvroColumn:
+    def of(self, schema: Any, path: str = "", inside: tuple[str, ...] = ()) -> AvroColumn:
+        """Raises `SchemeDefinitionError`, with the path of the field, for a schema that has no
+        columns.
+        """
         body = _body(schema, self._names)
         kind = _kind(body, self._names)
         match kind:
@@ -345,12 +319,13 @@ class _Columns:
                 return self._record(body, path, _entered(body, path, inside))
             case "array":
                 items = self.of(body["items"], path + "[]", inside)
-                arrow = items.arrow and pa.list_(pa.field("element", items.arrow))
-                return AvroColumn(ArrayType(items.type), _each(items.convert), arrow)
+                arrow = items.arrow and array_of(items.arrow)
+                return AvroColumn(array_of(items.type), _each(items.convert), arrow)
             case "map":
                 values = self.of(body["values"], path + "{}", inside)
                 arrow = values.arrow and pa.map_(pa.string(), values.arrow)
-                return AvroColumn(MapType(values.type), _each_value(values.convert), arrow)
+                mapped = pa.map_(pa.string(), values.type)
+                return AvroColumn(mapped, _each_value(values.convert), arrow)
             case "union":
                 return self._union(body, path, inside)
             case "null":
@@ -361,11 +336,11 @@ class _Columns:
         logical = _logical(kind, body if isinstance(body, dict) else {})
         if logical is not None:
             return logical
-        simple = SimpleType(_SIMPLE[kind])
+        simple = _SIMPLE[kind]
         convert = _RESOLVED.get(kind) if self._resolved else None
         # Arrow would take a default of bytes as UTF-8.
         is_bytes_default = convert is _bytes
-        return AvroColumn(simple, convert, None if is_bytes_default else arrow_type(simple))
+        return AvroColumn(simple, convert, None if is_bytes_default else simple)
 
     def _record(self, body: Any, path: str, inside: tuple[str, ...]) -> AvroColumn:
         members = {
@@ -377,9 +352,7 @@ class _Columns:
                 f"the Avro record {body['name']} has no fields",
                 "Spark has no empty structs; leave it out with a reader_schema",
             )
-        fields = StructType(
-            tuple(Field(name, column.type, required=False) for name, column in members.items())
-        )
+        fields = pa.struct([(name, column.type) for name, column in members.items()])
         converts = [(name, column.convert or _same) for name, column in members.items()]
         arrow: pa.DataType | None = None
         if all(column.arrow is not None for column in members.values()):
@@ -418,12 +391,7 @@ class _Columns:
             )
         }
         return AvroColumn(
-            StructType(
-                tuple(
-                    Field(f"member{index}", column.type, required=False)
-                    for index, column in enumerate(columns)
-                )
-            ),
+            pa.struct([(f"member{index}", column.type) for index, column in enumerate(columns)]),
             _member_of(positions, len(columns)),
         )
 
@@ -460,20 +428,20 @@ def _logical(kind: str, body: Mapping[str, Any]) -> AvroColumn | None:
     """
     name = str(body.get("logicalType", ""))
     if kind == "int" and name == "date":
-        return AvroColumn(SimpleType("DATE"), _date, pa.date32())
+        return AvroColumn(pa.date32(), _date, pa.date32())
     stem, _, unit = name.rpartition("-")
     if kind == "long" and unit in _UNITS and stem in ("timestamp", "local-timestamp"):
         is_local = stem != "timestamp"
         start = _EPOCH.replace(tzinfo=None) if is_local else _EPOCH
         return AvroColumn(
-            SimpleType("TIMESTAMP_NTZ" if is_local else "TIMESTAMP"),
+            SIMPLE["TIMESTAMP_NTZ" if is_local else "TIMESTAMP"],
             _time(start, _UNITS[unit]),
             pa.timestamp(_ARROW_UNITS[unit], None if is_local else "UTC"),
         )
     if kind in ("bytes", "fixed") and name == "decimal":
         precision, scale = body.get("precision", 0), body.get("scale", 0)
         if 0 <= scale <= precision and 1 <= precision <= _MAX_PRECISION:
-            return AvroColumn(DecimalType(precision, scale), _decimal(precision, scale))
+            return AvroColumn(pa.decimal128(precision, scale), _decimal(precision, scale))
     return None
 
 
@@ -530,12 +498,10 @@ def _nullable(convert: Convert | None, *, is_named: bool) -> Convert | None:
     if is_named:
         inner = convert or _same
         # Beside other unions, fastavro gives a pair of the name and the value.
-        return lambda value: None if value is None else inner(_unnamed(value))
+        return lambda value: (
+            None if value is None else inner(value[1] if type(value) is tuple else value)
+        )
     return convert and (lambda value: None if value is None else convert(value))
-
-
-def _unnamed(value: Any) -> Any:
-    return value[1] if type(value) is tuple else value
 
 
 def _each(convert: Convert | None) -> Convert | None:

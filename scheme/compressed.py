@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from scheme.arrow_types import arrow_struct
+from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeDefinitionError
 from scheme.payload_scheme import PayloadScheme
 from scheme.record import Record

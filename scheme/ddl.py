@@ -1,34 +1,42 @@
-"""Parses the DDL of a JSON schema without a Spark session: Spark's own parser needs a running JVM.
+"""The DDL of a schema as Arrow types. Spark's own parser needs a running JVM.
 
     schema  := field ("," field)*
     field   := name [":"] type ["NOT" "NULL"]
     type    := simple
              | DECIMAL [ "(" precision ["," scale] ")" ]
              | ARRAY "<" type ">"
-             | MAP "<" STRING "," type ">"      (of `any_keys`, a type in the place of STRING)
+             | MAP "<" STRING "," type ">"         (a type in the place of STRING: `arrow_struct`)
              | STRUCT "<" field ("," field)* ">"
     name    := letters, digits and underscores, not beginning with a digit; or anything in backticks
 
 Keywords are case-insensitive, names are not. Other parts of Spark's DDL (intervals, VARIANT,
-COMMENT, DEFAULT) are errors.
+COMMENT, DEFAULT) are errors. Arrow's types stand for those of the DDL one to one.
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
+
+import pyarrow as pa
 
 from scheme.errors import SchemeDefinitionError
-from scheme.json_type import (
-    SIMPLE,
-    ArrayType,
-    DecimalType,
-    Field,
-    JsonType,
-    MapType,
-    SimpleType,
-    StructType,
-)
 
+SIMPLE: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+}
+_NAMES = {data_type: name for name, data_type in SIMPLE.items()}
 _TOKEN = re.compile(
     r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:])|(\S))", re.ASCII
 )
@@ -44,15 +52,48 @@ _SYNONYMS = {
 _MAX_PRECISION = 38
 
 
-def parse_ddl(ddl: str, *, any_keys: bool = False) -> StructType:
-    """The schema of a record. `any_keys`: maps may have keys that JSON does not have. Raises
+def parse_ddl(ddl: str) -> pa.StructType:
+    """The struct of a JSON record. A field that the DDL says NOT NULL of is not nullable. Raises
     `SchemeDefinitionError`, which names what was found and what is expected there.
     """
-    parser = _Parser(ddl, any_keys=any_keys)
-    struct = parser.members(end="")
-    if parser.peek():
-        raise parser.error("the end or ','")
-    return struct
+    return _Parser(ddl, is_json=True).schema()
+
+
+@cache
+def arrow_struct(ddl: str) -> pa.StructType:
+    """The struct of a schema's fields, all of them nullable. Maps may have keys that JSON does not
+    have. Raises `SchemeDefinitionError`.
+    """
+    return _Parser(ddl, is_json=False).schema()
+
+
+def array_of(element: pa.DataType) -> pa.ListType:
+    """The type of an ARRAY, with Spark's name for its elements."""
+    return pa.list_(pa.field("element", element))
+
+
+def ddl_of(data_type: pa.DataType) -> str:
+    """The DDL of a type, without NOT NULL: the value column is null if the record is malformed."""
+    if pa.types.is_struct(data_type):
+        inner = ", ".join(f"{quoted(field.name)}: {ddl_of(field.type)}" for field in data_type)
+        return f"STRUCT<{inner}>"
+    if pa.types.is_map(data_type):
+        return f"MAP<{ddl_of(data_type.key_type)}, {ddl_of(data_type.item_type)}>"
+    if pa.types.is_list(data_type):
+        return f"ARRAY<{ddl_of(data_type.value_type)}>"
+    if pa.types.is_decimal(data_type):
+        return f"DECIMAL({data_type.precision},{data_type.scale})"
+    return _NAMES[data_type]
+
+
+def members_ddl(struct: pa.StructType) -> str:
+    """The fields of a struct as the DDL of a schema."""
+    return ", ".join(f"{quoted(field.name)} {ddl_of(field.type)}" for field in struct)
+
+
+def quoted(name: str) -> str:
+    """A field name in the quoted form of DDL, which allows any character."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 class _Parser:
@@ -60,9 +101,9 @@ class _Parser:
     is never taken for a keyword.
     """
 
-    def __init__(self, ddl: str, *, any_keys: bool) -> None:
+    def __init__(self, ddl: str, *, is_json: bool) -> None:
         self._ddl = ddl
-        self._any_keys = any_keys
+        self._is_json = is_json
         self._tokens = [
             "`" + match[1].replace("``", "`")
             if match[1]
@@ -71,21 +112,27 @@ class _Parser:
         ]
         self._at = 0
 
-    def peek(self) -> str:
+    def schema(self) -> pa.StructType:
+        struct = self._members(end="")
+        if self._peek():
+            raise self._error("the end or ','")
+        return struct
+
+    def _peek(self) -> str:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
-    def error(self, expected: str) -> SchemeDefinitionError:
-        found = repr(self.peek().lstrip("`")) if self.peek() else "the end"
+    def _error(self, expected: str) -> SchemeDefinitionError:
+        found = repr(self._peek().lstrip("`")) if self._peek() else "the end"
         return SchemeDefinitionError(
             f"schema {self._ddl!r}: found {found} where {expected} is expected"
         )
 
-    def members(self, end: str) -> StructType:
+    def _members(self, end: str) -> pa.StructType:
         fields = [self._field()]
         while self._accept(","):
             fields.append(self._field())
-        if self.peek() != end:
-            raise self.error(f"',' or {end!r}" if end else "',' or the end")
+        if self._peek() != end:
+            raise self._error(f"',' or {end!r}" if end else "',' or the end")
         seen: dict[str, str] = {}
         for name in (field.name for field in fields):
             # Spark resolves names case-insensitively, so it could not distinguish two names that
@@ -97,51 +144,45 @@ class _Parser:
                     "rename one of them",
                 )
             seen[name.lower()] = name
-        return StructType(tuple(fields))
+        return pa.struct(fields)
 
-    def _field(self) -> Field:
-        token = self.peek()
+    def _field(self) -> pa.Field:
+        token = self._peek()
         if not (token.startswith("`") or token.isidentifier()):
-            raise self.error("a field name")
+            raise self._error("a field name")
         self._at += 1
         self._accept(":")
         data_type = self._type()
         required = self._accept("NOT")
         if required:
             self._expect("NULL")
-        return Field(token.removeprefix("`"), data_type, required)
+        return pa.field(token.removeprefix("`"), data_type, not (required and self._is_json))
 
-    def _type(self) -> JsonType:
-        word = self.peek().upper()
+    def _type(self) -> pa.DataType:
+        word = self._peek().upper()
         name = _SYNONYMS.get(word, word)
+        if name not in (*SIMPLE, "DECIMAL", "ARRAY", "MAP", "STRUCT"):
+            raise self._error(f"a type ({', '.join(SIMPLE)}, DECIMAL, ARRAY, MAP or STRUCT)")
+        self._at += 1
         if name in SIMPLE:
-            self._at += 1
-            return SimpleType(name)
+            return SIMPLE[name]
         if name == "DECIMAL":
-            self._at += 1
             return self._decimal()
-        if name in ("ARRAY", "MAP", "STRUCT"):
-            self._at += 1
-            self._expect("<")
-            nested = self._nested(name)
-            self._expect(">")
-            return nested
-        raise self.error(f"a type ({', '.join(SIMPLE)}, DECIMAL, ARRAY, MAP or STRUCT)")
-
-    def _nested(self, name: str) -> JsonType:
-        if name == "ARRAY":
-            return ArrayType(self._type())
-        if name == "MAP" and self._any_keys:
-            key = self._type()
+        self._expect("<")
+        if name == "STRUCT":
+            nested = self._members(end=">")
+        elif name == "ARRAY":
+            nested = array_of(self._type())
+        else:
+            if self._is_json:
+                self._expect("STRING")
+            key = pa.string() if self._is_json else self._type()
             self._expect(",")
-            return MapType(self._type(), key)
-        if name == "MAP":
-            self._expect("STRING")
-            self._expect(",")
-            return MapType(self._type())
-        return self.members(end=">")
+            nested = pa.map_(key, self._type())
+        self._expect(">")
+        return nested
 
-    def _decimal(self) -> DecimalType:
+    def _decimal(self) -> pa.DataType:
         precision, scale = 10, 0
         if self._accept("("):
             precision = self._number()
@@ -153,20 +194,20 @@ class _Parser:
             raise SchemeDefinitionError(
                 f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is not a type", rule
             )
-        return DecimalType(precision, scale)
+        return pa.decimal128(precision, scale)
 
     def _number(self) -> int:
-        if not self.peek().isdecimal():
-            raise self.error("a number")
+        if not self._peek().isdecimal():
+            raise self._error("a number")
         self._at += 1
         # Four digits are enough to be out of range; `int` refuses texts of thousands of digits.
         return int(self._tokens[self._at - 1][:4])
 
     def _accept(self, token: str) -> bool:
-        accepted = self.peek().upper() == token
+        accepted = self._peek().upper() == token
         self._at += accepted
         return accepted
 
     def _expect(self, token: str) -> None:
         if not self._accept(token):
-            raise self.error(repr(token))
+            raise self._error(repr(token))

@@ -10,35 +10,19 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+import pyarrow as pa
 
-from scheme.ddl import parse_ddl
+from scheme.ddl import ddl_of, parse_ddl
 from scheme.errors import PayloadError
-from scheme.json_rules import (
-    FIRST_TIME_US,
-    LAST_TIME_US,
-    MAX_EXACT_DIGITS,
-    mismatch,
-    missing,
-)
-from scheme.json_type import (
-    FLOATING,
-    INTEGER_BITS,
-    ArrayType,
-    DecimalType,
-    JsonType,
-    MapType,
-    SimpleType,
-    StructType,
-)
-from scheme.json_values import text_value
+from scheme.json_rules import FIRST_TIME_US, LAST_TIME_US, MAX_EXACT_DIGITS, mismatch
+from scheme.json_scheme import Read, as_floating, exact_decimal, struct_reader, text_value
 from scheme.payload_scheme import PayloadScheme
 
 if TYPE_CHECKING:
@@ -149,13 +133,8 @@ class DynamoDbScheme(PayloadScheme):
 
 
 @cache
-def _schema(ddl: str) -> StructType:
-    return parse_ddl(ddl)
-
-
-@cache
 def _schema_ddl(ddl: str | None) -> str:
-    image = "STRING" if ddl is None else _schema(ddl).ddl
+    image = "STRING" if ddl is None else ddl_of(parse_ddl(ddl))
     return (
         f"eventName STRING, keys {image}, newImage {image}, oldImage {image}, "
         "createdAt TIMESTAMP, precision STRING, eventID STRING, tableName STRING, "
@@ -225,65 +204,42 @@ def _binary(text: str) -> bytes:
         raise PayloadError(NOT_AN_ATTRIBUTE) from None
 
 
-# Attributes in the types of a DDL. The functions are made once for each DDL: a look at the type for
-# each value would take half of the time.
+# Attributes in the types of a DDL.
 @cache
 def _image_reader(ddl: str, name: str) -> Callable[[_Attributes], dict[str, Any]]:
-    return _struct_reader(_schema(ddl), name + ".", may_lack=name == "keys")
+    return struct_reader(parse_ddl(ddl), name + ".", _reader, may_lack=name == "keys")
 
 
-def _struct_reader(
-    schema: StructType, prefix: str, *, may_lack: bool = False
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    fields = [
-        (
-            field.name,
-            _reader(field.type, prefix + field.name),
-            missing(prefix + field.name) if field.required and not may_lack else None,
-        )
-        for field in schema.fields
-    ]
-
-    def members(attributes: dict[str, Any]) -> dict[str, Any]:
-        found = {}
-        for name, read, lacks in fields:
-            attribute = attributes.get(name)
-            value = found[name] = None if attribute is None else read(attribute)
-            if value is None and lacks is not None:
-                raise PayloadError(lacks)
-        return found
-
-    return members
-
-
-def _reader(data_type: JsonType, path: str) -> Callable[[Any], Any]:
+def _reader(data_type: pa.DataType, path: str) -> Read:
     """A function that makes a value of the type of an attribute."""
-    wrong = mismatch(path, data_type.ddl)
-    match data_type:
-        case StructType():
-            return _of_kind("M", dict, _struct_reader(data_type, path + "."), wrong)
-        case MapType(value=inner):
-            member = _reader(inner, path + "{}")
-            return _of_kind(
-                "M", dict, lambda found: {key: member(one) for key, one in found.items()}, wrong
-            )
-        case ArrayType(element=inner):
-            return _array_reader(_reader(inner, path + "[]"), wrong)
-        case DecimalType():
-            return _of_kind("N", str, _decimal_reader(data_type), wrong)
-        case SimpleType(name=name):
-            if name in INTEGER_BITS or name in FLOATING:
-                return _of_kind("N", str, lambda text: _numeric(_number(text), name), wrong)
-            if name == "BINARY":
-                return _of_kind("B", str, _binary, wrong)
-            if name == "BOOLEAN":
-                return _of_kind("BOOL", bool, lambda value: value, wrong)
-            return _of_kind("S", str, lambda text: text_value(text, name), wrong)
+    name = ddl_of(data_type)
+    wrong = mismatch(path, name)
+    if pa.types.is_struct(data_type):
+        return _of_kind("M", dict, struct_reader(data_type, path + ".", _reader), wrong)
+    if pa.types.is_map(data_type):
+        member = _reader(data_type.item_type, path + "{}")
+        return _of_kind(
+            "M", dict, lambda found: {key: member(one) for key, one in found.items()}, wrong
+        )
+    if pa.types.is_list(data_type):
+        return _array_reader(_reader(data_type.value_type, path + "[]"), wrong)
+    if pa.types.is_decimal(data_type):
+        fit = exact_decimal(data_type.precision, data_type.scale)
+        return _of_kind("N", str, lambda text: fit(_number(text)), wrong)
+    if pa.types.is_integer(data_type):
+        limit = 1 << data_type.bit_width - 1
+        return _of_kind("N", str, lambda text: _integer(_number(text), limit), wrong)
+    if pa.types.is_floating(data_type):
+        is_single = data_type.bit_width == 32
+        return _of_kind("N", str, lambda text: as_floating(_number(text), single=is_single), wrong)
+    if pa.types.is_binary(data_type):
+        return _of_kind("B", str, _binary, wrong)
+    if pa.types.is_boolean(data_type):
+        return _of_kind("BOOL", bool, lambda value: value, wrong)
+    return _of_kind("S", str, lambda text: text_value(text, name), wrong)
 
 
-def _of_kind(
-    kind: str, its_type: type, convert: Callable[[Any], Any], wrong: str
-) -> Callable[[Any], Any]:
+def _of_kind(kind: str, its_type: type, convert: Read, wrong: str) -> Read:
     """A function for attributes of one kind. `convert` gives None for a value that does not fit."""
 
     def read(attribute: Any) -> Any:
@@ -299,7 +255,7 @@ def _of_kind(
     return read
 
 
-def _array_reader(element: Callable[[Any], Any], wrong: str) -> Callable[[Any], Any]:
+def _array_reader(element: Read, wrong: str) -> Read:
     def read(attribute: Any) -> Any:
         if type(attribute) is dict and len(attribute) == 1:
             ((kind, values),) = attribute.items()
@@ -320,29 +276,5 @@ def _other(attribute: Any, wrong: str) -> None:
         raise PayloadError(wrong)
 
 
-def _numeric(number: Decimal, name: str) -> int | float | None:
-    if bits := INTEGER_BITS.get(name):
-        limit = 1 << bits - 1
-        return int(number) if -limit <= number < limit and number == int(number) else None
-    rounded = float(number) + 0.0  # a zero without its sign, as in JsonScheme
-    if name == "FLOAT":
-        try:
-            rounded = struct.unpack("f", struct.pack("f", rounded))[0]
-        except OverflowError:
-            return None
-    return rounded
-
-
-def _decimal_reader(data_type: DecimalType) -> Callable[[str], Decimal | None]:
-    """With exactly the type's scale, if nothing is rounded."""
-    exact = Context(prec=data_type.precision, traps=[Inexact, InvalidOperation])
-    unit = Decimal((0, (1,), -data_type.scale))
-
-    def read(text: str) -> Decimal | None:
-        try:
-            fitted = _number(text).quantize(unit, context=exact)
-        except (Inexact, InvalidOperation):
-            return None
-        return fitted or fitted.copy_abs()  # a zero has no sign
-
-    return read
+def _integer(number: Decimal, limit: int) -> int | None:
+    return int(number) if -limit <= number < limit and number == int(number) else None

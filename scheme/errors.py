@@ -9,6 +9,8 @@ SchemeError
 
 from __future__ import annotations
 
+from functools import partial
+
 
 class SchemeError(Exception):
     """Root of the errors that this package raises. `message`, `remedy`: what is wrong, and what to
@@ -37,7 +39,7 @@ class MalformedRecordError(SchemeError, ValueError):
         self.message_id = message_id
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _malformed, (self.reason, self.message_id)
+        return partial(MalformedRecordError, message_id=self.message_id), (self.reason,)
 
 
 class PayloadError(SchemeError, ValueError):
@@ -61,7 +63,3 @@ class SchemeUnavailableError(SchemeError):
     reached. No record is malformed by it. The spout delivers the record again. In a Spark column it
     fails the batch, of which nothing is acked then.
     """
-
-
-def _malformed(reason: str, message_id: str) -> MalformedRecordError:
-    return MalformedRecordError(reason, message_id=message_id)

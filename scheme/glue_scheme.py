@@ -15,13 +15,12 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from scheme.arrow_types import arrow_struct
 from scheme.avro_scheme import AvroReader, AvroScheme, avro_reader, runs_of
 from scheme.compressed import decompressed, read_of
+from scheme.ddl import arrow_struct
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.payload_scheme import PART_BYTES, PayloadScheme
-from scheme.protobuf_scheme import ProtobufScheme
-from scheme.protobuf_types import varint
+from scheme.protobuf_scheme import ProtobufScheme, varint
 from scheme.record_scheme import bytes_reason, gives_many
 
 if TYPE_CHECKING:
@@ -124,9 +123,7 @@ class GlueScheme(PayloadScheme):
             reader = _avro_reader(version, self.inner)
             return reader.row(reader.value(data))
         if isinstance(self.inner, ProtobufScheme):
-            _expect(version, "PROTOBUF")
             return self.inner.read(_message_bytes(data, version.definition, self.inner.path))
-        _expect(version, "JSON")
         return read_of(self.inner, data)
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
@@ -170,40 +167,37 @@ class GlueScheme(PayloadScheme):
 
     def _is_framed(self, payload: bytes) -> bool:
         """False for a payload that is raw. Raises `PayloadError` for a damaged frame."""
-        is_raw_allowed = self.unframed == "raw"
         if payload[:1] != bytes([_HEADER]):
-            if is_raw_allowed:
-                return False
-            raise PayloadError(NO_FRAME)
-        if payload[1:2] not in (bytes([_PLAIN]), bytes([_ZLIB])):
-            if is_raw_allowed:
-                return False
-            raise PayloadError(UNKNOWN_COMPRESSION if len(payload) > 1 else CUT_OFF)
-        if len(payload) < _FRAME_BYTES:
+            reason = NO_FRAME
+        elif payload[1:2] not in (bytes([_PLAIN]), bytes([_ZLIB])):
+            reason = UNKNOWN_COMPRESSION if len(payload) > 1 else CUT_OFF
+        elif len(payload) < _FRAME_BYTES:
             raise PayloadError(CUT_OFF)
-        return True
+        else:
+            return True
+        if self.unframed == "raw":
+            return False
+        raise PayloadError(reason)
 
     def _version(self, payload: bytes) -> SchemaVersion:
         version_id = str(UUID(bytes=payload[2:_FRAME_BYTES]))
         version = self.registry.schema_version(version_id)
         if version is None:
             raise PayloadError(UNKNOWN_VERSION)
+        formats = (("AVRO", AvroScheme), ("PROTOBUF", ProtobufScheme))
+        expected = next((name for name, kind in formats if isinstance(self.inner, kind)), "JSON")
+        if version.data_format != expected:
+            raise PayloadError(OTHER_FORMAT)
         return version
 
 
 def _avro_reader(version: SchemaVersion, inner: AvroScheme) -> AvroReader:
     """Reads what was written by this version, as the rows of `inner`."""
-    _expect(version, "AVRO")
     rows = inner.schema if inner.reader_schema is None else inner.reader_schema
     reader = _resolving(version.definition, rows)
     if reader is None:
         raise PayloadError(UNUSABLE)
     return reader
-
-
-def _expect(version: SchemaVersion, data_format: str) -> None:
-    if version.data_format != data_format:
-        raise PayloadError(OTHER_FORMAT)
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)

@@ -1,5 +1,5 @@
 r"""Decodes JSON texts by a schema in native Spark columns. `JsonScheme` has the rules, and
-`scheme.json_values` does the same in Python.
+`scheme.json_scheme` does the same in Python.
 
 Why not `from_json` with the record's own types. It hides faults that the scheme must detect (seen
 on Spark 4.3, PERMISSIVE with a corrupt-record column): it ignores text after the first value, and
@@ -22,8 +22,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  # its documented short name; this module is imported inside a method only
 
+from scheme.ddl import ddl_of, quoted
 from scheme.json_rules import (
     FIRST_TIME_US,
     JACKSON_MAX_DEPTH,
@@ -35,17 +37,6 @@ from scheme.json_rules import (
     decimal_form,
     mismatch,
     missing,
-)
-from scheme.json_type import (
-    FLOATING,
-    INTEGER_BITS,
-    ArrayType,
-    DecimalType,
-    JsonType,
-    MapType,
-    SimpleType,
-    StructType,
-    quoted,
 )
 from scheme.record_scheme import outcome_column
 
@@ -59,7 +50,7 @@ if TYPE_CHECKING:
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
-def json_column(text: Column, text_reason: Column, schema: StructType) -> Column:
+def json_column(text: Column, text_reason: Column, schema: pa.StructType) -> Column:
     """The scheme's `{value, malformed}` column of a text column. In rows where `text_reason` is
     set, the text is not parsed and `malformed` is that reason.
     """
@@ -72,7 +63,7 @@ def json_column(text: Column, text_reason: Column, schema: StructType) -> Column
     return _let(text_reason, of_text)
 
 
-def _json_outcome(text: Column, text_reason: Column, schema: StructType) -> Column:
+def _json_outcome(text: Column, text_reason: Column, schema: pa.StructType) -> Column:
     digest = F.xxhash64(text)
     enclosed = F.concat(F.lit("["), text, F.lit(","), digest.cast("string"), F.lit("]"))
 
@@ -120,7 +111,7 @@ def _let(bound: Column, body: Callable[[Column], Column]) -> Column:
     return F.get(F.transform(F.array(bound), body), 0)
 
 
-def _node(found: Column, data_type: JsonType, path: str, *, required: bool = False) -> Column:
+def _node(found: Column, data_type: pa.DataType, path: str, *, required: bool = False) -> Column:
     """The `{value, malformed}` column of one VARIANT, which is SQL NULL if the value is missing.
 
     `found` is used several times, so it must be cheap. In malformed rows the value is undefined.
@@ -129,98 +120,80 @@ def _node(found: Column, data_type: JsonType, path: str, *, required: bool = Fal
     absent = (
         F.lit(NOT_AN_OBJECT) if not path else F.lit(missing(path)) if required else _no_reason()
     )
-    wrong = F.lit(mismatch(path, data_type.ddl) if path else NOT_AN_OBJECT)
+    wrong = F.lit(mismatch(path, ddl_of(data_type)) if path else NOT_AN_OBJECT)
 
     def pair(fitted: Column, value: Column, inner: Column) -> Column:
         is_absent = found.isNull() | F.is_variant_null(found)
         malformed = F.when(fitted.isNotNull(), inner).when(is_absent, absent).otherwise(wrong)
         return F.struct(value.alias("value"), malformed.alias("malformed"))
 
-    match data_type:
-        case StructType():
-            return _let(
-                F.try_variant_get(found, "$", _variants_of(data_type)),
-                lambda o: _struct(o, data_type, path, pair),
-            )
-        case ArrayType(element=inner):
-            listed = F.try_variant_get(found, "$", "ARRAY<VARIANT>")
-            return _let(
-                F.transform(listed, lambda item: _node(item, inner, path + "[]")),
-                lambda a: _array(a, pair),
-            )
-        case MapType(value=inner):
-            mapped = F.try_variant_get(found, "$", "MAP<STRING, VARIANT>")
-            return _let(
-                F.transform_values(mapped, lambda _, item: _node(item, inner, path + "{}")),
-                lambda m: _map(m, pair),
-            )
-        case SimpleType() | DecimalType():
-            return _let(
-                _scalar(found, data_type), lambda scalar: pair(scalar, scalar, _no_reason())
-            )
+    if pa.types.is_struct(data_type):
+        variants = ", ".join(f"{quoted(field.name)}: VARIANT" for field in data_type)
+        return _let(
+            F.try_variant_get(found, "$", f"STRUCT<{variants}>"),
+            lambda members: _struct(members, data_type, path, pair),
+        )
+    if pa.types.is_list(data_type):
+        listed = F.try_variant_get(found, "$", "ARRAY<VARIANT>")
+        return _let(
+            F.transform(listed, lambda item: _node(item, data_type.value_type, path + "[]")),
+            lambda nodes: pair(nodes, nodes["value"], _first(nodes["malformed"])),
+        )
+    if pa.types.is_map(data_type):
+        mapped = F.try_variant_get(found, "$", "MAP<STRING, VARIANT>")
+        return _let(
+            F.transform_values(
+                mapped, lambda _, item: _node(item, data_type.item_type, path + "{}")
+            ),
+            lambda nodes: pair(
+                nodes,
+                F.transform_values(nodes, lambda _, node: node["value"]),
+                _first(F.map_values(nodes)["malformed"]),
+            ),
+        )
+    return _let(_scalar(found, data_type), lambda scalar: pair(scalar, scalar, _no_reason()))
 
 
-def _variants_of(struct: StructType) -> str:
-    return f"STRUCT<{', '.join(f'{quoted(field.name)}: VARIANT' for field in struct.fields)}>"
-
-
-def _struct(members: Column, struct: StructType, path: str, pair: _Pair) -> Column:
-    names = [field.name for field in struct.fields]
+def _struct(members: Column, struct: pa.StructType, path: str, pair: _Pair) -> Column:
     prefix = path + "." if path else ""
     nodes = [
-        _node(members[field.name], field.type, prefix + field.name, required=field.required)
-        for field in struct.fields
+        _node(members[field.name], field.type, prefix + field.name, required=not field.nullable)
+        for field in struct
     ]
 
     def of_nodes(fitted: Column) -> Column:
-        value = F.struct(*(fitted[name]["value"].alias(name) for name in names))
+        value = F.struct(*(fitted[name]["value"].alias(name) for name in struct.names))
         return pair(
             members,
             F.when(members.isNotNull(), value),
-            F.coalesce(*(fitted[name]["malformed"] for name in names)),
+            F.coalesce(*(fitted[name]["malformed"] for name in struct.names)),
         )
 
-    return _let(
-        F.struct(*(node.alias(name) for node, name in zip(nodes, names, strict=True))), of_nodes
-    )
-
-
-def _array(nodes: Column, pair: _Pair) -> Column:
-    return pair(nodes, nodes["value"], _first(nodes["malformed"]))
-
-
-def _map(nodes: Column, pair: _Pair) -> Column:
-    return pair(
-        nodes,
-        F.transform_values(nodes, lambda _, node: node["value"]),
-        _first(F.map_values(nodes)["malformed"]),
-    )
+    named = (node.alias(name) for node, name in zip(nodes, struct.names, strict=True))
+    return _let(F.struct(*named), of_nodes)
 
 
 def _first(reasons: Column) -> Column:
     return F.get(F.filter(reasons, lambda reason: reason.isNotNull()), 0)
 
 
-def _scalar(variant: Column, data_type: SimpleType | DecimalType) -> Column:
+def _scalar(variant: Column, data_type: pa.DataType) -> Column:
     """The VARIANT's value in the type, or null if it does not fit. Every conversion is a `try_`
     function, so ANSI mode does not matter.
     """
+    name = ddl_of(data_type)
     kind = F.schema_of_variant(variant)
     # The kind of a DECIMAL has its precision after the name; the first six letters are enough.
     number = F.substring(kind, 1, len("BIGINT"))
-    if isinstance(data_type, DecimalType):
+    if pa.types.is_decimal(data_type):
         plain = F.when(number.isin("BIGINT", "DECIMA"), F.try_variant_get(variant, "$", "STRING"))
-        return _let(
-            plain,
-            lambda text: F.when(
-                _matches(text, decimal_form(data_type.scale)), text.try_cast(data_type.ddl)
-            ),
-        )
-    if data_type.name == "BOOLEAN":
+        form = decimal_form(data_type.scale)
+        return _let(plain, lambda text: F.when(_matches(text, form), text.try_cast(name)))
+    if pa.types.is_boolean(data_type):
         return F.when(kind == "BOOLEAN", F.try_variant_get(variant, "$", "BOOLEAN"))
-    if data_type.name in INTEGER_BITS:
-        return F.when(kind == "BIGINT", F.try_variant_get(variant, "$", data_type.name))
-    if data_type.name in FLOATING:
+    if pa.types.is_integer(data_type):
+        return F.when(kind == "BIGINT", F.try_variant_get(variant, "$", name))
+    if pa.types.is_floating(data_type):
         # Adding zero removes the sign of a zero: a VARIANT drops that of -0.0 but keeps that of
         # -0e0.
         finite = F.when(
@@ -228,15 +201,11 @@ def _scalar(variant: Column, data_type: SimpleType | DecimalType) -> Column:
             F.try_variant_get(variant, "$", "DOUBLE") + F.lit(0.0),
         )
         return _let(
-            finite.cast(data_type.name),
+            finite.cast(name),
             lambda rounded: F.when(F.abs(rounded) < F.lit(math.inf), rounded),
         )
     text = F.when(kind == "STRING", F.try_variant_get(variant, "$", "STRING"))
-    return (
-        text
-        if data_type.name == "STRING"
-        else _let(text, lambda bound: _from_text(bound, data_type.name))
-    )
+    return text if name == "STRING" else _let(text, lambda bound: _from_text(bound, name))
 
 
 def _from_text(text: Column, name: str) -> Column:

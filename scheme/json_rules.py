@@ -57,12 +57,9 @@ def mismatch(path: str, ddl: str) -> str:
     """The reason for a value of another type. The path comes from the schema, never from the
     payload.
     """
-    return f"field {path!r} is not {_article(ddl)} {ddl}"
+    article = "an" if ddl[0] in "AEIOU" else "a"
+    return f"field {path!r} is not {article} {ddl}"
 
 
 def missing(path: str) -> str:
     return f"field {path!r} is missing"
-
-
-def _article(word: str) -> str:
-    return "an" if word[0] in "AEIOU" else "a"

@@ -1,32 +1,22 @@
-"""Schemes by a text, for command lines: `json:id BIGINT`, `gzip+cloudwatch-logs`."""
+"""Schemes by a text, for command lines: `json:id BIGINT`, `gzip+cloudwatch-logs`. Only the scheme
+that a text names is loaded.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-from scheme.cloudwatch_logs import CloudWatchLogsScheme
-from scheme.compressed import CODECS, Compressed
-from scheme.dynamodb import DynamoDbScheme
+import scheme
 from scheme.errors import SchemeDefinitionError
-from scheme.json_scheme import JsonScheme
-from scheme.raw_scheme import RawScheme
 from scheme.record_scheme import RecordScheme
-from scheme.text_scheme import TextScheme
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_PLAIN: dict[str, Callable[[], RecordScheme]] = {
-    "text": TextScheme,
-    "raw": RawScheme,
-    "cloudwatch-logs": CloudWatchLogsScheme,
-    "dynamodb": DynamoDbScheme,
+_PLAIN = {
+    "text": "TextScheme",
+    "raw": "RawScheme",
+    "cloudwatch-logs": "CloudWatchLogsScheme",
+    "dynamodb": "DynamoDbScheme",
 }
-_WITH_ARGUMENT: dict[str, Callable[[str], RecordScheme]] = {
-    "json": JsonScheme,
-    "dynamodb": DynamoDbScheme,
-}
+_WITH_ARGUMENT = {"json": "JsonScheme", "dynamodb": "DynamoDbScheme"}
 FORMS = (
     "text, raw, cloudwatch-logs, dynamodb, dynamodb:DDL or json:DDL; one of these after auto+, "
     "gzip+, zlib+ or zstd+; or MODULE:NAME of a scheme of your own"
@@ -36,13 +26,14 @@ FORMS = (
 def scheme_of(text: str) -> RecordScheme:
     """The scheme of a text in one of `FORMS`. Raises `SchemeDefinitionError`."""
     codec, plus, inner = text.partition("+")
-    if plus and codec in CODECS:
-        return Compressed(scheme_of(inner), codec)  # type: ignore[arg-type]  # it is one of the codecs
+    if plus and codec in import_module("scheme.compressed").CODECS:
+        return scheme.Compressed(scheme_of(inner), codec)  # type: ignore[arg-type]  # it is one of the codecs
     name, colon, argument = text.partition(":")
     if not colon and name in _PLAIN:
-        return _PLAIN[name]()
+        return _own("scheme", _PLAIN[name])
     if colon and name in _WITH_ARGUMENT:
-        return _WITH_ARGUMENT[name](argument)
+        found: RecordScheme = getattr(scheme, _WITH_ARGUMENT[name])(argument)
+        return found
     if colon and all(part.isidentifier() for part in name.split(".")):
         return _own(name, argument)
     raise SchemeDefinitionError(f"scheme {text!r} is not known", f"give {FORMS}")

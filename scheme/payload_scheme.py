@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from scheme.arrow_types import arrow_struct
+from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeUnavailableError
 from scheme.record_scheme import NO_DATA, bytes_reason
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
 from spark_job.options import OPTIONS, RETIRED, warn_retired
-from spark_job.preflight import preflight
-from spark_job.query_end import watch_ends
-from spark_job.registration import register, spark_master
+from spark_job.query_failure import watch_ends
+from spark_job.registration import preflight, register, spark_master
 from spark_job.settings import QuerySettings
 from spark_job.tracking.options import TrackOptions
 
@@ -214,9 +213,6 @@ class KinesisSource(_Reads):
         return query.streams[0]
 
     def options(self) -> dict[str, str]:
-        """Reader options, for `format("kinesis").options(**source.options())`. They include the
-        secrets that are set.
-        """
         return {OPTIONS[name].name: text for name, text in self._texts().items()}
 
     def split(self) -> list[KinesisSource]:

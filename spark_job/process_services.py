@@ -14,9 +14,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.reading.buffered_getter import PageLimits
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
-from kinesis_spout.reading.subscription_feed import NewFeed, ThreadFeed
+from kinesis_spout.reading.read_ahead import PageLimits
+from kinesis_spout.reading.subscriptions import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.threads import NewPool, thread_pool
 from state.zookeeper.embedded import resolve_connect_string
@@ -105,15 +105,12 @@ class ProcessServices:
             _services.clear()
 
     def pacer(self, shard_id: str) -> Pacer:
-        if shard_id not in self.pacers:
-            self.pacers[shard_id] = Pacer(self.settings.rate)
-        return self.pacers[shard_id]
+        return self.pacers.setdefault(shard_id, Pacer(self.settings.rate))
 
     def retry_pacer(self, shard_id: str) -> RetryPacer:
         """The pacer of the shard's retries. Its reads also count for the shard's own pacer."""
-        if shard_id not in self.retry_pacers:
-            self.retry_pacers[shard_id] = RetryPacer(self.settings.rate, self.pacer(shard_id))
-        return self.retry_pacers[shard_id]
+        pacer = RetryPacer(self.settings.rate, self.pacer(shard_id))
+        return self.retry_pacers.setdefault(shard_id, pacer)
 
 
 def open_store(settings: SourceSettings) -> ZookeeperStateStore:

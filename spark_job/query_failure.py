@@ -1,29 +1,57 @@
-"""The cause of a failed query in one sentence, out of the pages of text that Spark, py4j and the
-Python workers wrap around it.
+"""How a query failed: the cause in one sentence, out of the pages of text that Spark, py4j and the
+Python workers wrap around it; and its report in the application's state.
 
 What one stream meets names its plan, shard or application, since a query of one stream needs no
 more. In a query of several streams the same text may be of any of them, so the error names its
 stream too: on the driver, in the tasks, and where outcomes are reported.
+
+Spark tells the process that has started a query with which error it ended, and not its source. So
+`QueryEnds` reports it. A query is known by the plan that its offsets name, which is the newest of
+its application until the batch is committed. A tracked query reports by itself what a function has
+raised, and not that a process died, which a restart may cure. Nothing is decided by these reports
+(`state.store.runs`).
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import re
+import threading
 import traceback
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import weakref
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.application.run_recorder import error_sentence, reported
+from msgspec.structs import replace
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from kinesis_spout.application.run_recorder import (
+    amend_newest_run,
+    error_sentence,
+    failure,
+    reported,
+)
+from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, KinesisError, described, text_of
 from state.errors import StateError
 from state.store.runs import ReportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
 
     from spark_job.settings import SourceSettings
+    from state.store.runs import RunLog
 
+log = logging.getLogger("kinesis_spout")
 _TRACEBACK = "Traceback (most recent call last):"
 _ERROR_CLASS = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: .*$", re.DOTALL)  # with the position and plan that follow
@@ -37,7 +65,12 @@ _TASK = re.compile(
 _FRAME = re.compile(r"^\s|^\tat |^Caused by: |^=== ")
 MAX_LENGTH = 600
 MAX_TRACE_CHARS = 200_000
-log = logging.getLogger("kinesis_spout")
+# In the description of a query that Spark puts before its offsets.
+_OFFSETS = re.compile(r"^Current Available Offsets: (.*)$", re.MULTILINE)
+_PLAN = re.compile(r'"(\d+-[0-9a-f]+)"')
+# Another process may own the application then, or nothing can be written.
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # a run begins within a minute, as a rule
+_NOT_REPORTED = ("StaleOwnerError", "StoreUnavailableError")
 
 
 class FunctionError(KinesisError):
@@ -157,3 +190,146 @@ def _first_line(text: str) -> str:
     if not lines:
         return "the query failed without saying why"
     return _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
+
+
+def plans_of(text: str) -> frozenset[str]:
+    """The plans that were to be committed when a query failed, from its exception's text."""
+    found = _OFFSETS.findall(text)
+    return frozenset(_PLAN.findall(found[-1])) if found else frozenset()
+
+
+class QueryEnds(StreamingQueryListener):
+    """A listener on a session's queries. Raises nothing, and blocks Spark's thread on nothing.
+
+    `manager`: the session's `StreamingQueryManager`.
+    """
+
+    def __init__(self, manager: Any, clock: Clock) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str, str], SourceSettings] = {}
+        self._queries: dict[str, tuple[Any, int]] = {}  # by run, with when it was started
+
+    def add(self, streams: Iterable[SourceSettings]) -> None:
+        """Streams that a query of this process may read."""
+        with self._lock:
+            for stream in streams:
+                where = stream.zookeeper, stream.zookeeper_root, stream.state_name
+                self._known[where] = stream
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        with suppress(Exception):
+            query = self._manager.get(str(event.id))
+            if query is not None:
+                started = (query, self._clock.now_ms())
+                with self._lock:
+                    self._queries[str(event.runId)] = started
+                # A daemon: nothing waits for what it reports.
+                threading.Thread(target=self._announce, args=started, daemon=True).start()
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Nothing more is reported of a query that runs."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """The same."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        with self._lock:
+            query, started_ms = self._queries.pop(str(event.runId), (None, 0))
+        if query is not None and event.exception is not None:
+            # Not a daemon: a driver that ends with the query's error waits for it.
+            threading.Thread(
+                target=self._report_end, args=(query, started_ms, self._clock.now_ms())
+            ).start()
+
+    def report_the_rest(self) -> None:
+        """Of queries that have failed, and whose event has not come: the process is ending."""
+        with self._lock:
+            queries, self._queries = list(self._queries.values()), {}
+        for query, started_ms in queries:
+            with suppress(Exception):
+                if not query.isActive:
+                    self._report_end(query, started_ms, self._clock.now_ms())
+
+    def _report_end(self, query: Any, started_ms: int, ended_ms: int) -> None:
+        try:
+            text = str(query.exception() or "")
+            plans = plans_of(text)
+            if not plans or any(error in text for error in _NOT_REPORTED):
+                return
+            end = failure(ReportedError.of_text(failure_sentence(text)), ended_ms)
+
+            def ended(runs: RunLog) -> RunLog:
+                return runs.ended(end) if _is_of_the_query(runs, started_ms, ended_ms) else runs
+
+            self._amend(plans, ended)
+        except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
+            log.debug("the end of the query was not stored in ZooKeeper", exc_info=True)
+
+    def _announce(self, query: Any, started_ms: int) -> None:
+        """Announce that an error would be reported, so that silence is none, as soon as the query's
+        run has begun: Spark calls its source after it says that the query was started.
+        """
+
+        def announced(runs: RunLog) -> RunLog:
+            newest = runs.newest
+            is_its = _is_of_the_query(runs, started_ms, self._clock.now_ms())
+            if newest is None or newest.end is not None or not is_its:
+                return runs
+            is_announced.set()
+            return replace(runs, runs=(*runs.runs[:-1], replace(newest, tells_errors=True)))
+
+        is_announced = threading.Event()
+        try:
+            for pause_s in _PAUSES_S:
+                self._clock.sleep(pause_s)
+                if not query.isActive:
+                    return
+                self._amend(None, announced)
+                if is_announced.is_set():
+                    return
+        except Exception:  # as above
+            log.debug("the announcement that errors are reported was not stored", exc_info=True)
+
+    def _amend(self, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]) -> None:
+        """Amend the run log of each known stream whose newest plan is one of `plans`; None: any."""
+        from spark_job.process_services import open_store  # noqa: PLC0415  # it connects
+
+        with self._lock:
+            known = list(self._known.values())
+        for settings in known:
+            with closing(open_store(settings)) as store:
+                pointer = store.plans.pointer()
+                is_it = plans is None or (pointer is not None and pointer.id in plans)
+                if is_it and store.reports.read_policy() is None:
+                    amend_newest_run(store.runs, amended)
+
+
+_watching: weakref.WeakKeyDictionary[SparkSession, QueryEnds] = weakref.WeakKeyDictionary()
+_watching_lock = threading.Lock()
+
+
+def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
+    """Report how queries of this session over these streams end. Idempotent; a session that takes
+    no listener, as one of Spark Connect, goes without.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        return
+    with _watching_lock:
+        ends = _watching.get(spark)
+        if ends is None:
+            ends = QueryEnds(spark.streams, SystemClock())
+            try:
+                spark.streams.addListener(ends)
+            except Exception:  # py4j raises several kinds
+                log.debug("the session does not accept a listener", exc_info=True)
+                return
+            _watching[spark] = ends
+            atexit.register(ends.report_the_rest)
+    ends.add(streams)
+
+
+def _is_of_the_query(runs: RunLog, started_ms: int, until_ms: int) -> bool:
+    newest = runs.newest
+    return newest is not None and started_ms <= newest.owner.since_ms <= until_ms

@@ -110,6 +110,7 @@ class ShardRows:
         self._columns = columns
         self._schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
         self._unpacks = aggregated_records == UNPACK
+        self.refuses_aggregates = aggregated_records == FAIL
         self._unpacker = Unpacker(lambda: hash_range, f"shard {shard_id} of stream {stream}")
         self._start = start
         self._kept: dict[tuple[object, ...], list[pa.RecordBatch]] = {}

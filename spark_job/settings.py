@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.config import ReadRate, StreamRef, nearest_name
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import check_consumer, connection_of, security_of
-from spark_job.options import OPTIONS, RETIRED, warn_retired
-from spark_job.options.foreign import translated
+from spark_job.options import OPTIONS, RETIRED, translated, warn_retired
 from state.errors import InvalidStoreSettingError
 
 if TYPE_CHECKING:
@@ -116,15 +115,6 @@ class SourceSettings:
             **named,
         )
 
-    def with_password(self) -> SourceSettings:
-        """The same, with ZooKeeper's password in them instead of where it is, as executors need it.
-        Reads the password's file, or the environment. Raises `ConfigError`.
-        """
-        try:
-            return replace(self, zookeeper_security=self.zookeeper_security.loaded())
-        except InvalidStoreSettingError as exc:
-            raise ConfigError(str(exc)) from exc
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySettings:
@@ -196,8 +186,17 @@ class QuerySettings:
         return len(self.streams) == 1
 
     def with_passwords(self) -> QuerySettings:
-        """As `SourceSettings.with_password`, for all streams."""
-        return replace(self, streams=tuple(stream.with_password() for stream in self.streams))
+        """The same, with ZooKeeper's passwords in them instead of where they are, as executors need
+        it. Reads the files of passwords, or the environment. Raises `ConfigError`.
+        """
+        try:
+            streams = [
+                replace(stream, zookeeper_security=stream.zookeeper_security.loaded())
+                for stream in self.streams
+            ]
+        except InvalidStoreSettingError as exc:
+            raise ConfigError(str(exc)) from exc
+        return replace(self, streams=tuple(streams))
 
 
 POLLING, EFO = "polling", "efo"

@@ -6,23 +6,11 @@ the acker share them. The lowest room: it imports nothing of ours.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Any, Generic, Protocol, TypeVar
-
-
-class Key(Protocol):
-    """Hashable, and ordered among its kind: entries of equal times come in the order of their keys.
-
-    A protocol, because this room is below the model and does not know its types.
-    """
-
-    def __hash__(self) -> int: ...
-
-    def __lt__(self, other: Any, /) -> bool: ...
-
+from typing import Generic, TypeVar
 
 H = TypeVar("H")
 V = TypeVar("V")
-K = TypeVar("K", bound=Key)
+K = TypeVar("K")
 
 # A dict's table below this size is not worth a rebuild.
 _SMALL_TABLE = 1_024
@@ -58,8 +46,8 @@ class ShrinkingDict(dict[H, V], Generic[H, V]):
 
 
 class DueQueue(Generic[K]):
-    """Keys, each with a time in milliseconds. `put` and `discard` cost O(1) amortised, O(log n) at
-    worst.
+    """Keys, each with a time in milliseconds, which are hashable; those of one time come in their
+    order. `put` and `discard` cost O(1) amortised, O(log n) at worst.
 
     A heap finds the earliest entry; a map holds those that are still wanted. Removing an entry
     early takes it out of the map only. Its heap item becomes a leftover, which is skipped when it

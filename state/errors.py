@@ -50,9 +50,7 @@ class StoreUnavailableError(StateError):
 
 
 class StoreAccessError(StateError):
-    """The store does not let this client in, or does not let it use a node: its certificate,
-    identity or rights. The message names the option to look at.
-    """
+    """The store lets this client in nowhere, or not at a node. The message names the option."""
 
 
 class EmbeddedZookeeperError(StateError):
@@ -68,9 +66,7 @@ class StreamMismatchError(StateError):
 
 
 class UnfinishedImportError(StateError):
-    """An import into the application was stopped before its end: its shards stand partly where they
-    were, and partly where the import puts them.
-    """
+    """An import into the application was stopped: only some of its shards were moved."""
 
 
 class OwnedByAnotherError(StateError):
@@ -82,9 +78,7 @@ class StaleOwnerError(StateError):
 
 
 class NotListerError(StateError):
-    """Another task is the shard list leader, which alone writes the list. Nothing was written. This
-    task still owns its share.
-    """
+    """Another task leads and writes the shard list. Nothing was written; the share is kept."""
 
 
 class ConflictError(StateError):
@@ -96,15 +90,11 @@ class CheckpointRegressionError(StateError):
 
 
 class PlanMismatchError(StateError):
-    """What a plan says was read, or its report, does not fit the shard's state. Nothing of it is
-    settled into that state, so its records are delivered again.
-    """
+    """A plan's reads or report do not fit the shard's state; its records are delivered again."""
 
 
 class TaskLogError(StateError):
-    """An entry that does not continue a task's log, a log that no longer begins with what was
-    handed over from it, or one that was removed. Nothing was appended.
-    """
+    """A log that does not continue what was handed over, or was removed. Nothing was appended."""
 
 
 class PlanClosedError(StateError):

@@ -142,9 +142,7 @@ class MemoryBackend:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock. Afterwards wake the waiting threads, and call back the watches of changed
-        nodes without the lock, so that a callback may take other locks.
-        """
+        """Hold the lock. Then wake who waits, and call watches back without it."""
         changed: list[_Watch] = []
         try:
             with self._lock:

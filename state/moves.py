@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from state.plan import Plan
     from state.sequence_number import SequenceNumber
     from state.store.history import HistoryMark
+
 MAX_ENTRIES = 256
 MIN_ENTRIES = 32
 MAX_POSITIONS = 500_000  # in all entries together, if more than `MIN_ENTRIES` are kept

@@ -49,9 +49,7 @@ _NEVER_DRAWN_FROM = Random(0)  # noqa: S311  # as its name says
 
 
 class _Read(NamedTuple):
-    """A range that was read as one, both numbers inclusive: the new range (`retry` is None), or one
-    of the plan's retries, or a part of one.
-    """
+    """What was read as one, ends inclusive: the new range (no `retry`), or (part of) a retry."""
 
     first: SequenceNumber
     last: SequenceNumber

@@ -144,9 +144,7 @@ def _users(entry: ShardReadResult) -> UserRecords:
 
 
 def _check_continues(before: ShardReadResult | None, entry: ShardReadResult) -> None:
-    """Raise `TaskLogError` unless the entry's records follow those of the shard's earlier ones,
-    which are folded in `before`.
-    """
+    """Raise `TaskLogError` unless the entry follows the shard's earlier ones (`before`)."""
     first, last = entry.first, entry.last
     if (
         entry.count < 0

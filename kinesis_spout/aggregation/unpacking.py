@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -40,13 +41,13 @@ class Unpacker:
     """
 
     def __init__(self, hash_range: Callable[[], HashRange | None], place: str = "") -> None:
-        self._find_range = hash_range
+        self._hash_range = cache(hash_range)
         self._place = place
-        self._range: HashRange | None = None
-        self._range_is_known = False
         self.left_out = 0
 
-    def unpack(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def unpack(
+        self, records: pa.RecordBatch, *, keep_others: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """The records with user records in the place of aggregates, in their order.
 
         `records` has the binary column `data` and the text column `partitionKey`. What an aggregate
@@ -54,18 +55,12 @@ class Unpacker:
         `subSequenceNumber` in addition: counted from 0 in an aggregate, 0 for a plain record. They
         have bounded numbers of rows, and none is empty. Raises what `hash_range` raises.
 
+        With `keep_others` no user record is left out. The batches have the column `IS_OWNED` in
+        addition, with it false for those that are left out otherwise.
+
         Without a record that begins with the magic number, `records` itself is the only batch, and
         has no column in addition.
         """
-        yield from self._unpack(records, keep_others=False)
-
-    def unpack_all(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """As `unpack`, but no user record is left out. The batches have the column `IS_OWNED` in
-        addition, with it false for those that `unpack` leaves out.
-        """
-        yield from self._unpack(records, keep_others=True)
-
-    def _unpack(self, records: pa.RecordBatch, *, keep_others: bool) -> Iterator[pa.RecordBatch]:
         if not has_candidates(records):
             yield records
             return
@@ -85,9 +80,3 @@ class Unpacker:
                 self._place,
                 self.left_out,
             )
-
-    def _hash_range(self) -> HashRange | None:
-        if not self._range_is_known:
-            self._range = self._find_range()
-            self._range_is_known = True
-        return self._range

@@ -44,8 +44,7 @@ from kinesis_spout.cli.shared_options import (
     wrong_usage,
 )
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.dead_letter.letter import Letter, moment
-from kinesis_spout.dead_letter.letter_file import LetterFile, sync_folder
+from kinesis_spout.dead_letter.letter import Letter, LetterFile, moment, sync_folder
 from kinesis_spout.inspection.status import shards_json, stored_shard
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.data_loss import times_of

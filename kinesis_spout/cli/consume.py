@@ -29,7 +29,7 @@ from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.record_lines import raw_line, record_line
 from kinesis_spout.cli.shared_options import flag, option, scheme_flag, with_zone, wrong_usage
 from kinesis_spout.config import duration, parse_duration_ms
-from kinesis_spout.dead_letter.letter_file import LetterFile
+from kinesis_spout.dead_letter.letter import LetterFile
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.inspection.wording import short_shard
 from kinesis_spout.options import SHARED

@@ -13,10 +13,8 @@ from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE
 from kinesis_spout.cli.places import Operation, command
 from kinesis_spout.cli.shared_options import errors, flag, option, parse_pairs, wrong_usage
 from kinesis_spout.config import StreamRef
-from kinesis_spout.doctor.examination import AreaFinding, examine, examine_executors
-from kinesis_spout.doctor.executors import Cluster
-from kinesis_spout.doctor.findings import Finding, Verdict, failures
-from kinesis_spout.doctor.target import Target
+from kinesis_spout.doctor.examination import AreaFinding, Cluster, examine, examine_executors
+from kinesis_spout.doctor.findings import Finding, Target, Verdict, failures
 from kinesis_spout.options import SHARED, check_consumer
 from state.znodes.paths import valid_name
 from state.zookeeper.embedded import embedded_directory

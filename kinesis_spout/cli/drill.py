@@ -24,15 +24,13 @@ from kinesis_spout.cli.shared_options import (
     wrong_usage,
 )
 from kinesis_spout.drills.choice import Chosen, choose
-from kinesis_spout.drills.history.events import History
-from kinesis_spout.drills.history.history_json import encode_history
-from kinesis_spout.drills.history.redeliveries import Redelivery, redeliveries
+from kinesis_spout.drills.consumer import SCRATCH, SCRATCH_VARIABLE, takes_scratch
+from kinesis_spout.drills.history.checks import Redelivery, redeliveries
+from kinesis_spout.drills.history.events import History, encode_history
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
 from kinesis_spout.drills.scenarios import DRILLS
-from kinesis_spout.drills.spark_arguments import SCRATCH, SCRATCH_VARIABLE, takes_scratch
+from kinesis_spout.drills.setting import DrillError, Setting
 from kinesis_spout.drills.tables import listing, overview, verdict_text
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.setting import Setting
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.page import page
 from kinesis_spout.page.page_json import drill_json

@@ -76,9 +76,9 @@ class Looking:
 
     def _tips_of(self, seen: Snapshot, shards: Iterable[str]) -> dict[str, TipAnswer]:
         return self.tips.ask(
-            (shard, progress.position)
+            (shard, position)
             for shard in shards
-            if (progress := seen.progress(shard)) is not None and not progress.position.is_end
+            if (position := seen.position(shard)) is not None and not position.is_end
         )
 
 

@@ -9,7 +9,7 @@ from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import Operation, command, note, say
 from kinesis_spout.cli.shared_options import option, usage_errors, wrong_usage
 from kinesis_spout.config import parse_duration_ms
-from kinesis_spout.inspection.rest import unrest
+from kinesis_spout.inspection.status import unrest
 from state.process import describe
 from state.store.identity import Pause
 from state.zookeeper.store import ZookeeperStateStore

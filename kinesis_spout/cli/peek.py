@@ -1,11 +1,8 @@
 """`kinesis-spout peek`: shows one record of a stream, and its status in an application."""
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import typer
 
 from kinesis_spout.checkpoints.record import (
@@ -18,7 +15,7 @@ from kinesis_spout.checkpoints.record import (
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Operation, command, reason_text
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.record_lines import decoded_fields
+from kinesis_spout.cli.record_lines import decoded_fields, json_text, payload_field
 from kinesis_spout.cli.shared_options import scheme_flag, shard_id_of, usage_errors
 from kinesis_spout.config import nearest_name
 from scheme.errors import MalformedRecordError
@@ -78,7 +75,7 @@ def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None
                 "sequence": str(record.number),
                 "arrival": None if record.arrival_ms is None else _time(record.arrival_ms),
                 "key": record.key,
-                **(_data(record.data) if scheme is None else _decoded(scheme, record)),
+                **(payload_field(record.data) if scheme is None else _decoded(scheme, record)),
                 **status(record.number, record.arrival_ms),
             }
             for record in (users if found.users else [found.record])
@@ -137,7 +134,7 @@ def _lines(
             yield f"  key      {'none' if record['key'] is None else visible(record['key'])}"
             for name in ("value", "rows", "malformed"):
                 if name in record:
-                    yield f"  {name:<8} {_cut(visible(json.dumps(record[name])))}"
+                    yield f"  {name:<8} {_cut(visible(json_text(record[name])))}"
             if "dataBase64" in record or "data" in record:
                 data = record.get("dataBase64") or visible(record["data"])
                 yield f"  data     {_cut(data)}"
@@ -165,15 +162,8 @@ def _lines(
                 yield "    it is not retried; it waits for its dead letter"
 
 
-def _data(data: bytes) -> dict[str, str]:
-    try:
-        return {"data": data.decode()}
-    except UnicodeDecodeError:
-        return {"dataBase64": b64encode(data).decode()}
-
-
 def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:
-    """The fields in JSON's types, or why the record is malformed, and its payload."""
+    """The fields, or why the record is malformed, and its payload."""
     delivered = Record(
         stream_name="",
         shard_id="",
@@ -184,11 +174,9 @@ def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:
         sub_sequence_number=record.number.sub,
     )
     try:
-        fields = decoded_fields(scheme, scheme.decode(delivered))
+        return decoded_fields(scheme, scheme.decode(delivered))
     except MalformedRecordError as exc:
-        return {"malformed": exc.reason, **_data(record.data)}
-    plain: dict[str, Any] = json.loads(msgspec.json.encode(fields))
-    return plain
+        return {"malformed": exc.reason, **payload_field(record.data)}
 
 
 def _cut(text: str) -> str:

@@ -3,7 +3,6 @@ they ask and print.
 """
 
 import inspect
-import json
 import logging
 import shlex
 import sys
@@ -25,6 +24,7 @@ from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, operators_exit_code_of
 from kinesis_spout.cli.plain_text import visible
+from kinesis_spout.cli.record_lines import json_text
 from kinesis_spout.cli.shared_options import (
     AWS,
     CONNECTION_OPTIONS,
@@ -283,7 +283,7 @@ class Operation:
     def show(self, value: object, shown: Iterable[RenderableType]) -> None:
         """Print the value with --json, and the lines and screens without."""
         if self.as_json:
-            typer.echo(json.dumps(value, indent=2))
+            typer.echo(json_text(value, indent=2))
             return
         for one in shown:
             if isinstance(one, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,28 +20,14 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.emission import SpoutEmission
     from scheme.record_scheme import RecordScheme
 
-_BASE64 = {"data_base64": "dataBase64"}
-
 
 class LineError(Exception):
     """A line that is not a record. The message states the fault and shows nothing of the line."""
 
 
-class _RecordLine(msgspec.Struct, omit_defaults=True, rename=_BASE64):
-    id: str
-    shard: str
-    sequence: str
-    key: str | msgspec.UnsetType
-    arrival: str
-    attempt: int
-    data: str | msgspec.UnsetType = msgspec.UNSET
-    data_base64: str | msgspec.UnsetType = msgspec.UNSET
-    value: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    rows: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
-
-
 class _PutLine(
-    msgspec.Struct, rename=_BASE64 | {"letter_id": "messageId", "letter_key": "partitionKey"}
+    msgspec.Struct,
+    rename={"data_base64": "dataBase64", "letter_id": "messageId", "letter_key": "partitionKey"},
 ):
     """A line of `consume`, or a dead letter, whose `data` is base64."""
 
@@ -55,6 +42,7 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 _put_decoder = msgspec.json.Decoder(_PutLine)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NOT_JSON = (msgspec.DecodeError, ValueError, RecursionError)
+_NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _LONGEST_PLAIN = 256  # characters of a number that is written without an exponent
 
 
@@ -66,22 +54,36 @@ def record_line(emission: SpoutEmission, scheme: RecordScheme | None = None) -> 
     fields in its place, or `rows` where a record gives many. A record without a partition key has
     no `key`.
     """
-    shown: dict[str, Any]
+    line: dict[str, Any] = {
+        "id": emission.message_id,
+        "shard": emission.shard_id,
+        "sequence": emission.sequence_number,
+    }
+    if emission.partition_key is not None:
+        line["key"] = emission.partition_key
+    line["arrival"] = str(Position.at_timestamp(emission.approximate_arrival_ms))
+    line["attempt"] = emission.attempt
     if scheme is None:
-        text, in_base64 = _payload(emission.data)
-        shown = {"data": text, "data_base64": in_base64}
+        line |= payload_field(emission.data)
     else:
-        shown = decoded_fields(scheme, emission.values)
-    line = _RecordLine(
-        id=emission.message_id,
-        shard=emission.shard_id,
-        sequence=emission.sequence_number,
-        key=msgspec.UNSET if emission.partition_key is None else emission.partition_key,
-        arrival=str(Position.at_timestamp(emission.approximate_arrival_ms)),
-        attempt=emission.attempt,
-        **shown,
-    )
+        line |= decoded_fields(scheme, emission.values)
     return _encoder.encode(line) + b"\n"
+
+
+def json_text(value: object, indent: int = 0) -> str:
+    """As JSON in ASCII, with the values of a scheme: a Decimal is a number with all of its digits,
+    as `record_line` writes it. `indent`: spaces; 0 for one line.
+    """
+    text = msgspec.json.format(_encoder.encode(value), indent=indent).decode()
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def payload_field(data: bytes) -> dict[str, str]:
+    """`data`, the payload as text, if it is UTF-8; else `dataBase64`."""
+    try:
+        return {"data": data.decode()}
+    except UnicodeDecodeError:
+        return {"dataBase64": b64encode(data).decode()}
 
 
 def decoded_fields(scheme: RecordScheme, values: tuple[Any, ...]) -> dict[str, Any]:
@@ -210,10 +212,3 @@ def _utf8(text: str, name: str) -> str:
     except UnicodeEncodeError as exc:
         raise LineError(f"has half a surrogate pair in {name}, which UTF-8 cannot encode") from exc
     return text
-
-
-def _payload(data: bytes) -> tuple[str | msgspec.UnsetType, str | msgspec.UnsetType]:
-    try:
-        return data.decode(), msgspec.UNSET
-    except UnicodeDecodeError:
-        return msgspec.UNSET, b64encode(data).decode()

@@ -24,6 +24,7 @@ from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SECURITY, SHARED, Option, meaning_of
 from scheme.errors import SchemeDefinitionError
+from scheme.named import FORMS, scheme_of
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.position import StartingPosition
 from state.zookeeper.security import ZookeeperSecurity
@@ -203,23 +204,14 @@ def typed_text(text: str | None) -> str | None:
         raise typer.BadParameter("the text is not UTF-8") from None
 
 
-@usage_errors()
-def _scheme_of(text: str) -> object:
-    from scheme.named import scheme_of  # noqa: PLC0415  # without --scheme no scheme is loaded
-
-    return scheme_of(text)
-
-
 def scheme_flag(panel: str | None = None) -> Any:
     """The option `--scheme`, whose value is a `RecordScheme`."""
     return typer.Option(
         "--scheme",
         metavar="SCHEME",
-        parser=_scheme_of,
+        parser=usage_errors()(scheme_of),
         rich_help_panel=panel,
-        help="Show the fields that this scheme reads, in place of the payload: text, json:DDL, "
-        "cloudwatch-logs, dynamodb or dynamodb:DDL; auto+, gzip+, zlib+ or zstd+ before one of "
-        "these; or MODULE:NAME of your own.",
+        help=f"Show the fields that this scheme reads, in place of the payload: {FORMS}.",
     )
 
 

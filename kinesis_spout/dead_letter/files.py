@@ -2,6 +2,12 @@
 
 The files are lines of JSON (also with gzip or bzip2), parquet or orc, and may lie in folders. Names
 that begin with `_` or `.` are Spark's own, and are left out.
+
+The ledger says which letters were put back, in parquet files in `_redriven`. An entry names a
+record by its stream, shard and sequence number, regardless of the attempt of its letter. It also
+names the target stream, so a trial on another stream does not keep a record from its own stream.
+`isWhole` tells an aggregate that was delivered whole from its first user record, which has the same
+numbers. It is null in an entry of an earlier version, which may be of either.
 """
 
 from __future__ import annotations
@@ -21,9 +27,7 @@ import pyarrow as pa
 import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
-from kinesis_spout.dead_letter.ledger import LEDGER_FOLDER, LEDGER_IDENTITY, LEDGER_SCHEMA
-from kinesis_spout.dead_letter.letter import ALL_MEMBERS, piece_of, piece_of_line
-from kinesis_spout.dead_letter.letter_file import sync_folder
+from kinesis_spout.dead_letter.letter import ALL_MEMBERS, piece_of, piece_of_line, sync_folder
 from kinesis_spout.errors import KinesisError
 
 if TYPE_CHECKING:
@@ -31,6 +35,20 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from kinesis_spout.dead_letter.letter import Piece
+
+# Spark's readers skip names that begin with an underscore, but warn if the path that they are given
+# ends in one: hence the folder inside.
+LEDGER_FOLDER = "_redriven/ledger"
+LEDGER_DDL = (
+    "target STRING, streamName STRING, shardId STRING, sequenceNumber STRING, "
+    "subSequenceNumber BIGINT, messageId STRING, redrivenAt TIMESTAMP, isWhole BOOLEAN"
+)
+_TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}
+_TYPES["TIMESTAMP"] = pa.timestamp("us", tz="UTC")
+LEDGER_SCHEMA = pa.schema(
+    [(name, _TYPES[kind]) for name, kind in map(str.split, LEDGER_DDL.split(", "))]
+)
+LEDGER_IDENTITY = (*LEDGER_SCHEMA.names[:5], "isWhole")
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _COLUMNS = frozenset(column.name for column in ALL_MEMBERS)
@@ -204,16 +222,14 @@ def pieces_of(
                 if line.strip():
                     yield piece_of_line(line)
         return
-    for batch in _orc(path, columns) if kind is LetterFormat.ORC else _parquet(path, columns):
+    batches: Iterable[pa.RecordBatch]
+    if kind is LetterFormat.ORC:
+        orc = pa_orc.ORCFile(path)
+        needed = [*(columns & {*orc.schema.names})]
+        batches = (orc.read_stripe(stripe, needed) for stripe in range(orc.nstripes))
+    else:
+        parquet = pa_parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        needed = [*(columns & {*parquet.schema_arrow.names})]
+        batches = parquet.iter_batches(columns=needed, batch_size=100)
+    for batch in batches:
         yield from map(piece_of, batch.to_pylist())
-
-
-def _parquet(path: Path, columns: AbstractSet[str]) -> Iterator[pa.RecordBatch]:
-    file = pa_parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
-    yield from file.iter_batches(columns=[*(columns & {*file.schema_arrow.names})], batch_size=100)
-
-
-def _orc(path: Path, columns: AbstractSet[str]) -> Iterator[pa.RecordBatch]:
-    file = pa_orc.ORCFile(path)
-    for stripe in range(file.nstripes):
-        yield file.read_stripe(stripe, [*(columns & {*file.schema.names})])

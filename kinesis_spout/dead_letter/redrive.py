@@ -28,24 +28,70 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, RedriveError, format_of
-from kinesis_spout.dead_letter.ledger import Identity, PutBefore, entry_of, identity_of
 from kinesis_spout.dead_letter.letter import Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import payload_records
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 REASONS_SHOWN = 20
 _NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+# Target stream, stream, shard, sequence number, sub-sequence number, and whether it is an aggregate
+# that was delivered whole.
+Identity = tuple[str, str, str, str, int, bool]
+
+
+class PutBefore:
+    """The records that were put.
+
+    An entry that does not say whether its record is whole counts for the letter of these numbers.
+    Where the files have both kinds it counts for none of them: a record is put twice rather than
+    never.
+    """
+
+    def __init__(self, entries: Iterable[tuple[Any, ...]]) -> None:
+        known = set(entries)
+        self._decided = {entry for entry in known if entry[-1] is not None}
+        self._undecided = {entry[:-1] for entry in known if entry[-1] is None}
+        self._kinds: dict[tuple[Any, ...], set[bool]] = {one[1:]: set() for one in self._undecided}
+
+    def see(self, record: Identity) -> None:
+        """A letter in the files, selected or not: what an entry means must not depend on that."""
+        if (kinds := self._kinds.get(record[1:-1])) is not None:
+            kinds.add(record[-1])
+
+    def has(self, record: Identity) -> bool:
+        return record in self._decided or (
+            record[:-1] in self._undecided and len(self._kinds[record[1:-1]]) <= 1
+        )
+
+
+def identity_of(target: str, letter: Letter) -> Identity:
+    return (
+        target,
+        letter.stream_name,
+        letter.shard_id,
+        letter.sequence_number,
+        letter.sub_sequence_number or 0,
+        letter.is_whole,
+    )
+
+
+def entry_of(target: str, letter: Letter, put_at: datetime) -> tuple[Any, ...]:
+    """In the columns of `LEDGER_DDL`."""
+    *numbers, is_whole = identity_of(target, letter)
+    return (*numbers, letter.message_id, put_at, is_whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +191,10 @@ class Redrive:
     clock: Clock = field(default_factory=SystemClock)
     unreadable: int = 0
     letters: dict[Identity, tuple[str, _Chosen]] = field(default_factory=dict)
-    _spool: _Spool = field(init=False)
+    _spool: IO[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
-        self._spool = _Spool()
+        self._spool = tempfile.TemporaryFile()  # closed at the exit
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -245,7 +291,7 @@ class Redrive:
             if state == "to_put"
         ]
         for target, *_, at in sorted(to_put):
-            yield target, self._spool.get(at)
+            yield target, self._get(at)
 
     def read(self, kind: LetterFormat | None = None, *, heads: bool = False) -> None:
         """Read the files, and choose one letter for each selected record. Without `kind`, the
@@ -273,7 +319,7 @@ class Redrive:
                     letter.first_failure,
                     letter.last_failure,
                     letter.attempts,
-                    -1 if heads else self._spool.add(letter),
+                    -1 if heads else self._add(letter),
                 )
                 before = best.setdefault(identity, chosen)
                 best[identity] = max(chosen, before, key=lambda one: one.rank)
@@ -287,11 +333,11 @@ class Redrive:
             if count > 1:
                 key = letter.stream_name, letter.message_id, letter.sub_sequence_number, count
                 if part not in parts[key]:
-                    parts[key][part] = self._spool.add(letter)
+                    parts[key][part] = self._add(letter)
             else:
                 consider(letter)
         for (*_, count), found in parts.items():
-            pieces = [self._spool.get(at) for _, at in sorted(found.items())]
+            pieces = [self._get(at) for _, at in sorted(found.items())]
             data = b"".join(one.data or b"" for one in pieces) if len(found) == count else None
             consider(replace(pieces[0], data=data), is_incomplete=data is None)
         self.letters = {
@@ -304,22 +350,13 @@ class Redrive:
                 "give the path that a DeadLetter writes to, and its format with --format",
             )
 
-
-class _Spool:
-    """Letters in a temporary file."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
-
-    def add(self, letter: Letter) -> int:
-        at = self._file.seek(0, os.SEEK_END)
-        pickle.dump(letter, self._file)
+    def _add(self, letter: Letter) -> int:
+        """Returns where in the spool the letter is."""
+        at = self._spool.seek(0, os.SEEK_END)
+        pickle.dump(letter, self._spool)
         return at
 
-    def get(self, at: int) -> Letter:
-        self._file.seek(at)
-        letter: Letter = pickle.load(self._file)  # noqa: S301  # our own bytes
+    def _get(self, at: int) -> Letter:
+        self._spool.seek(at)
+        letter: Letter = pickle.load(self._spool)  # noqa: S301  # our own bytes
         return letter
-
-    def close(self) -> None:
-        self._file.close()

@@ -1,18 +1,38 @@
-"""Runs a table of checks, each within its time limit, and none that needs one that failed."""
+"""Where a job is to work; and the runner of a table of checks, each within its time limit, and none
+that needs one that failed.
+"""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
 from state.errors import StateError, StoreUnavailableError
+from state.zookeeper.security import OPEN, ZookeeperSecurity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a job is to work. Without a stream, or a ZooKeeper, that area is left out. `consumer`:
+    the name or the ARN of the one that a job with enhanced fan-out is to read with. Holds secrets,
+    as `AwsConfig` does, and shows none.
+    """
+
+    aws: AwsConfig = field(default_factory=AwsConfig)
+    stream: StreamRef | None = None
+    consumer: str | None = None
+    zookeeper: str | None = None
+    zookeeper_root: str
+    security: ZookeeperSecurity = OPEN
+    application: str | None = None
 
 
 class Verdict(StrEnum):

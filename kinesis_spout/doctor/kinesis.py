@@ -104,15 +104,10 @@ class Stream:
         off = f"{off_s / 60:.0f} min" if off_s >= 120 else f"{off_s:.0f} s"
         side = "ahead of" if self._ahead_s > 0 else "behind"
         shown = f"this machine's clock is {off} {side} the service's"
-        if off_s <= SIGNED_FOR_S:
-            return warning(
-                f"{shown}; start times and lags are wrong by that much; set the clock of this "
-                "machine"
-            )
-        return failed(
-            f"{shown}; AWS refuses requests that are off by over 5 min; set the clock of this "
-            "machine"
-        )
+        verdict, effect = warning, "start times and lags are wrong by that much"
+        if off_s > SIGNED_FOR_S:
+            verdict, effect = failed, "AWS refuses requests that are off by over 5 min"
+        return verdict(f"{shown}; {effect}; set the clock of this machine")
 
     def describe(self) -> Finding:
         if self._refusal is None or isinstance(self._refusal, StreamNotFoundError):
@@ -196,10 +191,9 @@ class Stream:
         """Trying it would register a consumer, which is billed."""
         if self._registered:
             return ok(f"not needed: {self._registered} is registered")
-        return not_tried(
-            f"a try would register {self.consumer}; allow kinesis:RegisterStreamConsumer on the "
-            "stream, or register the consumer once and give its ARN"
-        )
+        allow = "allow kinesis:RegisterStreamConsumer on the stream"
+        other = "register the consumer once and give its ARN"
+        return not_tried(f"a try would register {self.consumer}; {allow}, or {other}")
 
     def check_subscribing(self) -> Finding:
         allow = "allow kinesis:SubscribeToShard on the stream's consumers"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from kinesis_spout.doctor.target import Target
+    from kinesis_spout.doctor.findings import Target
     from kinesis_spout.service.shard_info import StreamSummary
 
 SESSION_TIMEOUT_S = 10.0  # what a job requests
@@ -79,10 +79,8 @@ class Ensemble:
         granted_s = self._tree.session_timeout_s() or SESSION_TIMEOUT_S
         if granted_s >= SESSION_TIMEOUT_S:
             return ok(f"opened; the session ends {granted_s:g} s after a crash")
-        granted = (
-            f"the server grants a session timeout of {granted_s:g} s; {SESSION_TIMEOUT_S:g} s were "
-            "requested"
-        )
+        wanted = f"{SESSION_TIMEOUT_S:g} s were requested"
+        granted = f"the server grants a session timeout of {granted_s:g} s; {wanted}"
         effect = "a job that pauses for that long loses its ownership"
         return warning(f"{granted}; {effect}; raise the server's maxSessionTimeout")
 
@@ -121,10 +119,9 @@ class Ensemble:
         except StoreUnavailableError:
             raise
         except StateError:
-            return failed(
-                f"this client may read {below}, but may not create and delete nodes below it; give "
-                "it the permissions create and delete in the access control list of that node"
-            )
+            shown = f"this client may read {below}, but may not create and delete nodes below it"
+            give = "give it the permissions create and delete in the access control list"
+            return failed(f"{shown}; {give} of that node")
         first = f"; the first run creates {made[0]}" if len(made) > 1 else ""
         return ok(f"{below} may be read and written{first}")
 
@@ -136,12 +133,8 @@ class Ensemble:
         if self._described is None:
             yield not_tried("it needs stream")
             return
-        paths = ZookeeperPaths(
-            chroot=self._chroot,
-            root=self._target.zookeeper_root,
-            application=application,
-            stream=stream.name,
-        )
+        place = {"chroot": self._chroot, "root": self._target.zookeeper_root}
+        paths = ZookeeperPaths(**place, application=application, stream=stream.name)
         topics = StoreTopics(self._tree, paths, reset_command="kinesis-spout reset")
         known, state = topics.identity.read(), f"the state of application {application}"
         if known is None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from kinesis_spout.config import nearest_name
 from kinesis_spout.drills.drill import Drilled, run_drill
 from kinesis_spout.drills.scenarios import DRILLS
-from kinesis_spout.drills.soak import random_soak, spout_soak
+from kinesis_spout.drills.soak import SOAK, random_soak, spout_soak
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.world.setting import Setting
+    from kinesis_spout.drills.setting import Setting
 
-ALL, SOAK = "all", "soak"
+ALL = "all"
 
 
 class Chosen(NamedTuple):

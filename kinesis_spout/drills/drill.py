@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.setting import Need
-from kinesis_spout.drills.world.world import MAX_RESTARTS, World, opened
+from kinesis_spout.drills.setting import DrillError, Need
+from kinesis_spout.drills.world import MAX_RESTARTS, World, opened
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.drills.history.events import History
+    from kinesis_spout.drills.setting import Setting
     from kinesis_spout.drills.verbs import Step
-    from kinesis_spout.drills.world.setting import Setting
 
 WARM = 100  # records that have an outcome before the fault
 _AFTER_S = 2.0
@@ -36,17 +35,15 @@ class Outlasts(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """`sentence`: what it does, with records on their way. `protection`: what it tests. `is_cold`:
-    no job runs before the steps, which start it. `of_all`: whether `drill all` has it; a drill that
-    another one contains is left out. `step`: the one of a batch that it is about, where there is
-    such a drill for each. `is_apart`: a second driver remains, with a checkpoint location of its
-    own, so that the steps of no other drill can follow. `restarts`: how often a process may end by
-    itself after a fault.
+    """`sentence`: what it does, with records on their way. `is_cold`: no job runs before the steps,
+    which start it. `of_all`: whether `drill all` has it; a drill that another one contains is left
+    out. `step`: the one of a batch that it is about, where there is such a drill for each.
+    `is_apart`: a second driver remains, with a checkpoint location of its own, so that the steps of
+    no other drill can follow. `restarts`: how often a process may end by itself after a fault.
     """
 
     name: str
     sentence: str
-    protection: str
     steps: tuple[Step, ...]
     needs: frozenset[Need] = frozenset()
     outlasts: Outlasts = Outlasts.NONE
@@ -58,44 +55,32 @@ class Drill:
 
     def refusal(self, setting: Setting) -> ConfigError | None:
         """Why it is not possible in this setting; None if it is."""
-        own_records = Need.POISON in self.needs
-        of_spark = self.needs & {Need.SPARK, Need.EXECUTORS}
-        refusals = (
+        rows = (
             (
-                Need.OWN_KINESIS in self.needs and not setting.is_fake,
-                "needs service faults, which only the drill's own Kinesis can produce",
-                "run the drill without --localstack, --endpoint-url and --region",
+                {Need.OWN_KINESIS},
+                not setting.is_fake,
+                "service faults, which only the drill's own Kinesis can produce",
+                "--localstack, --endpoint-url and --region",
             ),
             (
-                (Need.OWN_FUNCTION in self.needs or own_records) and setting.process,
-                "needs the drill's own function, which fails for some records",
-                "run the drill without --process",
+                {Need.OWN_FUNCTION, Need.POISON},
+                setting.process,
+                "the drill's own function, which fails for some records",
+                "--process",
             ),
+            ({Need.POISON}, setting.payload, "its own records", "--payload"),
+            ({Need.SPARK, Need.EXECUTORS}, setting.spout, "a Spark job", "--spout"),
             (
-                own_records and setting.payload,
-                "needs its own records",
-                ("run the drill without --payload"),
-            ),
-            (setting.spout and of_spark, "needs a Spark job", "run the drill without --spout"),
-            (
-                setting.ensemble and Need.LINK in self.needs,
-                "needs a single ZooKeeper server, to which it cuts the link",
-                "run the drill without --ensemble",
+                {Need.LINK},
+                setting.ensemble,
+                "a single ZooKeeper server, to which it cuts the link",
+                "--ensemble",
             ),
         )
-        return next(
-            (ConfigError(f"{self.name} {why}", remedy) for is_so, why, remedy in refusals if is_so),
-            None,
-        )
-
-    def setting(self, given: Setting) -> Setting:
-        """The given one with what the drill needs besides."""
-        return replace(
-            given,
-            ensemble=given.ensemble or Need.ENSEMBLE in self.needs,
-            executors=given.executors or Need.EXECUTORS in self.needs,
-            extras=self.needs,
-        )
+        for needs, is_so, what, options in rows:
+            if self.needs & needs and is_so:
+                return ConfigError(f"{self.name} needs {what}", f"run the drill without {options}")
+        return None
 
     def play(self, world: World) -> None:
         """Do all steps."""
@@ -127,7 +112,13 @@ def run_drill(
 
     Raises `DrillError`, `KinesisError` or `StateError`.
     """
-    with opened(directory, drill.setting(setting), tell) as world:
+    setting = replace(
+        setting,
+        ensemble=setting.ensemble or Need.ENSEMBLE in drill.needs,
+        executors=setting.executors or Need.EXECUTORS in drill.needs,
+        extras=drill.needs,
+    )
+    with opened(directory, setting, tell) as world:
 
         def act() -> None:
             tell(f"it {drill.sentence}")
@@ -136,9 +127,8 @@ def run_drill(
 
         drilled = disturbed(world, drill.name, act, is_cold=drill.is_cold)
         if drill.outlasts is Outlasts.ANY:
-            drilled.troubles.extend(
-                (f"{run} did not survive the disturbance") for run in world.restarts.ended
-            )
+            ended = world.restarts.ended
+            drilled.troubles.extend(f"{run} did not survive the disturbance" for run in ended)
         return drilled
 
 
@@ -159,7 +149,7 @@ def disturbed(
         world.producers.start()
         if not is_cold:
             world.start()
-            world.wait_for_acks(WARM)
+            world.work(WARM)
     except DrillError as exc:
         undone = str(exc)
         world.producers.stop()
@@ -168,7 +158,7 @@ def disturbed(
         world.restarts.limit = MAX_RESTARTS
         try:
             act()
-            world.wait_s(_AFTER_S)
+            world.wait(_AFTER_S)
             drained_s = world.drain(drain_limit_s)
             world.job.close()
         except DrillError as exc:

@@ -1,26 +1,19 @@
-"""All drills, by name: what each does, the protection that it tests, what it needs, its steps, and
-which processes must outlast them. What every drill must show is in `history.checks`.
+"""All drills, by name: what each does, its steps, what it needs, and which processes must outlast
+them. What every drill must show is in `history.checks`; which protection it tests, in the guide.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills import verbs
+from kinesis_spout.drills.consumer import Outage
 from kinesis_spout.drills.drill import Drill, Outlasts
-from kinesis_spout.drills.spark_arguments import Outage
-from kinesis_spout.drills.verbs import (
-    ITERATOR,
-    READ,
-    kill,
-    kill_at,
-    start,
-    strike,
-    wait,
-    while_down,
-    work,
-)
-from kinesis_spout.drills.world.setting import Need
+from kinesis_spout.drills.setting import Need
+from kinesis_spout.drills.verbs import ITERATOR, READ, do
+from kinesis_spout.drills.world import World
 from kinesis_spout.testing import (
     drop,
     expired_iterator,
@@ -32,8 +25,6 @@ from kinesis_spout.testing import (
 from state import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kinesis_spout.drills.verbs import Step
 
 _SPARK = frozenset({Need.SPARK})
@@ -53,42 +44,39 @@ _HALF_WRITTEN = "shard-states-half-written"
 _JUMPS = (10, -10, 360, -360, 0)
 _SESSION_S, _LESS_S = 8.0, 1.5  # more and less than the 4 s that a session lasts
 
+start, kill = World.start, World.kill
+wait, work = do(World.wait), do(World.work)
+remove, while_down = do(verbs.remove), do(verbs.while_down)
+kill_in_batch, strike = do(verbs.kill_in_batch), do(verbs.strike)
+
 
 def _and_work(records: int, *steps: Step) -> tuple[Step, ...]:
     return tuple(each for one in steps for each in (one, work(records)))
 
 
-def _clocks_of_starts() -> Iterator[Step]:
-    before = 0
-    for hours in (6, -6, 0):
-        yield verbs.replace_with_clock(hours, before)
-        yield work(30)
-        before = hours
-
+# Of a Spark job; of one that the steps start; of faults of the service, which any job outlasts.
+_of_spark = partial(Drill, needs=_SPARK)
+_cold = partial(Drill, needs=_SPARK, is_cold=True)
+_of_service = partial(Drill, needs=_OWN, outlasts=Outlasts.ANY)
 
 _ALL = (
     Drill(
         "kill-driver",
         "kills the driver (kill -9) in the middle of its work, and starts it again",
-        "checkpoints in ZooKeeper: a successor continues from them",
-        (kill(), start()),
+        (kill, start),
     ),
-    Drill(
+    _cold(
         "kill-driver-at-every-step",
         "kills a driver at each step of a batch, one start after the other",
-        "plans, reports and two-step settling",
-        (*map(kill_at, STEPS), start(), work(100)),
-        needs=_SPARK,
-        is_cold=True,
+        (*(do(verbs.kill_at)(step) for step in STEPS), start, work(100)),
     ),
     *(
         Drill(
             f"kill-driver-at-{step}",
             f"kills the driver (kill -9) when its first batch is at the step {step}",
-            "plans, reports and two-step settling",
             (
-                *((start(), work(100), kill()) if step == _HALF_WRITTEN else ()),
-                *(kill_at(step), start(), work(100)),
+                *((start, work(100), kill) if step == _HALF_WRITTEN else ()),
+                *(do(verbs.kill_at)(step), start, work(100)),
             ),
             needs=_SPARK,
             is_cold=True,
@@ -97,91 +85,72 @@ _ALL = (
         )
         for step in STEPS
     ),
-    Drill(
+    _of_spark(
         "kill-python-worker",
         "kills the Python workers of Spark while a batch runs",
-        "task logs: a task that runs again reads the same records",
         # A worker may have handed over all that it has published: then its task is over, and the
         # kill repeats nothing.
-        (verbs.kill_in_batch("kill -9 of the Python workers", verbs.is_worker), work(50)) * 3,
-        needs=_SPARK,
+        (kill_in_batch("kill -9 of the Python workers", verbs.is_worker), work(50)) * 3,
     ),
     Drill(
         "kill-executor",
         "kills the JVM of one of two executors while a batch runs",
-        "task logs: a task that runs again reads the same records",
-        (verbs.kill_in_batch("kill -9 of an executor", verbs.is_executor, most=1), work(100)),
+        (kill_in_batch("kill -9 of an executor", verbs.is_executor, most=1), work(100)),
         needs=frozenset({Need.EXECUTORS}),
     ),
     Drill(
         "split-merge-burst",
         "splits and merges shards one after the other while records arrive",
-        "parents before children: a key stays in order over reshards",
-        (verbs.reshard(4),),
+        (do(verbs.reshard)(4),),
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "update-shard-count",
         "doubles the number of shards and halves it again",
-        "parents before children: a key stays in order over reshards",
-        (verbs.scale(8), verbs.scale(4)),
+        (do(verbs.scale)(8), do(verbs.scale)(4)),
         outlasts=Outlasts.ANY,
     ),
     Drill(
         "reshard-while-down",
         "kills the driver, reshards several times, and starts it again",
-        "the shard list in ZooKeeper: generations of shards that were not read yet are not skipped",
-        (kill(), verbs.reshard(4), start()),
+        (kill, do(verbs.reshard)(4), start),
     ),
     Drill(
         "zookeeper-restart",
         "kills ZooKeeper, and later stops it for a few seconds",
-        "sessions outlast a lost connection; writes are repeated",
-        (verbs.kill_zookeeper(), wait(3), verbs.stop_zookeeper(3), wait(3)),
+        (verbs.kill_zookeeper, wait(3), do(verbs.stop_zookeeper)(3), wait(3)),
         outlasts=Outlasts.SPOUT,
     ),
     Drill(
         "zookeeper-leader-loss",
         "kills the leader of a ZooKeeper ensemble of three servers",
-        "the connection moves to another server of the ensemble",
-        (verbs.kill_leader(),),
+        (verbs.kill_leader,),
         needs=frozenset({Need.ENSEMBLE}),
     ),
     Drill(
         "session-loss",
         "freezes the job for longer than its ZooKeeper session lasts",
-        "an expired lease is taken back if no other process has it",
-        (verbs.freeze(7), work(50)),
+        (do(verbs.freeze)(7), work(50)),
         outlasts=Outlasts.SPOUT,
     ),
-    Drill(
+    _of_service(
         "throttling",
         "throttles every read for a few seconds",
-        "backoff; iterators are kept",
         (strike("throttled reads", throttle()),),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
-    Drill(
+    _of_service(
         "brown-out",
         "answers no call of the service for a few seconds",
-        "calls are retried",
         (strike("no call answered", service_unavailable(), operations=(None,), seconds=5),),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
-    Drill(
+    _of_service(
         "expired-iterators",
         "lets every iterator expire for a few seconds",
-        "a new iterator starts after the last record that was read",
         (strike("every iterator expired", expired_iterator()),),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
-    Drill(
+    _of_service(
         "slow-and-truncated-answers",
         "delays, cuts off and drops answers of the service",
-        "only whole pages count: a page that is cut off is read again",
         (
             strike(
                 "slow, dropped and truncated answers",
@@ -190,207 +159,169 @@ _ALL = (
                 seconds=8,
             ),
         ),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
     ),
     Drill(
         "two-drivers",
         "starts a second driver beside the first, then kills the first",
-        "one owner at a time: the second waits for the lease",
-        (verbs.start_second(), wait(4), kill("kill -9 of the first driver")),
+        (verbs.start_second, wait(4), do(World.kill)("kill -9 of the first driver")),
         is_apart=True,
     ),
     Drill(
         "kill-driver-at-log-appended",
         "kills the driver (kill -9) when a task has published only a part of its records",
-        "task logs: published records count as read, and the rest is read again",
-        (verbs.kill_at_second_append(), start()),
+        (verbs.kill_at_second_append, start),
         needs=_SPARK | _OWN,
         is_cold=True,
     ),
     Drill(
         "replaced-while-frozen",
         "freezes a driver until another one has taken over, and resumes it",
-        "leases with epochs: a driver that lost its lease writes nothing",
-        (verbs.freeze_until_replaced(),),
+        (verbs.freeze_until_replaced,),
         is_apart=True,
     ),
     Drill(
         "zookeeper-cut-off",
         "cuts the job off from ZooKeeper, for less and for more than a session lasts",
-        "an expired lease is taken back if no other process has it",
-        _and_work(50, verbs.cut_link(_LESS_S), verbs.cut_link(_SESSION_S)),
+        _and_work(50, do(verbs.cut_link)(_LESS_S), do(verbs.cut_link)(_SESSION_S)),
         needs=_LINK,
         outlasts=Outlasts.SPOUT,
     ),
     Drill(
         "zookeeper-stalled",
         "blocks all traffic between the job and ZooKeeper, without an error",
-        "an expired lease is taken back if no other process has it",
         _and_work(
-            50, verbs.cut_link(_LESS_S, is_silent=True), verbs.cut_link(_SESSION_S, is_silent=True)
+            50, *(do(verbs.cut_link)(seconds, is_silent=True) for seconds in (_LESS_S, _SESSION_S))
         ),
         needs=_LINK,
         outlasts=Outlasts.SPOUT,
     ),
-    Drill(
+    _of_spark(
         "slow-worker",
         "stops the Python workers of Spark for a few seconds while a batch runs",
-        "sessions are renewed: a task that was held up continues",
-        (verbs.stop_workers(6),),  # a worker's session is shorter
-        needs=_SPARK,
+        (do(verbs.stop_workers)(6),),  # a worker's session is shorter
     ),
     Drill(
         "zombie-worker",
         "lets Python workers of a killed driver continue after their plan was closed",
-        "nothing is published under a closed plan",
-        (verbs.wake_workers_late(), start()),
+        (verbs.wake_workers_late, start),
         needs=_SPARK | _OWN,
     ),
     Drill(
         "poison",
         "puts a record that kills each process that receives it",
-        "deliveries without an outcome are counted",
-        (start(), verbs.wait_for_poison()),
+        (start, verbs.wait_for_poison),
         needs=frozenset({Need.POISON}),
         is_cold=True,
         of_all=False,  # it starts the job some ten times
         restarts=40,
     ),
-    Drill(
+    _of_service(
         "service-clock",
         "sets the service's clock forward and back, by minutes and by hours",
-        "sequence numbers, not times, decide which records were read",
-        _and_work(30, *map(verbs.set_service_clock, _JUMPS)),
-        needs=_OWN,
-        outlasts=Outlasts.ANY,
+        _and_work(30, *(do(verbs.set_service_clock)(minutes) for minutes in _JUMPS)),
     ),
     Drill(
         "job-clock",
         "sets the job's clock forward and back, by minutes and by hours",
-        "leases and positions do not depend on the time of day",
-        (*_and_work(30, *map(verbs.set_job_clock, _JUMPS)), *_clocks_of_starts()),
+        _and_work(
+            30,
+            *(do(verbs.set_job_clock)(minutes) for minutes in _JUMPS),
+            *(do(verbs.replace_with_clock)(*hours) for hours in pairwise((0, 6, -6, 0))),
+        ),
         needs=frozenset({Need.CLOCK}),
     ),
-    Drill(
+    _of_spark(
         "shard-state-removed",
         "removes the states of shards from ZooKeeper by hand",
-        "a shard whose state was removed starts again, and no batch of before changes its new "
-        "state",
         (
-            kill(),
-            verbs.remove("the states of all shards", verbs.states_of, at="plan-closed"),
-            *(start(), work(50), verbs.remove_running_state()),
+            kill,
+            remove("the states of all shards", verbs.states_of, at="plan-closed"),
+            *(start, work(50), verbs.remove_running_state),
         ),
-        needs=_SPARK,
     ),
-    Drill(
+    _cold(
         "task-log-removed",
         "removes the log that a task has published from ZooKeeper",
-        "a plan with a removed log is closed, and its records are redelivered",
         (
             # Before Spark has committed the batch, and after.
-            verbs.remove("a task's log", verbs.task_log_of, at="sink-written"),
-            verbs.remove("a task's log", verbs.task_log_of, at="plan-closed"),
-            start(),
+            remove("a task's log", verbs.task_log_of, at="sink-written"),
+            remove("a task's log", verbs.task_log_of, at="plan-closed"),
+            start,
         ),
-        needs=_SPARK,
-        is_cold=True,
     ),
-    Drill(
+    _cold(
         "report-removed",
         "removes the report of a batch from ZooKeeper",
-        "a batch without a report is never acked",
         (
-            verbs.remove("the report", verbs.report_of, at="report-done"),
-            verbs.remove("the report", verbs.report_of, at="plan-closed"),
-            start(),
+            remove("the report", verbs.report_of, at="report-done"),
+            remove("the report", verbs.report_of, at="plan-closed"),
+            start,
         ),
-        needs=_SPARK,
-        is_cold=True,
     ),
-    Drill(
+    _cold(
         "plan-removed",
         "removes plans, and the pointer to them, from ZooKeeper",
-        "records that are not known to be settled are read again",
         (
-            verbs.remove("the pointer to the plan", lambda _: ["plan"], at="sink-written"),
-            verbs.remove("the plan", verbs.plan_of, at="plan-closed"),
-            verbs.remove("all plans", lambda _: ["batches"], at="sink-written"),
-            start(),
+            remove("the pointer to the plan", lambda _: ["plan"], at="sink-written"),
+            remove("the plan", lambda world: [verbs.plan_of(world)], at="plan-closed"),
+            remove("all plans", lambda _: ["batches"], at="sink-written"),
+            start,
         ),
-        needs=_SPARK,
-        is_cold=True,
     ),
-    Drill(
+    _of_spark(
         "application-removed",
         "removes the whole application from ZooKeeper, then follows the error's advice",
-        "a job whose progress is lost stops with an error",
-        (verbs.lose_application(), start()),
-        needs=_SPARK,
+        (verbs.lose_application, start),
     ),
-    Drill(
+    _of_spark(
         "checkpoint-lost",
         "removes Spark's checkpoint location",
-        "only ZooKeeper decides; plan numbers continue from it",
         (
             while_down("the checkpoint location removed", verbs.lose_checkpoint, rewinds=False),
-            start(),
+            start,
         ),
-        needs=_SPARK,
     ),
-    Drill(
+    _of_spark(
         "checkpoint-restored",
         "restores Spark's checkpoint location from an older copy",
-        "a plan that ZooKeeper has settled is not settled again",
         (
             while_down("the checkpoint location copied", verbs.copy_checkpoint, rewinds=False),
-            *(start(), work(100)),
+            *(start, work(100)),
             while_down("an older checkpoint location restored", verbs.restore_checkpoint),
-            start(),
+            start,
         ),
-        needs=_SPARK,
     ),
-    Drill(
+    _of_spark(
         "zookeeper-restored",
         "restores ZooKeeper's data from an older copy",
-        "only a plan that fits the states is settled; the records of others are redelivered",
         (
             while_down("ZooKeeper's data copied", verbs.copy_zookeeper, rewinds=False),
-            *(start(), work(100)),
+            *(start, work(100)),
             while_down("older data of ZooKeeper restored", verbs.restore_zookeeper),
-            start(),
+            start,
         ),
-        needs=_SPARK,
     ),
-    Drill(
+    _of_spark(
         "disk-full",
         "makes every write to the driver's disk fail until the job ends",
-        "a batch that Spark could not commit is not settled",
-        (verbs.fill_disk(), start()),
-        needs=_SPARK,
+        (verbs.fill_disk, start),
     ),
-    Drill(
+    _of_spark(
         "sink-outage",
         "makes every batch fail until the job has ended twice",
-        "a batch that failed is not acked",
-        (verbs.fail_until_ended(Outage.SINK, 2), start()),
-        needs=_SPARK,
+        (do(verbs.fail_until_ended)(Outage.SINK, 2), start),
     ),
     Drill(
         "record-outage",
         "makes every record fail for a few seconds",
-        "failures in an outage do not count as attempts",
-        (verbs.fail(Outage.RECORDS, 12),),  # a record that used up its retries would die sooner
+        (do(verbs.fail)(Outage.RECORDS, 12),),  # a record that used up its retries would die sooner
         needs=_SPARK | {Need.OWN_FUNCTION},
         outlasts=Outlasts.ANY,
     ),
-    Drill(
+    _of_spark(
         "dead-letter-outage",
         "makes every write of a dead letter fail until the job has ended twice",
-        "nothing is acked before its dead letters are written",
-        (verbs.fail_until_ended(Outage.LETTERS, 2), start()),
-        needs=_SPARK,
+        (do(verbs.fail_until_ended)(Outage.LETTERS, 2), start),
     ),
 )
 DRILLS = {drill.name: drill for drill in _ALL}

@@ -20,11 +20,9 @@ import msgspec
 from kinesis_spout import testing
 from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drilled, Outlasts, disturbed
 from kinesis_spout.drills.scenarios import DRILLS
-from kinesis_spout.drills.verbs import ITERATOR, READ
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.samples import level_notes, levels, longest_run
-from kinesis_spout.drills.world.setting import Need
-from kinesis_spout.drills.world.world import opened
+from kinesis_spout.drills.setting import DrillError, Need
+from kinesis_spout.drills.verbs import ITERATOR, READ, open_shards
+from kinesis_spout.drills.world import level_notes, levels, longest_run, opened
 from state.store.ownership import TaskShare
 
 if TYPE_CHECKING:
@@ -32,10 +30,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kinesis_spout.drills.drill import Drill
-    from kinesis_spout.drills.world.setting import Setting
-    from kinesis_spout.drills.world.world import World
+    from kinesis_spout.drills.setting import Setting
+    from kinesis_spout.drills.world import World
     from kinesis_spout.testing import FakeKinesis, Fault
-    from kinesis_spout.testing.stream.hash_keys import HashKeyRange
 
 SOAK = "soak"
 LISTING = "ListShards"
@@ -54,13 +51,8 @@ _OLD_S = 10.0  # closed for so long, a finished shard is forgotten by the servic
 _TICK_S = 1.0
 
 # The least and the most seconds between two events, and that ZooKeeper is away.
-_PACE = {
-    "empty": (2, 8),
-    "reshard": (4, 14),
-    "kill": (6, 16),
-    "zookeeper": (25, 60),
-    "away": (0, 12),
-}
+_PACE = {"empty": (2, 8), "reshard": (4, 14), "kill": (6, 16), "zookeeper": (25, 60)}
+_PACE |= {"away": (0, 12)}
 # A short soak is quicker, so that it has some of all events.
 _QUICK = _PACE | {"reshard": (2, 6), "kill": (3, 6), "zookeeper": (6, 12), "away": (0, 4)}
 _SHORT_S = 120.0
@@ -69,14 +61,8 @@ _SHORT_S = 120.0
 # one after the other ------------------------------------------------------------------------------
 def fitting(setting: Setting) -> list[Drill]:
     """The drills whose steps can follow each other in one world of this setting."""
-    missing = {
-        need
-        for need, is_there in (
-            (Need.EXECUTORS, setting.executors),
-            (Need.ENSEMBLE, setting.ensemble),
-        )
-        if not is_there
-    }
+    missing = set() if setting.executors else {Need.EXECUTORS}
+    missing |= set() if setting.ensemble else {Need.ENSEMBLE}
     return [
         one
         for one in DRILLS.values()
@@ -107,7 +93,7 @@ def random_soak(
             end_s = time.monotonic() + seconds
             while (left_s := end_s - time.monotonic()) > 0:
                 _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
-                world.wait_for_acks(_AT_WORK)
+                world.work(_AT_WORK)
                 one = random.choice(sparing if left_s < seconds / 2 else drills)
                 tell(f"{one.name}: it {one.sentence}")
                 one.play(world)
@@ -122,12 +108,12 @@ def _small_faults(world: World, random: Random, seconds: float) -> None:
     """One after the other for so long, where the drill's own Kinesis can make them."""
     fake = world.stream.fake
     if fake is None:
-        world.wait_s(seconds)
+        world.wait(seconds)
         return
     end_s = time.monotonic() + seconds
     while time.monotonic() < end_s:
-        _disturb(fake, random, world.wait_s)
-        world.wait_s(random.uniform(*_FAULT_S))
+        _disturb(fake, random, world.wait)
+        world.wait(random.uniform(*_FAULT_S))
     fake.faults.clear()
 
 
@@ -158,12 +144,9 @@ class _SpoutSoak:
     """Runs once. Each kind of event has a thread, and draws from the seed by itself."""
 
     def __init__(self, world: World) -> None:
-        if world.stream.fake is None:
-            raise DrillError("only the drill's own Kinesis makes faults on demand")
-        self._world = world
-        self._fake: FakeKinesis = world.stream.fake
+        self._world, self._fake = world, world.fake
         self._ending = threading.Event()
-        self._counts: Counter[str] = Counter()
+        self._counts = Counter({"shards past retention": 0})
         self._closing_s: list[float] = []
         self.steady = ""
 
@@ -172,12 +155,19 @@ class _SpoutSoak:
         world.restarts.limit = 0
         self.steady = next(one.run for one in world.job.running if one.task == STEADY)
         pace = _QUICK if seconds < _SHORT_S else _PACE
+
+        def disturb_zookeeper(random: Random) -> None:
+            if random.random() < 0.5:
+                world.zookeeper.kill()
+            else:
+                world.zookeeper.restart(lambda: self._ending.wait(random.uniform(*pace["away"])))
+
         loops: list[tuple[tuple[float, float], Callable[[Random], object]]] = [
             (_FAULT_S, lambda random: _disturb(self._fake, random, self._ending.wait)),
             (pace["empty"], self._empty_pages),
             (pace["reshard"], self._reshard),
             (pace["kill"], self._kill),
-            (pace["zookeeper"], lambda random: self._disturb_zookeeper(random, pace["away"])),
+            (pace["zookeeper"], disturb_zookeeper),
         ]
         end_s = time.monotonic() + seconds
         with ThreadPoolExecutor(len(loops)) as pool:
@@ -222,24 +212,20 @@ class _SpoutSoak:
             self._ending.set()  # one that raised ends all
 
     def _empty_pages(self, random: Random) -> None:
-        stream = self._world.stream.name
-        shard = random.choice([one for one in self._fake.shards(stream) if one.is_open])
-        self._fake.insert_empty_pages(stream, shard.shard_id, random.randint(1, 10))
+        shard = random.choice(open_shards(self._world))
+        pages = random.randint(1, 10)
+        self._fake.insert_empty_pages(self._world.stream.name, shard.shard_id, pages)
 
     def _reshard(self, random: Random) -> None:
         """Split or merge open shards."""
-        stream = self._world.stream.name
-        shards = sorted(
-            (one for one in self._fake.shards(stream) if one.is_open),
-            key=lambda one: one.hash_keys.start,
-        )
+        stream, shards = self._world.stream, open_shards(self._world)
         if len(shards) < MAX_SHARDS and (len(shards) <= MIN_SHARDS or random.random() < 0.5):
-            widest = max(shards, key=lambda one: _width(one.hash_keys))
-            self._fake.split(stream, random.choice([widest, *shards]).shard_id)
+            widest = max(shards, key=lambda one: one.hash_end - one.hash_start)
+            stream.split(random.choice([widest, *shards]).shard_id)
             self._counts["splits"] += 1
         else:
             at = random.randrange(len(shards) - 1)
-            self._fake.merge(stream, shards[at].shard_id, shards[at + 1].shard_id)
+            stream.merge(shards[at].shard_id, shards[at + 1].shard_id)
             self._counts["merges"] += 1
         self._world.samples.sample_shards()
 
@@ -267,12 +253,6 @@ class _SpoutSoak:
             fault = fault._replace(name=f"{fault.name}, as if it were of another machine")
         self._world.faults.append(fault)
 
-    def _disturb_zookeeper(self, random: Random, away_s: tuple[float, float]) -> None:
-        if random.random() < 0.5:
-            self._world.zookeeper.kill()
-        else:
-            self._world.zookeeper.restart(lambda: self._ending.wait(random.uniform(*away_s)))
-
     def _forget_old_shards(self) -> None:
         """Let the retention of closed shards pass that all tasks are done with. So shards come and
         go, as they do in a year.
@@ -283,18 +263,13 @@ class _SpoutSoak:
         states, now_ms = samples[-1].states, self._fake.clock.now_ms()
         with self._fake.lock:
             shards = self._fake.stream(self._world.stream.name).shards
-            old = [
-                one.shard_id
-                for one in shards.values()
-                if one.closed_ms is not None
-                and one.closed_ms < now_ms - _OLD_S * 1000
-                and one.shard_id in states
-                and states[one.shard_id].finished
-                and all(child in states for child in one.children)
-            ]
-            for shard_id in old:
-                del shards[shard_id]
-        self._counts["shards past retention"] += len(old)
+            for one in list(shards.values()):
+                state = states.get(one.shard_id)
+                is_old = one.closed_ms is not None and one.closed_ms < now_ms - _OLD_S * 1000
+                is_done = state is not None and state.finished
+                if is_old and is_done and all(child in states for child in one.children):
+                    del shards[one.shard_id]
+                    self._counts["shards past retention"] += 1
 
 
 # draws --------------------------------------------------------------------------------------------
@@ -337,7 +312,3 @@ def _drawn_fault(random: Random) -> tuple[str, Fault]:
     }
     operation = random.choices((READ, ITERATOR, LISTING), (6, 2, 2))[0]
     return operation, random.choice([*anywhere, *of_operation[operation]])
-
-
-def _width(hash_keys: HashKeyRange) -> int:
-    return hash_keys.end - hash_keys.start

@@ -20,10 +20,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesis_spout.config import ReadRate
-from kinesis_spout.drills.credentials import REGION, aws_of
+from kinesis_spout.drills.consumer import (
+    REGION,
+    RETRY_LIMIT,
+    Teller,
+    aws_of,
+    is_poison,
+    key_and_number,
+)
 from kinesis_spout.drills.history.events import Fate, Step, Told, fate
-from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
-from kinesis_spout.drills.teller import Teller, is_poison, key_and_number
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.outages import is_transient
@@ -112,13 +117,9 @@ class Consumer(SpoutListener):
             emission.ack()
 
     def _tell(self, step: Step, of: SpoutEmission | Letter, attempt: int, reason: str = "") -> None:
-        line = (
-            of.shard_id,
-            "",
-            int(of.sequence_number),
-            *key_and_number(of.data, of.partition_key),
-        )
-        self._teller.tell(Told(time.monotonic_ns(), step, *line, attempt, reason))
+        place, about = (of.shard_id, "", int(of.sequence_number)), (attempt, reason)
+        record = key_and_number(of.data, of.partition_key)
+        self._teller.tell(Told(time.monotonic_ns(), step, *place, *record, *about))
 
 
 def config(given: Given, consumer: Consumer) -> SpoutConfig:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.drills.world.setting import ADDED
+from kinesis_spout.drills.setting import ADDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

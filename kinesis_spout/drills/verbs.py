@@ -1,4 +1,4 @@
-"""The verbs of drills. Each is called with its arguments and makes a step, which gets the `World`
+"""The verbs of drills, beside those of the `World` itself. Each gets the world and its arguments,
 and returns when it is done. What it did to the world is in `World.faults`.
 """
 
@@ -7,19 +7,20 @@ from __future__ import annotations
 import resource
 import shutil
 import time
-from contextlib import contextmanager, suppress
-from functools import wraps
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias
 
 import psutil
 
+from kinesis_spout.drills.consumer import POISON
 from kinesis_spout.drills.history.events import Step as Line
-from kinesis_spout.drills.teller import POISON
-from kinesis_spout.drills.world.job import DrillError
-from kinesis_spout.drills.world.kinesis import OwnStream
-from kinesis_spout.drills.world.programs import CHECKPOINT, OUTAGES, set_clock
-from kinesis_spout.drills.world.zookeeper import ZookeeperEnsemble
+from kinesis_spout.drills.job import CHECKPOINT, OUTAGES, set_clock
+from kinesis_spout.drills.setting import DrillError
+from kinesis_spout.drills.stream import OwnStream
+from kinesis_spout.drills.world import KILL
+from kinesis_spout.drills.zookeeper import ZookeeperEnsemble
 from kinesis_spout.processes import descendants, resume, runs, suspend
 from kinesis_spout.testing import slow, throttle
 from state.tracker.inflight_record_tracker import UNANSWERED
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.spark_arguments import Outage
-    from kinesis_spout.drills.world.remote_stream import SeenShard
-    from kinesis_spout.drills.world.world import World
-    from kinesis_spout.testing import FakeKinesis
+    from kinesis_spout.drills.consumer import Outage
+    from kinesis_spout.drills.stream import SeenShard
+    from kinesis_spout.drills.world import World
     from kinesis_spout.testing import Fault as ServiceFault
     from state.shard_state import ShardState
 
@@ -39,29 +39,22 @@ Step: TypeAlias = "Callable[[World], object]"
 _Given = ParamSpec("_Given")
 
 READ, ITERATOR = "GetRecords", "GetShardIterator"
-KILL = "kill -9 of the driver"
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _BETWEEN_S = 1.0
 _AWAKE_S = 15.0  # for which a late worker may try to publish
 _DAEMON = "pyspark.daemon"  # forks the Python workers
 
 
-def _verb(act: Callable[Concatenate[World, _Given], object]) -> Callable[_Given, Step]:
-    @wraps(act)
-    def made(*args: _Given.args, **kwargs: _Given.kwargs) -> Step:
-        return lambda world: act(world, *args, **kwargs)
+def do(verb: Callable[Concatenate[World, _Given], object]) -> Callable[_Given, Step]:
+    """The steps that a verb is, by its arguments."""
 
-    return made
+    def step(*args: _Given.args, **kwargs: _Given.kwargs) -> Step:
+        return lambda world: verb(world, *args, **kwargs)
 
-
-# start, wait, kill --------------------------------------------------------------------------------
-@_verb
-def start(world: World) -> None:
-    """Start the job where it does not run."""
-    world.start()
+    return step
 
 
-@_verb
+# start, kill --------------------------------------------------------------------------------------
 def start_second(world: World) -> None:
     """Start a second process beside the first one, which owns what both want. Wait until it has
     connected to ZooKeeper, where it asks for that.
@@ -72,61 +65,47 @@ def start_second(world: World) -> None:
     world.wait_until(lambda: _is_connected(world, second), f"the connection of {second}")
 
 
-@_verb
-def wait(world: World, seconds: float) -> None:
-    world.wait_s(seconds)
+def stop_at(world: World, failpoint: str) -> None:
+    """Start a job that stops at the failpoint."""
+    run = world.start(failpoint)
+    marker = world.job.marker(run)
+    arrival = f"{run}'s arrival at {failpoint}"
+    world.wait_until(lambda: marker.exists() and bool(marker.read_text()), arrival)
+    world.tell(f"{run} is at {failpoint}")
 
 
-@_verb
-def work(world: World, records: int) -> None:
-    """Wait until so many more records have an outcome: the job works again."""
-    world.wait_for_acks(records)
-
-
-@_verb
-def kill(world: World, name: str = KILL) -> None:
-    world.faults.append(world.job.kill(name))
-
-
-@_verb
 def kill_at(world: World, failpoint: str) -> None:
     """Start a job that stops at the failpoint, and kill it there."""
-    _stop_at(world, failpoint)
-    world.faults.append(world.job.kill(f"{KILL} at {failpoint}"))
+    stop_at(world, failpoint)
+    world.kill(f"{KILL} at {failpoint}")
 
 
-@_verb
-def kill_at_second_append(world: World, failpoint: str = "log-appended") -> None:
+def kill_at_second_append(world: World) -> None:
     """Kill the driver of a task that has appended to its log and is not done: one of its shards
     answers slowly, and what the others have is published meanwhile.
     """
-    fake, run = _fake(world), world.start(failpoint)
+    failpoint = "log-appended"
+    faults, run = world.fake.faults, world.start(failpoint)
 
     def has_come() -> bool:
-        fake.faults.clear()
-        fake.faults.add(slow(1.0), operation=READ, times=1)  # a task waits much shorter
+        faults.clear()
+        faults.add(slow(1.0), operation=READ, times=1)  # a task waits much shorter
         return world.job.marker(run).exists()
 
     world.wait_until(has_come, f"{run}'s arrival at {failpoint}")
-    fake.faults.clear()
-    world.faults.append(world.job.kill(f"{KILL} at {failpoint}"))
+    faults.clear()
+    world.kill(f"{KILL} at {failpoint}")
 
 
-@_verb
 def kill_in_batch(
-    world: World,
-    name: str,
-    is_wanted: Callable[[psutil.Process], bool],
-    most: int | None = None,
+    world: World, name: str, is_wanted: Callable[[psutil.Process], bool], most: int | None = None
 ) -> None:
     """Kill the wanted processes below the job in the middle of a batch: when a task has published
     what it reads, and before the batch has an outcome.
     """
     _wait_for_published(world)
     with world.fault(name):
-        for one in _below(world, is_wanted)[:most]:
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
+        _kill_all(_below(world, is_wanted)[:most])
 
 
 def is_executor(one: psutil.Process) -> bool:
@@ -135,34 +114,30 @@ def is_executor(one: psutil.Process) -> bool:
 
 def is_worker(one: psutil.Process) -> bool:
     """Whether a daemon of PySpark has forked it. It has the daemon's command line."""
-    try:
+    with suppress(psutil.Error):
         parent = one.parent()
-    except psutil.Error:
-        return False
-    return parent is not None and _DAEMON in _command(one) and _DAEMON in _command(parent)
+        return parent is not None and _DAEMON in _command(one) and _DAEMON in _command(parent)
+    return False
 
 
-@_verb
-def wait_for_poison(world: World, limit_s: float = 600.0) -> None:
+def wait_for_poison(world: World) -> None:
     """Wait until the record that kills its process is a dead letter."""
 
     def is_letter() -> bool:
         letters = (told for told in world.job.read() if told.step is Line.LETTER)
         return any((one.key, one.number) == POISON and UNANSWERED in one.reason for one in letters)
 
-    world.wait_until(is_letter, "the dead letter of the poison", limit_s=limit_s)
+    world.wait_until(is_letter, "the dead letter of the poison", limit_s=600.0)
 
 
 # freeze -------------------------------------------------------------------------------------------
-@_verb
 def freeze(world: World, seconds: float) -> None:
     """Freeze the first process and all below it. It believes then that it owns what it has lost."""
     run = world.job.running[0].run
     with world.fault(f"{run} frozen for {seconds:.0f} s", run=run), _frozen(world):
-        world.wait_s(seconds)
+        world.wait(seconds)
 
 
-@_verb
 def freeze_until_replaced(world: World) -> None:
     """Freeze the first process until another one has taken over, then resume it. It still has
     records that it does not own any more.
@@ -173,11 +148,10 @@ def freeze_until_replaced(world: World) -> None:
         world.wait_until(
             lambda: any(told.run == second for told in world.job.read()), f"a delivery by {second}"
         )
-    world.wait_s(4.0)
+    world.wait(4.0)
     world.add_fault(f"{run} frozen until {second} had taken over", began_ns, run=run)
 
 
-@_verb
 def stop_workers(world: World, seconds: float) -> None:
     """Stop Spark's Python workers. Their session with ZooKeeper lapses meanwhile, and they make
     another one: the job must not end.
@@ -185,44 +159,43 @@ def stop_workers(world: World, seconds: float) -> None:
     began_ns, run = time.monotonic_ns(), world.job.running[0].run
     stopped = _stop_workers(world)
     try:
-        world.wait_s(seconds)
+        world.wait(seconds)
     finally:
         resume(stopped)
     world.add_fault(f"{len(stopped)} Python workers stopped for {seconds:.0f} s", began_ns)
-    world.wait_for_acks(50)
+    world.work(50)
     if run not in world.job.pids:
         raise DrillError(f"{run} ended because its workers had been stopped")
 
 
-@_verb
 def wake_workers_late(world: World) -> None:
     """Stop the workers while they read, kill the driver without them, and resume them when its
     successor has closed their plan, and has not read their logs yet. Kill that one, too.
     """
-    newest, struck, fake = world.newest_plan, 0, _fake(world)
-    fake.faults.add(slow(2.0), operation=READ, times=None)
+    newest, struck, faults = world.newest_plan, 0, world.fake.faults
+    faults.add(slow(2.0), operation=READ, times=None)
 
     def is_read() -> bool:
         """Whether a task of a new plan reads: before that plan, its driver has read."""
         nonlocal struck
         if world.newest_plan == newest:
-            struck = len(fake.faults.struck)
+            struck = len(faults.struck)
             return False
-        return len(fake.faults.struck) > struck
+        return len(faults.struck) > struck
 
     world.wait_until(is_read, "a read of a worker")
     workers = _stop_workers(world)
-    fake.faults.clear()
+    faults.clear()
     others: list[psutil.Process] = []
     try:
         others = _orphan(workers, world)
-        _stop_at(world, "plan-closed")
+        stop_at(world, "plan-closed")
         late = [one for one in workers if runs(one)]
         if not late:
             raise DrillError("no stopped worker outlived its driver, so none can publish late")
         published = _published(world)
         resume(late)
-        world.wait_s(_AWAKE_S)
+        world.wait(_AWAKE_S)
         if _published(world) != published:
             raise DrillError("a worker has published under a closed plan")
         left = sum(runs(one) for one in late)
@@ -231,27 +204,31 @@ def wake_workers_late(world: World) -> None:
             f"{left} of them still ran {_AWAKE_S:.0f} s later"
         )
     finally:
-        for one in (*workers, *others):
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
-    world.faults.append(world.job.kill(f"{KILL} at plan-closed"))
+        _kill_all([*workers, *others])
+    world.kill(f"{KILL} at plan-closed")
 
 
 # while the job is down ----------------------------------------------------------------------------
-@_verb
 def while_down(world: World, name: str, act: Step, *, rewinds: bool = True) -> None:
     """Kill the driver and act. The next start ends this fault."""
-    _while_down(world, name, act, rewinds=rewinds)
+    fault = world.job.kill(name)
+    world.tell(f"{fault.run} was killed: {name}")
+    newest = world.newest_plan
+    act(world)
+    world.down = fault._replace(rewinds=rewinds), newest
 
 
-@_verb
 def remove(world: World, what: str, names: Callable[[World], Sequence[str]], at: str) -> None:
     """Remove nodes from ZooKeeper when a driver has come to a failpoint and was killed there."""
-    _stop_at(world, at)
-    _while_down(world, f"{what} removed at {at}", lambda _: _remove(world, names(world)))
+    stop_at(world, at)
+
+    def act(_: World) -> None:
+        for name in names(world):
+            world.stored.remove(name)
+
+    while_down(world, f"{what} removed at {at}", act)
 
 
-@_verb
 def remove_running_state(world: World) -> None:
     """Remove the state of one shard while the job runs."""
     name = states_of(world)[0]
@@ -263,28 +240,26 @@ def states_of(world: World) -> list[str]:
     return [f"{name}/state" for name in world.stored.names() if name.startswith("shardId-")]
 
 
-def plan_of(world: World) -> list[str]:
+def plan_of(world: World) -> str:
     """The newest one."""
     if (plan := world.newest_plan_node) is None:
         raise DrillError("the job has made no plan")
-    return [plan]
+    return plan
 
 
 def report_of(world: World) -> list[str]:
-    """That of the newest plan."""
-    return [f"{plan}/report" for plan in plan_of(world)]
+    return [f"{plan_of(world)}/report"]
 
 
 def task_log_of(world: World) -> list[str]:
     """The first log of the newest plan that was published."""
-    (plan,) = plan_of(world)
+    plan = plan_of(world)
     logs = _logs_below(world, plan)
     if not logs:
         raise DrillError(f"no task of {plan} has published a log")
     return logs[:1]
 
 
-@_verb
 def lose_application(world: World) -> None:
     """Remove all of the application. The job ends, and its error says what to do: a new checkpoint
     location.
@@ -307,28 +282,33 @@ def lose_checkpoint(world: World) -> None:
     shutil.rmtree(world.directory / CHECKPOINT)
 
 
-def copy_checkpoint(world: World) -> None:
-    _copy(world, [world.directory / CHECKPOINT])
-
-
-def restore_checkpoint(world: World) -> None:
-    """Spark then repeats the batch that it does not know as committed, as far as ZooKeeper has its
-    plan.
+def copy_checkpoint(world: World, *, back: bool = False) -> None:
+    """Spark then repeats the batch that an older one does not know as committed, as far as
+    ZooKeeper has its plan.
     """
-    _restore(world, [world.directory / CHECKPOINT])
+    _copy(world, [world.directory / CHECKPOINT], back=back)
 
 
-def copy_zookeeper(world: World) -> None:
-    world.zookeeper.restart(lambda: _copy(world, world.zookeeper.data))
+def copy_zookeeper(world: World, *, back: bool = False) -> None:
+    world.zookeeper.restart(lambda: _copy(world, world.zookeeper.data, back=back))
+    if back:
+        world.stored.connect_again(world.zookeeper.connect_string)
 
 
-def restore_zookeeper(world: World) -> None:
-    world.zookeeper.restart(lambda: _restore(world, world.zookeeper.data))
-    world.stored.connect_again()
+restore_checkpoint = partial(copy_checkpoint, back=True)
+restore_zookeeper = partial(copy_zookeeper, back=True)
+
+
+def _copy(world: World, directories: Sequence[Path], *, back: bool) -> None:
+    """Into a backup, or `back` from it."""
+    for number, directory in enumerate(directories):
+        backup = world.directory / "backup" / str(number)
+        source, target = (backup, directory) if back else (directory, backup)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
 
 
 # Kinesis ------------------------------------------------------------------------------------------
-@_verb
 def strike(
     world: World,
     name: str,
@@ -339,71 +319,69 @@ def strike(
     """Each of the faults in turn strikes all calls of each operation, for so many seconds in all.
     None: any operation.
     """
-    fake = _fake(world)
-    struck_before = len(fake.faults.struck)
+    plan = world.fake.faults
+    struck_before = len(plan.struck)
     with world.fault(name):
         for fault in faults:
-            fake.faults.clear()
+            plan.clear()
             for operation in operations:
-                fake.faults.add(fault, operation=operation, times=None)
-            world.wait_s(seconds / len(faults))
-        fake.faults.clear()
-    world.notes.append(f"{len(fake.faults.struck) - struck_before} calls got a fault")
+                plan.add(fault, operation=operation, times=None)
+            world.wait(seconds / len(faults))
+        plan.clear()
+    world.notes.append(f"{len(plan.struck) - struck_before} calls got a fault")
 
 
-@_verb
 def reshard(world: World, rounds: int) -> None:
     """Splits and merges one after the other: children are closed before they are read."""
     with world.fault(f"{rounds} splits and {rounds} merges"):
         for _ in range(rounds):
-            widest = max(_open_shards(world), key=lambda one: one.hash_end - one.hash_start)
+            widest = max(open_shards(world), key=lambda one: one.hash_end - one.hash_start)
             world.stream.split(widest.shard_id)
-            world.samples.sample_shards()
-            world.wait_s(_BETWEEN_S)
+            _see_reshard(world)
             left, right = min(
-                pairwise(_open_shards(world)),
+                pairwise(open_shards(world)),
                 key=lambda pair: pair[1].hash_end - pair[0].hash_start,
             )
             world.stream.merge(left.shard_id, right.shard_id)
-            world.samples.sample_shards()
-            world.wait_s(_BETWEEN_S)
+            _see_reshard(world)
 
 
-@_verb
 def scale(world: World, shards: int) -> None:
     """UpdateShardCount, as autoscaling does: when reads are behind. Where the service makes faults
     on demand, parents have a backlog when their children get records.
     """
-    faults = None if world.stream.fake is None else world.stream.fake.faults
-    with world.fault(f"UpdateShardCount to {shards}"):
-        if faults is not None:
-            faults.add(throttle(), operation=READ, times=None)
-        try:
-            world.wait_s(_BETWEEN_S)
-            world.stream.update_shard_count(shards)
-            world.samples.sample_shards()
-            world.wait_s(_BETWEEN_S)
-        finally:
-            if faults is not None:
-                faults.clear()
-    world.wait_s(2 * _BETWEEN_S)
+    with world.fault(f"UpdateShardCount to {shards}"), ExitStack() as stack:
+        if world.stream.fake is not None:
+            world.stream.fake.faults.add(throttle(), operation=READ, times=None)
+            stack.callback(world.stream.fake.faults.clear)
+        world.wait(_BETWEEN_S)
+        world.stream.update_shard_count(shards)
+        _see_reshard(world)
+    world.wait(2 * _BETWEEN_S)
+
+
+def _see_reshard(world: World) -> None:
+    world.samples.sample_shards()
+    world.wait(_BETWEEN_S)
+
+
+def open_shards(world: World) -> list[SeenShard]:
+    """In the order of their hash keys."""
+    shards = (one for one in world.stream.shards() if one.is_open)
+    return sorted(shards, key=lambda one: one.hash_start)
 
 
 # ZooKeeper ----------------------------------------------------------------------------------------
-@_verb
 def kill_zookeeper(world: World) -> None:
     with world.fault("kill -9 of ZooKeeper"):
         world.zookeeper.kill()
 
 
-@_verb
 def stop_zookeeper(world: World, seconds: float) -> None:
-    """Stop it for so long."""
     with world.fault(f"ZooKeeper away for {seconds:.0f} s"):
-        world.zookeeper.restart(lambda: world.wait_s(seconds))
+        world.zookeeper.restart(lambda: world.wait(seconds))
 
 
-@_verb
 def kill_leader(world: World) -> None:
     """Kill the leader of the ensemble. The others elect another one, and the job continues with
     them; the first one comes back.
@@ -423,13 +401,11 @@ def kill_leader(world: World) -> None:
         return stored is not None and stored != first
 
     # Much longer than a client takes to find another server.
-    world.wait_until(
-        has_written, ("a write by the job through the remaining ZooKeeper servers"), limit_s=30.0
-    )
+    what = "a write by the job through the remaining ZooKeeper servers"
+    world.wait_until(has_written, what, limit_s=30.0)
     ensemble.start()
 
 
-@_verb
 def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
     """Connections are closed and refused: the job sees errors. `is_silent`: nothing arrives, and
     nobody sees an error.
@@ -438,16 +414,12 @@ def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
         raise DrillError("the job has no link to ZooKeeper that could be cut")
     how = "without an answer from ZooKeeper" if is_silent else "cut off from ZooKeeper"
     with world.fault(f"the job {how} for {seconds:g} s"):
-        if is_silent:
-            world.link.stall()
-        else:
-            world.link.cut()
-        world.wait_s(seconds)
+        (world.link.stall if is_silent else world.link.cut)()
+        world.wait(seconds)
         world.link.restore()
 
 
 # clocks, disk, sinks ------------------------------------------------------------------------------
-@_verb
 def set_service_clock(world: World, minutes: float) -> None:
     """Iterators expire at once, and records have arrived in the future."""
     stream = world.stream
@@ -455,30 +427,41 @@ def set_service_clock(world: World, minutes: float) -> None:
         raise DrillError("only the clock of the drill's own Kinesis can be set")
     with world.fault(f"the service's clock {minutes:+.0f} min"):
         stream.clock.ahead_ms = round(minutes * _MINUTE_MS)
-    world.wait_s(2 * _BETWEEN_S)
+    world.wait(2 * _BETWEEN_S)
 
 
-@_verb
 def set_job_clock(world: World, minutes: float) -> None:
     """While the job runs. Retries wait by this clock, so they may be early."""
     with world.fault(f"the job's clock {minutes:+.0f} min"):
         set_clock(world.directory, round(minutes * _MINUTE_MS))
-    world.wait_s(2 * _BETWEEN_S)
+    world.wait(2 * _BETWEEN_S)
 
 
-@_verb
-def replace_with_clock(world: World, hours: float, before: float) -> None:
+def replace_with_clock(world: World, before: float, hours: float) -> None:
     """Kill the job, whose clock is `before` hours ahead, and start it with another clock: it finds
     times in the states that are hours ahead. None of its retries may wait for hours.
     """
-    ahead_ms = before * _HOUR_MS
-    world.wait_until(lambda: _is_stopped_with_retries(world, ahead_ms), "a stored retry")
-    world.faults.append(world.job.kill(KILL))
+
+    def is_stopped_with_retries() -> bool:
+        """Stop the first process, and see whether the states have a record that has failed by its
+        clock. If they do not, it continues. It has just begun, perhaps, and stored nothing yet.
+        """
+        members = _family(world)
+        suspend(members)
+        its_now_ms = time.time_ns() // 1_000_000 + before * _HOUR_MS
+        states = (world.stored.read() or {}).values()
+        failures_ms = [one.last_failure_ms for state in states for one in state.unresolved]
+        if any(ms is not None and abs(ms - its_now_ms) < _HOUR_MS for ms in failures_ms):
+            return True
+        resume(members)
+        return False
+
+    world.wait_until(is_stopped_with_retries, "a stored retry")
+    world.kill(KILL)
     set_clock(world.directory, round(hours * _HOUR_MS))
     world.tell(f"{world.start()}: its clock is {hours:+.0f} h ahead")
 
 
-@_verb
 def fill_disk(world: World) -> None:
     """No write to a file succeeds in the driver's JVM, which writes the checkpoint location and the
     output: the limit of its files is lowered in the middle of a batch. A new job has its own limit,
@@ -495,14 +478,12 @@ def fill_disk(world: World) -> None:
         world.wait_for_end("the full disk")
 
 
-@_verb
 def fail(world: World, outage: Outage, seconds: float) -> None:
     """An outage that the job outlasts."""
     with world.fault(f"an outage of {outage} for {seconds:.0f} s"), _outage(world, outage):
-        world.wait_s(seconds)
+        world.wait(seconds)
 
 
-@_verb
 def fail_until_ended(world: World, outage: Outage, ends: int) -> None:
     """An outage that ends the job, again if it is started too early."""
     with _outage(world, outage):
@@ -512,32 +493,18 @@ def fail_until_ended(world: World, outage: Outage, ends: int) -> None:
                 world.wait_for_end(f"the outage of {outage}")
 
 
-# parts of steps -----------------------------------------------------------------------------------
-def _fake(world: World) -> FakeKinesis:
-    if world.stream.fake is None:
-        raise DrillError("only the drill's own Kinesis makes faults on demand")
-    return world.stream.fake
+@contextmanager
+def _outage(world: World, outage: Outage) -> Iterator[None]:
+    file = world.directory / OUTAGES / outage
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    try:
+        yield
+    finally:
+        file.unlink()
 
 
-def _stop_at(world: World, failpoint: str) -> None:
-    run = world.start(failpoint)
-    world.wait_for_failpoint(run, failpoint)
-    world.tell(f"{run} is at {failpoint}")
-
-
-def _while_down(world: World, name: str, act: Step, *, rewinds: bool = True) -> None:
-    fault = world.job.kill(name)
-    world.tell(f"{fault.run} was killed: {name}")
-    newest = world.newest_plan
-    act(world)
-    world.down = fault._replace(rewinds=rewinds), newest
-
-
-def _remove(world: World, names: Sequence[str]) -> None:
-    for name in names:
-        world.stored.remove(name)
-
-
+# plans and processes ------------------------------------------------------------------------------
 def _wait_for_published(world: World) -> None:
     """Wait for a new plan, and until the first of its tasks has published what it reads."""
     newest = world.newest_plan
@@ -561,9 +528,11 @@ def _published(world: World) -> dict[str, bytes | None]:
     return {log: world.stored.data(log) for log in logs}
 
 
-def _below(world: World, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
-    below = [one for pid in world.job.pids.values() for one in descendants(pid)]
-    return [one for one in below if is_wanted(one)]
+def _command(one: psutil.Process) -> str:
+    try:
+        return " ".join(one.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def _is_connected(world: World, run: str) -> bool:
@@ -578,11 +547,9 @@ def _is_connected(world: World, run: str) -> bool:
     return False
 
 
-def _command(one: psutil.Process) -> str:
-    try:
-        return " ".join(one.cmdline())
-    except psutil.Error:
-        return ""
+def _below(world: World, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    below = [one for pid in world.job.pids.values() for one in descendants(pid)]
+    return [one for one in below if is_wanted(one)]
 
 
 def _family(world: World) -> list[psutil.Process]:
@@ -599,6 +566,12 @@ def _frozen(world: World) -> Iterator[None]:
         yield
     finally:
         resume(members)
+
+
+def _kill_all(processes: Sequence[psutil.Process]) -> None:
+    for one in processes:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
 
 
 def _stop_workers(world: World) -> list[psutil.Process]:
@@ -630,48 +603,3 @@ def _orphan(workers: Sequence[psutil.Process], world: World) -> list[psutil.Proc
     fault = world.job.kill(f"kill -9 of the driver {one.run}; its paused workers stay")
     world.faults.append(fault._replace(began_ns=began_ns))
     return others
-
-
-def _copy(world: World, directories: Sequence[Path]) -> None:
-    backup = world.directory / "backup"
-    shutil.rmtree(backup, ignore_errors=True)
-    for number, directory in enumerate(directories):
-        shutil.copytree(directory, backup / str(number))
-
-
-def _restore(world: World, directories: Sequence[Path]) -> None:
-    for number, directory in enumerate(directories):
-        shutil.rmtree(directory)
-        shutil.copytree(world.directory / "backup" / str(number), directory)
-
-
-def _open_shards(world: World) -> list[SeenShard]:
-    """In the order of their hash keys."""
-    shards = (one for one in world.stream.shards() if one.is_open)
-    return sorted(shards, key=lambda one: one.hash_start)
-
-
-def _is_stopped_with_retries(world: World, ahead_ms: float) -> bool:
-    """Stop the first process, and see whether the states have a record that has failed by its
-    clock. If they do not, it continues. It has just begun, perhaps, and stored nothing yet.
-    """
-    members = _family(world)
-    suspend(members)
-    its_now_ms = time.time_ns() // 1_000_000 + ahead_ms
-    states = (world.stored.read() or {}).values()
-    failures_ms = [one.last_failure_ms for state in states for one in state.unresolved]
-    if any(ms is not None and abs(ms - its_now_ms) < _HOUR_MS for ms in failures_ms):
-        return True
-    resume(members)
-    return False
-
-
-@contextmanager
-def _outage(world: World, outage: Outage) -> Iterator[None]:
-    file = world.directory / OUTAGES / outage
-    file.parent.mkdir(exist_ok=True)
-    file.touch()
-    try:
-        yield
-    finally:
-        file.unlink()

@@ -2,5 +2,5 @@
 
 `reader` reads it, and asks the service for shards' tips; all else is pure. `snapshot` is the data
 and what follows from it, `health` judges it over a window, `status` is the verdict with its cause.
-`explanation` asks the rules of `causes`, the one table, in order; `table` writes their facts.
+`explanation` asks the rules of its table in order; `cause` writes their facts.
 """

@@ -1,18 +1,56 @@
-"""A cause, and what to do about it, as values. Pure.
+"""A cause, and what to do about it, as values; and how the table of causes is written. Pure.
 
 A shard is explained by a chain: from the shard, over what it waits for, down to the root. Read the
 other way round, each cause leads to the next one. `Explanation.causes` has them in the order in
 which a person reads them: what holds the shard, what follows from it, and side remarks.
+
+A rule looks at a shard and answers with facts, or with None. Its row says them:
+
+    # Why the row stands where it stands.
+    == <kind>: <head>, <role>, <where the chain continues>
+        [<conditions>] <a sentence>
+        [<conditions>] fix <what kind>: <an imperative> #<resolves> $ <command>
+        [<conditions>] or <<section>>
+
+An indented line continues the one above it. A sentence or an action is there where the facts that
+it names in braces are there, and its conditions hold. `[stage=due|waits, fault, !is_first]`: a fact
+with one of these values, one that is there, one that is not. The first sentence names the cause.
+`first` instead of `fix`: the action is urgent; `or`: an alternative. `:: <section>` begins lines
+that several rows have.
+
+How a fact is written follows from its name: `..._at_ms` is a time of day in UTC, `..._ms` a
+duration, `shard` a short id; another number has separators. Behind a colon stands another way:
+
+    shard, shards   short ids      id       digits without separators
+    names           a list         quoted   a text of others, on one line, cut
+    position        the last digits of a sequence number
+    one|more        the word that fits the number, or the length of the list
+    records         a number of records
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from kinesis_spout.config import duration
+from kinesis_spout.inspection import wording
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from kinesis_spout.inspection.health import Look
+
+_ACTION = re.compile(
+    r"(?P<word>first|first or|or|fix) (?P<kind>[a-z]+): (?P<text>.*?)"
+    r"(?: #(?P<resolves>[\w{}]+))?(?: \$ (?P<command>.*))?"
+)
+_SECTION = re.compile(r"(?:(or) )?<([a-z ]+)>")
+_NAME = re.compile(r"\{(\w+)")
+_TEXTS = {"quoted": wording.quoted, "position": wording.shortened, "shard": wording.short_shard}
 
 Fact: TypeAlias = bool | int | float | str | tuple[str, ...]
 """Times (`..._at_ms`) are epoch milliseconds, durations (`..._ms`) milliseconds; counts are ints;
@@ -21,7 +59,7 @@ ids, names and quoted errors are texts. A fact that is false or not known is not
 
 
 class Kind(StrEnum):
-    """The kinds of cause. `kinesis_spout.inspection.causes` has a row for each."""
+    """The kinds of cause. `kinesis_spout.inspection.explanation` has a row for each."""
 
     OTHER_STREAM = "other stream"
     NO_APPLICATION = "no application"
@@ -223,3 +261,191 @@ def _camel(name: str) -> str:
     """`since_at_ms` is `sinceMs`: a time has no other name in JSON."""
     first, *words = name.replace("_at_ms", "_ms").split("_")
     return first + "".join(word.title() for word in words)
+
+
+# the table ----------------------------------------------------------------------------------------
+class Next(StrEnum):
+    """Where the chain continues behind a cause: nowhere, in the rows below, or in those about the
+    job.
+    """
+
+    END = "end"
+    BELOW = "below"
+    JOB = "job"
+
+
+class Found:
+    """The answer of a rule: the facts that are known and not false. What else is None is as the row
+    says it. `shard_id`: another shard, which is explained next.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, Fact | None] = MappingProxyType({}),
+        *,
+        subject: Subject | None = None,
+        then: Next | None = None,
+        shard_id: str | None = None,
+        role: Role | None = None,
+        **more: Fact | None,
+    ) -> None:
+        facts = (*given.items(), *more.items())
+        self.facts = {name: one for name, one in facts if one is not None and one is not False}
+        self.subject, self.then, self.shard_id, self.role = subject, then, shard_id, role
+
+
+Rule: TypeAlias = "Callable[[Look, str], Found | None]"
+
+
+class Line(NamedTuple):
+    """A sentence, or with a `kind` an action.
+
+    - `when`: by fact, the values of which it must have one; None: it must be there; an empty set:
+      it must not.
+    - `command`: words, of which one in braces is a fact; of several texts, each is a `--shard`.
+    """
+
+    template: str
+    when: Mapping[str, frozenset[str] | None]
+    kind: ActionKind | None = None
+    word: str = ""
+    resolves: str = ""
+    command: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The facts that the template names."""
+        return _NAME.findall(self.template)
+
+    def fits(self, facts: Mapping[str, Fact]) -> bool:
+        return all(name in facts for name in self.names) and all(
+            (name in facts) == (wanted is None) if not wanted else facts.get(name) in wanted
+            for name, wanted in self.when.items()
+        )
+
+    def written(self, facts: Mapping[str, Fact], now_ms: int, *, is_likeness: bool = False) -> str:
+        """The sentence. Times of another day than `now_ms` get their date. `is_likeness`: without
+        numbers, times and ids: the same for two shards that need the same.
+        """
+        return self.template.format_map(
+            {name: _Written(name, one, now_ms, is_likeness) for name, one in facts.items()}
+        )
+
+    def action(self, kind: ActionKind, facts: Mapping[str, Fact], now_ms: int) -> Action:
+        times = (facts[name] for name in self.names if name.endswith("_at_ms"))
+        until_ms = next(times, None) if kind is ActionKind.WAIT else None
+        return Action(
+            kind=kind,
+            text=self.written(facts, now_ms),
+            command=tuple(self._words(facts)),
+            until_ms=until_ms if isinstance(until_ms, int) else None,
+            resolves=self.resolves.format_map(facts),
+            is_urgent="first" in self.word,
+            is_alternative="or" in self.word,
+            likeness=self.written(facts, now_ms, is_likeness=True),
+        )
+
+    def _words(self, facts: Mapping[str, Fact]) -> Iterator[str]:
+        for word in self.command:
+            several = facts.get(word.strip("{}"))
+            if isinstance(several, tuple):
+                yield from (part for one in several for part in ("--shard", one))
+            else:
+                yield word.format_map(facts)
+
+
+class _Written(NamedTuple):
+    """A fact in a template."""
+
+    name: str
+    fact: Any
+    now_ms: int
+    is_likeness: bool
+
+    def __format__(self, how: str) -> str:
+        name, fact, now_ms, is_likeness = self
+        if "|" in how:
+            return wording.are(len(fact) if isinstance(fact, tuple) else fact, *how.split("|"))
+        how = "shard" if name == "shard" else how
+        if is_likeness and (not isinstance(fact, str) or how in {"shard", "position"}):
+            return "#"
+        if isinstance(fact, tuple):
+            said = wording.shards_named if how == "shards" else wording.joined
+            return wording.printable(said(fact))
+        if isinstance(fact, str):
+            return _TEXTS.get(how, wording.printable)(fact)
+        if how:
+            return str(fact) if how == "id" else wording.records(fact)
+        if name.endswith("_at_ms"):
+            return wording.moment(fact, now_ms)
+        if name.endswith("_ms"):
+            return duration(fact)
+        return f"{fact:,}" if isinstance(fact, int) else f"{fact:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A kind of cause: its rule, the word that introduces it, what it is in a chain, where the
+    chain continues, its sentences and actions.
+    """
+
+    kind: Kind
+    rule: Rule
+    head: str
+    role: Role
+    then: Next
+    lines: Sequence[Line]
+
+    def cause(self, answer: Found, shard_id: str, now_ms: int, leads_to: Subject | None) -> Cause:
+        """The cause, with its text."""
+        known = {**answer.facts, "shard": shard_id}
+        lines = [one for one in self.lines if one.fits(known)]
+        return Cause(
+            kind=self.kind,
+            subject=answer.subject or Subject(Noun.SHARD, shard_id),
+            shard_id=shard_id,
+            facts=answer.facts,
+            role=answer.role or self.role,
+            head=self.head,
+            sentences=tuple(one.written(known, now_ms) for one in lines if not one.kind),
+            actions=tuple(one.action(one.kind, known, now_ms) for one in lines if one.kind),
+            leads_to=leads_to,
+        )
+
+
+def rows_of(text: str, rules: Mapping[Kind, Rule]) -> tuple[Row, ...]:
+    """The rows that a text has, in its order."""
+    sections: dict[str, list[Line]] = {}
+    rows: list[Row] = []
+    lines: list[Line] = []
+    for line in re.sub(r"\n {8}", " ", text).splitlines():
+        if line.startswith(":: "):
+            lines = sections[line[3:]] = []
+        elif line.startswith("== "):
+            name, _, rest = line[3:].partition(": ")
+            head, *words = rest.split(", ")
+            role = next((one for one in Role if one in words), Role.HOLDS)
+            then = next((one for one in Next if one in words), Next.END)
+            lines = []
+            rows.append(Row(Kind(name), rules[Kind(name)], head, role, then, lines))
+        elif line.startswith("    "):
+            lines += _read(line.strip(), sections)
+    return tuple(rows)
+
+
+def _read(line: str, sections: Mapping[str, list[Line]]) -> Iterator[Line]:
+    conditions, _, text = line[1:].partition("] ") if line.startswith("[") else ("", "", line)
+    when: dict[str, frozenset[str] | None] = {}
+    for condition in filter(None, conditions.split(", ")):
+        name, has_values, values = condition.partition("=")
+        without = frozenset[str]() if name.startswith("!") else None
+        when[name.removeprefix("!")] = frozenset(values.split("|")) if has_values else without
+    if (section := _SECTION.fullmatch(text)) is not None:
+        for one in sections[section[2]]:
+            yield one._replace(when={**one.when, **when}, word=section[1] or one.word)
+    elif (action := _ACTION.fullmatch(text)) is not None:
+        kind, command = ActionKind(action["kind"]), (action["command"] or "").split()
+        resolves = action["resolves"] or ""
+        yield Line(action["text"], when, kind, action["word"], resolves, tuple(command))
+    else:
+        yield Line(text, when)

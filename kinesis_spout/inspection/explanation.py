@@ -1,28 +1,618 @@
-"""Explains shards by the table of causes, and puts those together that need the same. Pure."""
+"""Explains shards by the table of causes, which says why a shard stands where it does and what to
+do; and puts those together that need the same. Pure.
+
+The rows are asked from top to bottom, and the first one that answers counts. The first of them say
+what holds the shard itself: a process that is started, or a pause that is ended, does not help
+against it. Those from `paused` on say why the job does not read a shard that it might. The comment
+above a row says why it stands where it stands. The last row answers always.
+
+What cannot be seen from outside: which other consumers read, limits that an owner does not report,
+what the function does, whether the network is up. A cause that may be any of these says so, and
+names where to look.
+
+`kinesis_spout.inspection.cause` says how a row is written. The rule of a row is the function with
+the name of its kind, in one of the two modules of rules.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesis_spout.inspection.cause import Explanation, Kind, Role
-from kinesis_spout.inspection.causes import FIRST_OF_THE_JOB, TABLE
+from kinesis_spout.inspection import process_rules, shard_rules
+from kinesis_spout.inspection.cause import Explanation, Kind, Next, Role, rows_of
 from kinesis_spout.inspection.health import OVER, SEVERITY
-from kinesis_spout.inspection.record_rules import letters_refused_besides, unresolved_besides
-from kinesis_spout.inspection.table import Next
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kinesis_spout.inspection.cause import Cause
+    from kinesis_spout.inspection.cause import Cause, Found, Row
     from kinesis_spout.inspection.health import Look
-    from kinesis_spout.inspection.table import Found, Row
 
+_TEXT = """
+:: throttled
+    [throttled=now] Kinesis throttles shard {shard} now
+    [throttled=batch] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard} in
+        the batch under way
+    [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
+        since the job started, the last at {refused_at_ms}
+    [throttled] its limit of five reads or 2 MB per second is used up
+
+:: how it ended
+    [end=stopped] last run: pid {pid:id} on {host}, stopped cleanly at {ended_at_ms}
+    [end=done] last run: pid {pid:id} on {host}, finished at {ended_at_ms}
+    [end=failed] last run: pid {pid:id} on {host}, failed at {ended_at_ms} with: {error}
+    [end=silent] last run: pid {pid:id} on {host}, started at {started_at_ms}, ended without a
+        message
+    [suspect=refusal] ZooKeeper may have refused to store how the run ended
+    [suspect=kill] it was killed (kill -9, out of memory) or its host failed
+    [suspect=worker] its query was stopped, its driver was killed (kill -9, out of memory), or a
+        record of the batch ended its Python worker
+    [suspect=stop] its query was stopped, or its driver was killed (kill -9, out of memory)
+    [suspect=sink] most likely its sink or foreachBatch function raised an error, which Spark
+        reports only to a frame of read_stream
+    [suspect=sink] its query may also have been stopped, or its driver killed (kill -9, out of
+        memory)
+
+:: find the end
+    [suspect=refusal] fix look: read in its log on {host} how it ended
+    [suspect=worker] fix look: read the end of the job's own log: a Python worker that crashes at
+        each start is ended by a record of the batch, by its memory use or a bug in the function
+        #worker
+    [suspect=sink] fix look: read the end of the job's own log for the exception of its sink or
+        function
+    [suspect=kill|stop|worker] fix look: find out on {host} what ended it: read its log, dmesg (OOM
+        killer) and the log of its supervisor
+    [suspect=sink] or look: if there is no exception, find out on {host} what killed or stopped it:
+        read dmesg (OOM killer), its memory limit and the log of its supervisor
+
+:: look at the batch
+    [stage=settling] fix look: read in the driver's log what blocks the settling
+    [stage=not begun, is_first] fix look: check in Spark's UI whether an executor has a free core,
+        and in its log whether it reaches Kinesis and ZooKeeper
+    [stage=not begun] fix look: check in Spark's UI whether a Spark job of the batch runs: if none
+        does, your function (foreachBatch) hangs before it asks for the rows, and a stack dump of
+        the driver's Python shows where
+    [stage=not begun, !is_first] fix look: check in Spark's UI whether an executor has a free core,
+        and in its log whether it reaches Kinesis and ZooKeeper
+    [stage=reading] fix look: read in the executor's log whether the shard is throttled
+    [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record may
+        end the process
+    [stage=function] fix look: check in Spark's UI why its sink or function does not answer
+    [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
+        interval, or a query that hangs
+    [stage=not reported] fix look: check whether foreachBatch is given source.tracked(...), and what
+        its query waits for
+    [stage=sink] fix look: check in Spark's UI what the batch does
+
+:: read faster
+    [consumer=spark] fix change: give the job more cores, or its function less to do; split the
+        shard if it is read at 2 MB per second; check maxRecordsPerTrigger and readsPerSecond
+    [consumer=spout] fix change: make its program, or the command of --exec, faster; raise
+        max_pending; share the shards among more processes (total_tasks); split the shard if it is
+        read at 2 MB per second
+
+:: other readers
+    [throttled] fix change: find out who else reads the stream: give the others consumers of their
+        own (enhanced fan-out) or fewer reads, or split the shard
+
+:: save the records
+    [expires_soon] first change: raise the stream's retention first (aws kinesis
+        increase-stream-retention-period), so that unread records do not expire meanwhile
+
+:: correct the error
+    [end=failed] fix change: {remedy} #{topic}
+    [end=failed, !remedy] fix change: resolve that error
+
+:: correct the fault
+    [fault=program] first change: find out what the program, or the command of --exec, does with a
+        record: restart it if it hangs, make it ack or fail each record, and make it faster than
+        --message-timeout (message_timeout_s; 30 s unless set) or raise that #answers
+    [fault=worker] fix look: find out whether the record ends the process that gets it, by its
+        memory or a fault of the program #worker
+    [fault=reason] fix change: correct the cause of {reason:quoted}
+
+:: read its log
+    fix look: if this lasts, read in its log what it does
+
+:: ask again
+    [!remedy] fix wait: wait until Kinesis answers
+    [!remedy] fix look: read the AWS Health Dashboard of the region if it lasts
+
+# Without a state of this very stream, nothing below is about this stream.
+== other stream: Blocked
+    [is_earlier] the application's state belongs to an earlier stream of this name
+    that earlier stream was created at {state_created_at_ms}
+    the stream of today was created at {stream_created_at_ms}
+    [is_earlier] a job refuses to read it with that state
+    the application's state belongs to {state_arn}
+    you are looking at {stream_arn}, of which the application has no state
+    [is_earlier] fix run: remove the old state of all shards while no process runs: the job then
+        begins at its starting position $ reset
+    [is_earlier] or change: to keep that state, give the job another application name, or correct
+        the job's region, account and endpoint
+    fix look: look at the stream of the state: give its region, account and endpoint (--region
+        {region})
+    [!region, !is_earlier] fix look: look at the stream of the state: give its region, account and
+        endpoint
+    [!is_earlier] or change: if the job is to read this stream, give it another application name
+
+# Nothing is stored, so nothing below can be judged.
+== no application: Unknown
+    application {application} does not exist on stream {stream}
+    it has never run there, or it has another name, --zookeeper-root or ZooKeeper
+    ZooKeeper has state of this stream for {applications:names} and {more_applications} more
+    [!more_applications] ZooKeeper has state of this stream for {applications:names}
+    ZooKeeper has state of this application on {streams:names}
+    fix look: look at one that exists, with --application {likely_application}
+    fix look: look at a stream that it has, with --stream {likely_stream}
+    fix look: compare application, stream, ZooKeeper and root with the job's
+    or start: if it has never run, start the job
+
+# It is known, and no shard has a state yet. Of one that ended so, the job says why.
+== not begun: Blocked
+    [stage=starting] the application has just started and has not pinned its start yet
+    [stage=ended] the application ended before it read anything
+    the application's state was removed at {removed_at_ms} (kinesis-spout reset)
+    pid {pid:id} on {host} removed it
+    [stage=removed] the application was not started since
+    [stage=starting] fix wait: wait for its first list of the shards
+    [stage=starting] <read its log>
+    [stage=removed] fix start: start the job: it begins at its starting position; a Spark query
+        needs a new checkpointLocation
+
+# Without a state of the shard there is nothing more to say of it.
+== not tracked: Waiting
+    [is_unknown] shard {shard} does not exist
+    [is_unknown] the stream does not list it
+    [is_unknown] the application has no state of it
+    [!is_unknown] the application does not know shard {shard} yet
+    [is_to_be_listed] the job learns of it with its next list of the shards
+    [is_unknown] fix look: see the shards $ shards
+    fix wait: wait for the next list of the shards ({option})
+    [is_to_be_listed] fix look: if this lasts, check whether the job is limited to some shards
+        (shards, --shard)
+
+# What is lost is lost whatever else holds the shard, and the rest is to be saved first.
+== records expired: Lost, below
+    [is_gone] the stream no longer lists shard {shard}, which was not read to its end
+    [!is_gone] records of shard {shard} may have expired unread
+    its unread records arrived from {from_at_ms} to {to_at_ms}
+    [is_gone] the list may also be late, right after a split or merge
+    [!is_gone] the shard was last read completely {age_ms} ago
+    [!is_gone] the stream keeps records for {retention_ms}
+    [!is_gone] first change: raise the stream's retention while unread records are left
+    [is_gone] first look: look again in a minute: if the stream does not list the shard then, its
+        unread records are lost
+    [consumer=spark] first change: set failOnDataLoss to false to continue with the records that are
+        left: the job stops with that error otherwise #loss
+    [consumer=spout] first change: set the shard to the oldest record that is left, while no process
+        runs: the spout stops with that error otherwise, unless fail_on_data_loss is False (consume:
+        --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
+
+# Not even a job that runs may read a child before its parents.
+== waits for parents: Waiting, effect
+    shard {shard} waits until its {parents:parent is|parents are} read to the end: {parents:shards}
+
+# Polling may read the shard meanwhile, so a shard that keeps up has this cause, too.
+== not subscribed: Slow, below
+    shard {shard} has had no subscription (enhanced fan-out) since {since_at_ms}: {error}
+    it is polled instead and shares its limit of five reads and 2 MB per second with all its pollers
+    the job subscribes again by itself
+    first change: {remedy}
+    [!remedy] first change: check that its consumer exists (kinesis-spout consumers list)
+    [is_missing] first or change: if the consumer is gone for good, give the job another one
+        (consumerName, --consumer-name)
+
+# A shard that is read, but never acked, looks like one that keeps up.
+== no answers: Blocked
+    [!has_ended] the program (pid {pid:id} on {host}) has acked or failed no record since
+        {since_at_ms}
+    [has_ended] the program (pid {pid:id} on {host}) acked or failed no record from {since_at_ms} to
+        its end
+    {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
+    [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
+    each is redelivered
+    after its last attempt it becomes a dead letter, though it may be processed
+    first change: make the program ack or fail each record, and restart it if it hangs; a command of
+        --exec that buffers its answers must flush each line (print(..., flush=True), stdbuf -oL)
+        #answers
+
+# Nothing is unread: no row below is about a shard whose records are all read and acked.
+== caught up: OK, remark
+    [progress=past] shard {shard} expired before the application began
+    [progress=finished] shard {shard} is read to its end
+    [progress=finished] all its records are acked
+    [progress=not settled] shard {shard} is read up to its newest record by batch {plan_id}, which
+        is not settled
+    [progress=idle|not read] shard {shard} is read up to its newest record
+    [leaves_next] new records are not read
+    [progress=reading] shard {shard} is read as fast as records arrive
+    no process is running: the last run finished at {ended_at_ms}
+    [has_no_owner, !ended_at_ms] no process is running
+    <throttled>
+    <other readers>
+    [ended_at_ms] fix nothing: nothing to do until its next run is due
+    [has_no_owner, !ended_at_ms] fix nothing: nothing to do for the records that have arrived; start
+        the job to read the next ones
+    [!has_no_owner, !throttled, progress=finished|idle|past|reading] fix nothing: nothing to do
+
+# It explains an old lag, whatever is found below.
+== set back: Waiting, remark, below
+    an operator set shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command})
+    it is read again on purpose
+    [is_read] fix wait: wait until it has caught up
+
+# Failed records hold the shard, even where its position has just moved.
+== held by order: Blocked, effect, below
+    [held=new records] no new record of shard {shard} is read until the failed records of its
+        ancestor, shard {holder:shard}, are resolved
+    [held=new records, !holder] no new record of shard {shard} is read until its failed ones are
+        resolved
+    [held=retries] {unresolved:records} of shard {shard} {unresolved:waits|wait} for earlier ones of
+        shard {holder:shard}
+    the job keeps their order ({order})
+
+# It is read, so nothing holds it. A process that ends again and again is explained below.
+== behind: Behind
+    [pace=catching up] shard {shard} is {lag_ms} behind but catches up
+    [pace=not known] shard {shard} is {lag_ms} behind
+    [pace=not known, !lag_ms] shard {shard} is read
+    [pace=not known] it is not known yet how fast it is read
+    [is_in_loop] shard {shard} is read only between two crashes of its process
+    [pace=interrupted, !is_in_loop] shard {shard} was read until just now
+    [pace=interrupted] it is {lag_ms} behind
+    [pace=falling behind] shard {shard} is {lag_ms} behind
+    [pace=falling behind] its lag grows
+    [pace=falling behind, !lag_ms] the lag of shard {shard} grows
+    in the last {window_ms} the job read {read_ms} of the stream
+    [is_after_burst] most likely many records had arrived at once
+    each batch takes as many records as its limit allows ({batch_limit})
+    its consumer is set to at most {reads_per_second} reads per second
+    its consumer is set to at most {mb_per_second} MB per second
+    at this pace unread records expire in {expires_in_ms}
+    [pace=falling behind] at this pace unread records expire in more than {retention_ms}
+    <throttled>
+    fix wait: wait: at this pace it reaches its tip at {tip_at_ms}
+    <other readers>
+    [pace=not known] fix wait: wait a minute and look again
+    <save the records>
+    [reads_per_second] fix change: raise its limit of reads (readsPerSecond, or a spout's rate)
+    [mb_per_second] fix change: raise its limit of bytes (readBytesPerSecond, or a spout's rate)
+    [batch_limit] fix change: raise the limit of the batches: maxRecordsPerTrigger, which all shards
+        share, or maxRecordsPerShard
+    [is_after_burst] fix wait: wait some minutes and look again
+    [pace=falling behind, !has_reason] <read faster>
+    [has_reason] or <read faster>
+
+# All is read, or nothing more is read for their sake: what is left are unresolved records.
+== unresolved record: Waiting
+    {unresolved:records} of shard {shard} {unresolved:is|are} not acked
+    [is_at_end] the shard is read to its end
+    [keeps_end] its end, which its children wait for, is read once each of them is acked or
+        dead-lettered
+    {failed:records} failed
+    {waiting:records} {waiting:waits|wait} behind {failed:it|them}
+    [is_out] record {record:position} was delivered
+    [is_out] nobody has acked or failed it yet
+    it has been in flight since {out_since_at_ms} or earlier ({out_ms} at least)
+    record {record:position} is on attempt {attempt} of {attempts_max}
+    [!attempts_max] record {record:position} is on attempt {attempt}
+    record {record:position} failed {failures} {failures:time|times}
+    [is_rejected] record {record:position} was rejected
+    its retry is due at {due_at_ms}
+    [is_due] its retry is due now
+    [fault=reason|worker] it fails with {reason:quoted}
+    [!fault] it failed with {reason:quoted}
+    [fault=program] its program did not answer within its timeout (message_timeout_s)
+    the checkpoint did not move in {still_ms}
+    [is_blocked] an earlier record holds it back
+    [becomes_letter] after its last attempt it becomes a dead letter
+    [is_expired] it failed first so long ago that the stream no longer keeps it
+    [stage=delivered] the batch under way delivers it
+    [stage=letter refused] its dead letter is refused
+    [stage=dead letter] it goes to the dead letters next
+    {other_failures} of them failed, one with {other_reason:quoted}
+    <correct the fault>
+    [stage=with the program, out_since_at_ms] fix look: find out why the program, or the command of
+        --exec, keeps the record: it may hang #answers
+    [stage=with the program] fix wait: wait for its ack or failure: --message-timeout
+        (message_timeout_s) fails it after {timeout_ms}
+    [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for its ack or failure:
+        --message-timeout (message_timeout_s) fails it, after 30 s unless set
+    [has_no_timeout] fix wait: wait for its ack or failure: no message_timeout_s would fail it
+    [stage=with the program, !out_since_at_ms] fix look: find out why the program, or the command of
+        --exec, keeps the record: it may hang #answers
+    fix change: correct the cause of {other_reason:quoted}
+    [stage=dead letter] fix wait: wait until its letter is written
+    [stage=dead letter] fix look: if this lasts, read in the log why its letter cannot be written:
+        it is acked only with its letter
+    [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
+    [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
+    [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
+    [stage=waits, fault] or wait: if a retry may cure it, wait until {due_at_ms}, when it is retried
+    [stage=due|waits, consumer=spark] or run: once it is a dead letter after its last attempt, put
+        it back (PATH: where its DeadLetter writes) $ redrive PATH
+    [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
+        checkpoint skip --shard {shard} {record}
+
+# Nothing of the shard itself holds it.
+== unread: Blocked, effect, job
+    [left=settling] shard {shard} is read to its end by the batch under way
+    [left=end] the end of shard {shard}, which its children wait for, is not read
+    [left=end] all its records are read
+    [left=records] shard {shard} has unread records
+    [left=records] the oldest arrived {lag_ms} ago
+    [left=not known] shard {shard} may have unread records
+    [left=not known] it was last read completely {lag_ms} ago
+    [left=records] the oldest expires in {expires_in_ms}
+    <save the records>
+    [was_skipped] first look: find out, before the job is started, whether its records were to be
+        skipped $ checkpoint history
+
+# While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
+== paused: Paused, below
+    the application is paused
+    it was paused by {by} at {since_at_ms}, {age_ms} ago
+    [!by] it was paused at {since_at_ms}, {age_ms} ago
+    [!since_at_ms] it was paused by {by}
+    the reason is {reason:quoted}
+    [!is_running] no process is running
+    fix resume: end the pause when its reason is over $ resume
+
+# Whoever starts a job without the right to read has it end at once: rights come before starts.
+== kinesis refuses: Blocked, below
+    Kinesis refuses reads of shard {shard}: {error}
+    [is_key] nobody can read the stream until its KMS key works
+    [!is_key] a job with the same credentials ends with the same error
+    first change: {remedy} #right
+    [!remedy] first change: give the credentials of the job the right to read it #right
+
+# The same in ZooKeeper: an owner ends with its first write.
+== zookeeper refuses: Blocked, below
+    [!writers] nobody may write {nodes} {nodes:node|nodes} in ZooKeeper ({node}): its access control
+        list forbids it
+    [!writers] an owner ends when it tries to
+    only {writers:names} may write {nodes} {nodes:node|nodes} in ZooKeeper ({node})
+    [writers] others may write the rest of the application
+    [writers] an owner of another identity ends when it tries to write there
+    first change: give the application's identity all rights to {nodes:it|them} again (setAcl in
+        zkCli.sh, as {keepers:names}) #access
+    [!keepers, !writers] first change: give the application's identity all rights to {nodes:it|them}
+        again (setAcl in zkCli.sh, as ZooKeeper's superuser: nobody else may) #access
+    first look: check whether the application is {writers:names} (zookeeperAuth, zookeeperUser); if
+        not, give its identity all rights to {nodes:it|them} (setAcl in zkCli.sh) #access
+
+# A start does not help what ends after each start, so this comes before what asks for a start.
+== crash loop: Blocked
+    [starts] the job ends soon after each start
+    [!starts] the job has made no progress since its last run failed
+    it was started {starts} times since {first_at_ms}, about every {every_ms}
+    [lasted_ms] {silent} of the runs ended without a message
+    runs end after about {lasted_ms}
+    <how it ended>
+    it was started again at {restarted_at_ms}
+    [has_same_batch] it works on the same batch again
+    another start alone does not help
+    <correct the error>
+    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
+    <find the end>
+
+# A process that is halted still owns the application, or will own it again: to wake it is less than
+# to start another one.
+== process halted: Blocked
+    [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is stopped, so no batch continues
+    [halt=jvm stopped] its Python process (pid {pid:id}) runs beside it and keeps the session with
+        ZooKeeper
+    [halt=stopped] the process (pid {pid:id} on {host}) is stopped
+    [halted] SIGSTOP, or Ctrl-Z in its terminal, stopped it
+    [halt=stopped, owns] ZooKeeper ends its session {session_timeout_ms} after that
+    [halt=stopped, !owns] ZooKeeper has ended its session
+    [halt=gone] the process (pid {pid:id} on {host}) is gone
+    [halt=gone] ZooKeeper keeps its session until {session_until_at_ms} at the latest
+    [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its session
+    [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a heartbeat
+    [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
+    fix start: continue it: kill -CONT {halted:id} (on {host})
+    or start: if it is not to continue, end it (kill -KILL {halted:id}) and start the job again
+    [halt=gone] fix start: start it again: on {host} it takes over at once, elsewhere it waits for
+        that session
+    [halt=gone] fix look: find out what ended it: read its log and dmesg (OOM killer)
+    [halt=cut off] fix look: read in its log whether it reaches ZooKeeper; it continues by itself
+        when it does
+    [halt=cut off] or start: if it hangs, end it and start it again
+
+# Nothing below can be judged of a process that does not run.
+== not running: Blocked
+    [!is_nobody] consumer task {task_index} of {total_tasks} is not running
+    [is_nobody] no process is running: neither is consumer task {task_index} of {total_tasks}
+    [!task_index] no process is running
+    <how it ended>
+    [end=never ran] it has never run
+    [!left] it read all records up to {until_at_ms}
+    [left] it was to read all records up to {until_at_ms}
+    work is left: {left}
+    [schedule=due|not known] the next run reads the records that arrived since
+    [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
+        other
+    [!starts_with_batch] batch {plan_id} is redelivered at the next start
+    batch {plan_id}, which it had at {starts_with_batch} earlier {starts_with_batch:start|starts},
+        is redelivered at the next one
+    <correct the error>
+    [end=failed, topic=access|key|loss|network|other|right] fix start: start it again after that
+    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
+    [starts_with_batch] <find the end>
+    [end=silent, starts_with_batch] fix start: start it again after that
+    [schedule=not known] fix look: check that its next run is scheduled: nothing stored says when it
+        is due
+    [schedule=due|not known] fix start: start the job again when its next run is due: it continues
+        from here
+    [schedule=overdue] fix start: start the job again: it continues from here
+    [schedule=overdue] fix look: find out why its schedule has not started it
+    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start it with --task-index
+        {task_index} --total-tasks {total_tasks}
+    [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
+    [end=unknown|stopped] or look: if it should be running, read in the log of its supervisor why it
+        is not
+    [!starts_with_batch] <find the end>
+
+# From here on a process runs. One that is limited to other shards never reads this one.
+== not assigned: Blocked
+    nobody reads shard {shard}
+    the running job (pid {pid:id} on {host}) is limited to {shards:shards}
+    fix change: start it again without --shard, or with this shard too; a second process beside it
+        needs --task-index and --total-tasks
+
+# What the process itself reports is nearer to the truth than what is concluded below.
+== reads fail: Blocked
+    [!error] the reads of the spout (pid {pid:id} on {host}) have got no answer since {since_at_ms}
+    the reads of the spout (pid {pid:id} on {host}) have failed since {since_at_ms} with: {error}
+    [explain_too] Kinesis does not answer this host either, so the cause is not the spout's host
+    the spout tries again by itself
+    fix change: {remedy}
+    [explain_too] <ask again>
+    [!remedy, !explain_too, answers_explain] fix look: find out why Kinesis, which answers here,
+        does not answer the spout on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
+    [!remedy, !explain_too, !answers_explain] fix look: find out why Kinesis does not answer the
+        spout on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
+
+# The program asks for nothing, or answers nothing: then no limit below counts.
+== program waits: Blocked
+    [hold=deactivated] the program (pid {pid:id} on {host}) deactivated the spout at {since_at_ms}
+    [hold=deactivated] the spout gives no record until activate() is called
+    [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
+    [hold=not taken] no new record is read while records wait for the program to take them
+    [hold=full] the program (pid {pid:id} on {host}) has answered no record since {since_at_ms}
+    it has {max_pending:records}, as many as max_pending allows, so it gets no new ones
+    [hold=full, !max_pending] it has as many as max_pending allows, so it gets no new ones
+    [hold=deactivated] fix change: make the program call activate()
+    [hold=not taken] fix look: find out what the program does: it hangs, works on records that it
+        has, or nobody reads its output; restart it if it hangs #answers
+    [hold=full] fix look: find out what the program waits for: it must ack or fail the records that
+        it has #answers
+    [hold=full] or change: if it needs more records at a time, raise max_pending
+
+# Records that cannot leave fill the room of the shard: before the limits, which they reach.
+== letters refused: Blocked
+    {letters:records} cannot be dead-lettered, though {letters:its|their} retries are used up
+    the sink of dead_letter refused {letters:its letter|their letters}, last at {refused_at_ms}
+        with: {error}
+    {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
+    the shard's checkpoint stays below {unresolved:it|them}
+    nothing new is read at max_unresolved_per_shard ({max_unresolved})
+    fix change: correct dead_letter or its target: the letters are sent again automatically within
+        60 s
+    fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
+
+# In an outage nothing is wrong with the records, or the limits that they reach.
+== outage: Blocked
+    nearly all records of the last batch failed, so the job assumes an outage
+    {records} failed with {reason:quoted}
+    attempts do not count
+    nothing new is read until records succeed
+    the next attempt is due at {until_at_ms}
+    fix change: repair the sink that the records are written to, or the service that the function
+        calls; the log has all reasons; do not skip the records
+    fix wait: wait until {until_at_ms}
+
+# A batch that does not read the shard at all, as too much of it is unresolved.
+== unresolved limit: Blocked
+    nothing new of shard {shard} is read while {unresolved:records} {unresolved:is|are} not acked
+    [is_reached] the limit of unresolved records is reached ({max_unresolved})
+    [!is_reached] the limit of unresolved records may be reached ({max_unresolved})
+    the limit of unresolved records is not stored ({usual_max} unless set): it may be reached
+    max_pending of its program counts the unresolved records of all shards ({total} now)
+    <correct the fault>
+    [fault] fix look: see the record $ peek {shard} {sequence}
+    [!fault] fix change: repair the system that they wait for
+    or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
+    or change: if more may be unresolved at a time, raise {option} from {max_unresolved}
+    <read its log>
+
+# The job is at work. It is the answer where nothing above has found it hindered.
+== batch under way: Busy
+    [last_batch=none] no batch is under way
+    [last_batch=done] the last batch is done
+    [last_batch=read] batch {plan_id} is read: its sink has written it or writes it
+    the next batch is due at about {due_at_ms}: the trigger fires every {trigger_ms}
+    [stage=search] batch {plan_id} never answered, so one of its records may end the process that
+        gets it
+    the job delivers at most {delivery_limit:records} at a time until it has found the record
+    [stage=settling] the outcomes of batch {plan_id} are being written
+    [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer for the shard:
+        {error}
+    [stage=not begun] batch {plan_id} has read nothing yet
+    [stage=not begun, !throttled] either its task waits for an executor with a free core, or your
+        function has not asked for its rows
+    [stage=reading] batch {plan_id} is being read ({rows:records} so far)
+    [stage=unanswered] batch {plan_id} was delivered {openings} times without an answer
+    [stage=unanswered] the process that ran it ended each time, or still runs
+    [stage=function] batch {plan_id} is with your function: its report is open
+    [stage=reported] batch {plan_id} is read and reported: it is settled when Spark asks for the
+        next one
+    [stage=not reported] batch {plan_id} is read, without a report of its outcomes so far
+    [stage=sink] batch {plan_id} is read: its sink writes it, or Spark waits for its next trigger
+    [!due_at_ms] it was made {age_ms} ago
+    [!due_at_ms] the one before took {usual_ms}
+    [!due_at_ms] this run has worked on it for {run_ms}
+    <throttled>
+    fix wait: wait until {due_at_ms}
+    [stage=trigger] or change: if that is too late, give the query a shorter trigger
+    [stage=search] fix wait: wait until the search is over
+    [stage=search] fix look: find out how the executors' Python workers ended #worker
+    [stage=no answer, !is_restarting] fix change: {remedy}
+    [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the region
+    [!is_restarting] <other readers>
+    [is_long, !is_restarting, !throttled] <look at the batch>
+    [!is_restarting, !due_at_ms, !delivery_limit] fix wait: wait for it to finish
+    [!is_long, !is_restarting, !throttled] or <look at the batch>
+
+# Without a batch: what the service answers to whoever asks now.
+== kinesis silent: Blocked
+    <throttled>
+    [throttled=batch|lately] the job itself is not blocked
+    Kinesis does not answer for shard {shard}: {error}
+    [error] the job gets the same answer and tries again by itself
+    <other readers>
+    [throttled] fix wait: wait a minute and look again
+    fix change: {remedy}
+    [error] <ask again>
+
+# Nobody asked the service for the tip, so it may be that all is well.
+== not asked: OK
+    shard {shard} was at its tip when the job last stored its state
+    [is_refused] it is not known whether records arrived since: the user who runs explain may not
+        read the stream
+    [!is_refused] it is not known whether records arrived since: its tip was not asked for
+    [is_refused] fix change: give the user who runs explain the right to read (kinesis:GetRecords)
+    [is_refused] <read its log>
+    [!is_refused] fix look: explain this shard alone, or raise --ask
+
+# It answers every state: a process runs, and nothing that is stored says what it waits for.
+== not visible: Unknown, remark
+    [consumer=spark] the job runs, but nothing stored says what it waits for
+    [consumer=spout] the spout runs, but nothing stored says what it waits for
+    [keeps_up] its program takes no record because max_pending records are in flight, or the retry
+        was made just now and is not stored yet
+    [!keeps_up, consumer=spout] the cause may be other consumers that use up the shard's limits, its
+        own limits (max_pending, max_unresolved_per_shard, rate), its program, which takes no
+        record, or the network
+    [consumer=spark] the cause may be other consumers that use up the shard's limits, a trigger's
+        interval, its own limits (records per trigger, unresolved records per shard), or the network
+    its session is open, so its process (pid {pid:id} on {host}) was alive within the last
+        {session_timeout_ms}
+    [!is_restarting] fix wait: wait a moment and look again
+    [!is_restarting] <read its log>
+"""
+
+_RULES = {**vars(shard_rules), **vars(process_rules)}
+TABLE = rows_of(_TEXT, {kind: _RULES[kind.name.lower()] for kind in Kind})
+FIRST_OF_THE_JOB = next(place for place, row in enumerate(TABLE) if row.kind is Kind.PAUSED)
 _ROWS = {row.kind: row for row in TABLE}
 _READ_ON = frozenset({Kind.BEHIND, Kind.UNREAD})
 _BESIDES = (
-    (_ROWS[Kind.LETTERS_REFUSED], letters_refused_besides),
-    (_ROWS[Kind.UNRESOLVED_RECORD], unresolved_besides),
+    (_ROWS[Kind.LETTERS_REFUSED], shard_rules.letters_refused_besides),
+    (_ROWS[Kind.UNRESOLVED_RECORD], shard_rules.unresolved_besides),
 )
 
 

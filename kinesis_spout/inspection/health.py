@@ -64,15 +64,7 @@ class Health(StrEnum):
 SEVERITY = {health: place for place, health in enumerate(Health)}
 # Of `kinesis-spout status`. Cron jobs rely on 0 for an application that is paused, or that does not
 # run because its last run has read all.
-EXIT_CODES = {
-    Health.OK: 0,
-    Health.PAUSED: 0,
-    Health.NOT_RUNNING: 0,
-    Health.LAGGING: 0,
-    Health.UNKNOWN: 1,
-    Health.STALLED: 1,
-    Health.LOSING: 1,
-}
+EXIT_CODES = {one: int(one in {"unknown", "stalled", "losing"}) for one in Health}
 
 
 def worst(*healths: Health) -> Health:
@@ -132,7 +124,11 @@ class Look:
 
     @cached_property
     def _phases(self) -> dict[str, ShardPhase]:
-        return {one: self._phase_of(one) for one in self.now.shard_ids}
+        found = {one: self.now.lineage.phase(one) for one in self.now.shard_ids}
+        for shard_id, phase in found.items():
+            if phase in READ_PHASES and self.is_at_end(shard_id):  # until the plan is settled
+                found[shard_id] = ShardPhase.DRAINED
+        return found
 
     def is_read(self, shard_id: str) -> bool:
         """Whether the shard is in a phase in which its records are read."""
@@ -140,8 +136,8 @@ class Look:
 
     def is_at_end(self, shard_id: str) -> bool:
         """Whether the shard was read to its end, by the batch under way at the latest."""
-        progress = self.now.progress(shard_id)
-        return progress is not None and progress.position.is_end
+        position = self.now.position(shard_id)
+        return position is not None and position.is_end
 
     def outage_until_ms(self, shard_id: str) -> int | None:
         """When a Spark job tries again, if it takes its last batch for an outage, and the shard is
@@ -156,20 +152,14 @@ class Look:
         due_ms = [one.due_ms for state in self.now.states.values() for one in state.unresolved]
         return min(due_ms) if is_out and due_ms else None
 
-    def _phase_of(self, shard_id: str) -> ShardPhase:
-        phase = self.now.lineage.phase(shard_id)
-        is_drained = phase in READ_PHASES and self.is_at_end(shard_id)  # until the plan is settled
-        return ShardPhase.DRAINED if is_drained else phase
-
     def frontier_ms(self, shard_id: str) -> int | None:
-        """The arrival time of the oldest unread record, or a time before it. None at the tip, at
-        the end, and where it is not known.
+        """The arrival time of the oldest unread record, or a time before it; None if there is none,
+        or it is not known.
         """
         tip = self.tips.get(shard_id)
         if tip is not None and self.is_measured(shard_id):
             return tip.next_ms
-        progress = self.now.progress(shard_id)
-        return None if progress is None or progress.position.is_end else progress.verified_ms
+        return None if self.is_at_end(shard_id) else self.now.verified_ms(shard_id)
 
     def is_measured(self, shard_id: str) -> bool:
         """Whether the service has said how far the reader is behind. That nothing is left to read
@@ -189,38 +179,32 @@ class Look:
 
     def has_moved(self, shard_id: str) -> bool:
         """Whether the shard was read on during the window."""
-        before, now = self.before.progress(shard_id), self.now.progress(shard_id)
-        return before is not None and now is not None and before.position != now.position
+        before, now = self.before.position(shard_id), self.now.position(shard_id)
+        return before is not None and now is not None and before != now
 
     def no_answers_for(self, shard_id: str) -> RunLog | None:
-        """What the process reports that reads the shard, or read it last, where its program answers
-        no record (`NoAnswers`).
-        """
-        if self.phase(shard_id) not in READ_PHASES:
-            return None
+        """What the shard's process reports, or did last, if its program answers no record."""
         log = self.now.reader_log(shard_id)
-        return None if log.no_answers is None else log
+        return log if self.is_read(shard_id) and log.no_answers is not None else None
 
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
         move, frontier_ms = self.now.stored.move, self.frontier_ms(shard_id)
-        if move is None or shard_id not in move.back or self.phase(shard_id) not in READ_PHASES:
+        if move is None or frontier_ms is None or frontier_ms >= move.time_ms:
             return None
-        is_past = frontier_ms is None or frontier_ms >= move.time_ms
-        return None if is_past or self.keeps_up(shard_id) else move
+        is_back = shard_id in move.back and self.is_read(shard_id)
+        return move if is_back and not self.keeps_up(shard_id) else None
 
     def is_unsettled(self, shard_id: str) -> bool:
-        """Whether one batch has had rows of the shard since the window began, and is not settled:
-        they are redelivered if it never is.
-        """
+        """Whether one batch, not settled, has had rows of the shard since the window began."""
         planned = self.now.planned.get(shard_id)
         result = None if planned is None else planned.result
         return self._has_one_batch and result is not None and result.count + result.retry_rows > 0
 
     def _is_end_unsettled(self, shard_id: str) -> bool:
         """The same of the shard's end: its children wait for that."""
-        state, before = self.now.states.get(shard_id), self.before.progress(shard_id)
-        was_read = before is not None and before.position.is_end
+        state, before = self.now.states.get(shard_id), self.before.position(shard_id)
+        was_read = before is not None and before.is_end
         return self._has_one_batch and was_read and state is not None and not state.end_was_read
 
     @property
@@ -239,27 +223,21 @@ class Look:
 
     def _pace(self, shard_id: str) -> float | None:
         """None, too, where an earlier record arrived later, or the position was set back."""
-        pace = self._measured_pace(shard_id)
-        return None if pace is None or pace < 0 else pace
-
-    def _measured_pace(self, shard_id: str) -> float | None:
-        was, tip = self.tips_before.get(shard_id), self.tips.get(shard_id)
+        was, tip, took_ms = self.tips_before.get(shard_id), self.tips.get(shard_id), self.window_ms
         next_ms = None if tip is None else tip.next_ms
-        if was is not None and tip is not None and was.next_ms and tip.next_ms:
-            asked_ms = tip.asked_ms - was.asked_ms
-            return (tip.next_ms - was.next_ms) / asked_ms if asked_ms > 0 else None
-        before, now = self.before.progress(shard_id), self.now.progress(shard_id)
-        before_ms = None if before is None else before.verified_ms
-        now_ms = None if now is None else now.verified_ms
-        if not self.window_ms or before_ms is None or now_ms is None:
+        before_ms, now_ms = self.before.verified_ms(shard_id), self.now.verified_ms(shard_id)
+        if was is not None and tip is not None and was.next_ms and next_ms:
+            took_ms = tip.asked_ms - was.asked_ms
+            before_ms, now_ms, next_ms = was.next_ms, next_ms, None
+        if took_ms <= 0 or before_ms is None or now_ms is None:
             return None
-        pace = (now_ms - before_ms) / self.window_ms
-        if next_ms is None or not self.has_moved(shard_id):
-            return pace
-        # The times in the state may be older than the position, as they are not stored with each,
-        # or later, as that of a start at the oldest record.
-        reached = (next_ms - before_ms) / self.window_ms
-        return None if reached < 0 or pace < 1 < reached else pace
+        pace = (now_ms - before_ms) / took_ms
+        if next_ms is not None and self.has_moved(shard_id):
+            # The times in the state may be older than the position, as they are not stored with
+            # each, or later, as that of a start at the oldest record.
+            reached = (next_ms - before_ms) / took_ms
+            return None if pace < 0 or reached < 0 or pace < 1 < reached else pace
+        return None if pace < 0 else pace
 
     def expires_in_ms(self, shard_id: str) -> int | None:
         """In what time the oldest unread record expires at this pace; 0 if it may have expired.
@@ -281,8 +259,8 @@ class Look:
         return round(left_ms / (1 - pace)) if left_ms else 0
 
     def expires_soon_ms(self, shard_id: str) -> int | None:
-        """In what time the oldest unread record expires, where that is less than has passed since
-        it arrived: the fix may take as long as it has taken so far. None otherwise.
+        """The same, where that is less than has passed since it arrived: the fix may take as long
+        as it has taken so far. None otherwise.
         """
         lost_ms, lag_ms = self.expires_in_ms(shard_id), self.lag_ms(shard_id)
         return None if lost_ms is None or lag_ms is None or lost_ms > lag_ms else lost_ms
@@ -291,16 +269,15 @@ class Look:
         """Whether all that was in the shard when the window began was read by its end. None where
         nobody asked the service, and the state does not tell.
         """
-        tip, progress = self.tips.get(shard_id), self.now.progress(shard_id)
+        tip, verified_ms = self.tips.get(shard_id), self.now.verified_ms(shard_id)
         if tip is not None and tip.next_ms is not None:
             return tip.next_ms >= self.before.now_ms
         if self.lacks_end(shard_id):
             return None if tip is None else False
         if tip is not None:
             return True
-        if progress is None or progress.verified_ms is None or not self.window_ms:
-            return None
-        return True if progress.verified_ms >= self.before.now_ms else None
+        is_late = verified_ms is None or verified_ms < self.before.now_ms
+        return None if is_late or not self.window_ms else True
 
     def lacks_end(self, shard_id: str) -> bool:
         """Whether the shard was closed all through the window, and its end is not read: its
@@ -319,10 +296,8 @@ class Look:
 
     @cached_property
     def verdict(self) -> Health:
-        """The worst of all shards."""
-        if not self.now.is_known:
-            return Health.UNKNOWN  # also where no shard is listed
-        return worst(*self._healths.values())
+        """The worst of all shards; unknown, too, where no shard is listed."""
+        return worst(*self._healths.values()) if self.now.is_known else Health.UNKNOWN
 
     @cached_property
     def _healths(self) -> dict[str, Health]:
@@ -339,18 +314,12 @@ class Look:
         return found
 
     def _judged(self, shard_id: str) -> Health:
-        """As it stands, and how its process does."""
-        is_down = self.died(shard_id) or self.now.refused_letters_for(shard_id) is not None
+        """As it stands, and how its process does. A pause is meant to have nobody read it."""
+        run, is_over = self.now.reader_log(shard_id).newest, self.phase(shard_id) in OVER
+        has_failed = run is not None and run.end is not None and run.end.kind == FAILED
+        is_down = has_failed and not is_over and not self.now.stored.paused
+        is_down = is_down or self.now.refused_letters_for(shard_id) is not None
         return worst(self._judged_by_position(shard_id), Health.STALLED if is_down else Health.OK)
-
-    def died(self, shard_id: str) -> bool:
-        """Whether nobody reads the shard, as the last run has ended with an error. A pause is meant
-        to have nobody read it.
-        """
-        run = self.now.reader_log(shard_id).newest
-        if self.phase(shard_id) in OVER or self.now.stored.paused or run is None:
-            return False
-        return run.end is not None and run.end.kind == FAILED
 
     def _judged_by_position(self, shard_id: str) -> Health:
         phase, was = self.phase(shard_id), self.before.lineage.phase(shard_id)
@@ -367,19 +336,13 @@ class Look:
             return Health.LOSING
         if not is_read:
             return Health.OK
-        is_silent = self.no_answers_for(shard_id) is not None
-        return worst(
-            Health.STALLED if is_silent else Health.OK,
-            self._judged_position(shard_id),
-            self._judged_retries(shard_id),
-        )
+        if self.no_answers_for(shard_id) is not None:
+            return Health.STALLED
+        return worst(self._judged_position(shard_id), self._judged_retries(shard_id))
 
     def has_lapsed(self, shard_id: str) -> bool:
-        """Whether records may have expired unread. Where the service was asked, the answer does not
-        help: it cannot show what is gone.
-        """
-        progress = self.now.progress(shard_id)
-        verified_ms = None if progress is None else progress.verified_ms
+        """Whether records may have expired unread. No answer of the service shows what is gone."""
+        verified_ms = self.now.verified_ms(shard_id)
         return verified_ms is not None and verified_ms < self.horizon_ms
 
     def _judged_position(self, shard_id: str) -> Health:
@@ -399,11 +362,11 @@ class Look:
         """Whether the last run has ended as it should, and the next one is not known to be overdue:
         where the starts of at least three runs are known, by the longest time between them.
         """
-        run, interval_ms = self.now.last_log.newest, self.now.run_interval_ms
-        if self.now.ended_in_order is None or run is None:
+        now, run = self.now, self.now.last_log.newest
+        if now.ended_in_order is None or run is None:
             return False
-        age_ms = self.now.now_ms - run.owner.since_ms
-        return interval_ms is None or age_ms <= interval_ms + self.window_ms
+        left_ms = run.owner.since_ms + self.window_ms - now.now_ms
+        return now.run_interval_ms is None or left_ms + now.run_interval_ms >= 0
 
     def waits_for_trigger(self, shard_id: str) -> bool:
         """Whether what is unread came after the last time at which the query's trigger was due, or
@@ -439,24 +402,20 @@ class Look:
         if plan is None or not self.now.stored.owners or self.now.is_spout:
             return False
         age_ms = self.now.now_ms - plan.created_ms
-        usual_ms = (
-            self.window_ms if plan.previous_ms is None else plan.created_ms - plan.previous_ms
-        )
+        usual_ms = 0 if plan.previous_ms is None else plan.created_ms - plan.previous_ms
         # A batch is settled when Spark asks for the next one, which is when its trigger is due.
-        trigger_ms = self.now.trigger_ms
-        due_ms = 0 if trigger_ms is None else trigger_ms + self.window_ms
-        return age_ms <= max(usual_ms, self.window_ms, due_ms)
+        due_ms = self.window_ms + (self.now.trigger_ms or 0)
+        return age_ms <= max(usual_ms, due_ms)
 
 
 def worth_asking(look: Look, most: int) -> list[str]:
     """The shards whose tip decides on their health, at most so many: first those that stand still,
     and of these the ones that were verified longest ago.
     """
-
-    def urgency(shard_id: str) -> tuple[bool, int, str]:
-        progress = look.now.progress(shard_id)
-        verified_ms = None if progress is None else progress.verified_ms
-        return look.has_moved(shard_id), verified_ms or 0, shard_id
-
     read = filter(look.is_read, look.now.shard_ids)
-    return sorted((one for one in read if look.keeps_up(one) is None), key=urgency)[:most]
+    urgent = sorted(
+        (look.has_moved(one), look.now.verified_ms(one) or 0, one)
+        for one in read
+        if look.keeps_up(one) is None
+    )
+    return [one for *_, one in urgent[:most]]

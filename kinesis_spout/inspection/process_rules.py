@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.inspection.cause import Noun, Subject
-from kinesis_spout.inspection.error_text import Topic, error_text
-from kinesis_spout.inspection.table import Found, Next, found
+from kinesis_spout.inspection.cause import Found, Next, Noun, Subject
+from kinesis_spout.inspection.wording import Topic, error_text
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
 from state.store.runs import DONE, FAILED, FULL, NOT_TAKEN, SPARK
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from state.store.ownership import OwnerInfo
     from state.store.runs import Run, RunLog
 
+_HALTED = frozenset({ProcessState.GONE, ProcessState.STOPPED})
 CRASHES = 3  # so many starts in a row are a loop
 PATIENCE_MS = 10_000
 _LOOP_MS = 15 * 60_000  # if each came so soon after the one before
@@ -50,7 +50,7 @@ def _process(owner: OwnerInfo) -> Subject:
 def _found_of(run: Run, then: Next | None = None, **facts: Fact | None) -> Found:
     """An answer about the process of that run."""
     facts |= {"pid": run.owner.pid, "host": run.owner.host}
-    return found(facts, subject=_process(run.owner), then=then)
+    return Found(facts, subject=_process(run.owner), then=then)
 
 
 def is_down(look: Look, shard_id: str) -> bool:
@@ -61,9 +61,7 @@ def is_down(look: Look, shard_id: str) -> bool:
         limits = not_assigned(look, shard_id) or reads_fail(look, shard_id)
         return limits is not None or is_halted(look, shard_id)
     run = look.now.reader_log(shard_id).newest
-    if run is None:
-        return bool(look.now.last_log.runs)
-    return _ended_badly(run)
+    return bool(look.now.last_log.runs) if run is None else _ended_badly(run)
 
 
 def is_halted(look: Look, shard_id: str) -> bool:
@@ -75,11 +73,9 @@ def is_halted(look: Look, shard_id: str) -> bool:
 
 def _has_ended(look: Look, shard_id: str) -> bool:
     """Whether the owner has reported its end. Its session is open for a moment more."""
-    run = look.now.run_for(shard_id)
-    if run is None or run.end is None:
-        return False
-    is_gone = look.now.process_states.get(run.owner) in {ProcessState.GONE, ProcessState.STOPPED}
-    return run.end.kind == FAILED or is_gone
+    run = look.now.log_for(shard_id).newest
+    is_gone = run is not None and look.now.process_states.get(run.owner) in _HALTED
+    return run is not None and run.end is not None and (run.end.kind == FAILED or is_gone)
 
 
 def _ended_badly(run: Run) -> bool:
@@ -94,7 +90,7 @@ def paused(look: Look, shard_id: str) -> Found | None:
     # Who ends the pause alone would wait for a process that is not there.
     is_running = look.now.owner_of(shard_id) is not None and not is_halted(look, shard_id)
     since_ms = pause.since_ms
-    return found(
+    return Found(
         subject=application_of(look),
         then=Next.END if is_running else Next.BELOW,
         by=pause.by,
@@ -113,7 +109,7 @@ def kinesis_refuses(look: Look, shard_id: str) -> Found | None:
     state, is_key = look.now.states.get(shard_id), error.topic is Topic.KEY
     if look.now.stored.owners and not is_key and state is not None and state.at_tip:
         return None
-    return found(error=error.message, remedy=error.remedy, is_key=is_key)
+    return Found(error=error.message, remedy=error.remedy, is_key=is_key)
 
 
 def zookeeper_refuses(look: Look, _: str) -> Found | None:
@@ -124,17 +120,15 @@ def zookeeper_refuses(look: Look, _: str) -> Found | None:
     if locked := look.now.locked:
         keepers = frozenset[str]().union(*(look.now.access[one].keepers for one in locked))
         names = {"keepers": tuple(sorted(keepers)) or None}
-        return found(names, subject=application_of(look), nodes=len(locked), node=locked[0])
-    run = look.now.last_log.newest
-    if run is None or run.end is None:
-        was_refused = look.now.hides_runs
-    else:
+        return Found(names, subject=application_of(look), nodes=len(locked), node=locked[0])
+    run, was_refused = look.now.last_log.newest, look.now.hides_runs
+    if run is not None and run.end is not None:
         was_refused = error_text(run.end.says, run.end.remedy).topic is Topic.ACCESS
     if look.now.stored.owners or not look.now.reserved or not was_refused:
         return None
     writers, paths = max(look.now.reserved.items(), key=lambda pair: len(pair[1]))
     names = {"writers": tuple(sorted(writers))}
-    return found(names, subject=application_of(look), nodes=len(paths), node=paths[0])
+    return Found(names, subject=application_of(look), nodes=len(paths), node=paths[0])
 
 
 # whether it runs ---------------------------------------------------------------------------------
@@ -151,7 +145,7 @@ def crash_loop(look: Look, shard_id: str) -> Found | None:
     is_here = look.now.process_states.get(run.owner) in {ProcessState.STOPPED, ProcessState.RUNS}
     if len(runs) < CRASHES or (run.end is None and is_here):
         return None
-    return found(_loop_facts(look, runs), subject=_task(look, shard_id))
+    return Found(_loop_facts(look, runs), subject=_task(look, shard_id))
 
 
 def _loop_that_runs(look: Look, shard_id: str, log: RunLog, runs: Sequence[Run]) -> Found | None:
@@ -174,7 +168,7 @@ def _loop_that_runs(look: Look, shard_id: str, log: RunLog, runs: Sequence[Run])
     is_gone = look.now.process_states.get(run.owner) is ProcessState.GONE
     is_old = plan is not None or now_ms - run.owner.since_ms > PATIENCE_MS
     is_worth = is_old and not is_gone and not look.has_moved(shard_id)
-    return found(facts, subject=_process(run.owner), then=Next.BELOW if is_worth else Next.END)
+    return Found(facts, subject=_process(run.owner), then=Next.BELOW if is_worth else Next.END)
 
 
 def is_restarting(look: Look, shard_id: str) -> bool:
@@ -233,40 +227,28 @@ def process_halted(look: Look, shard_id: str) -> Found | None:
     info = owner.info if owner is not None else None if run is None else run.owner
     if info is None or (run is not None and run.end is not None):
         return None
+    owns, timeout_ms = owner is not None, None if run is None else run.session_timeout_ms
     state, jvm_pid = look.now.process_states.get(info), look.now.stopped_jvms.get(info)
-    halted = None
-    if owner is not None and jvm_pid is not None:
-        halt, halted = "jvm stopped", jvm_pid
+    if owns and jvm_pid is not None:
+        facts: dict[str, Fact | None] = {"halt": "jvm stopped", "halted": jvm_pid}
     elif state is ProcessState.STOPPED:
-        halt, halted = "stopped", info.pid
-    elif state is ProcessState.GONE and owner is not None:
-        halt = "gone"
-    elif state is ProcessState.RUNS and owner is None:
-        halt = "cut off"
+        facts = {"halt": "stopped", "halted": info.pid}
+    elif state is (ProcessState.GONE if owns else ProcessState.RUNS):
+        facts = {"halt": "gone" if owns else "cut off"}
     else:
         return None
-    timeout_ms = None if run is None else run.session_timeout_ms
-    return found(
-        subject=_process(info),
-        halt=halt,
-        halted=halted,
-        pid=info.pid,
-        host=info.host,
-        owns=owner is not None,
-        session_timeout_ms=timeout_ms,
-        session_until_at_ms=None if timeout_ms is None else look.now.now_ms + timeout_ms,
-    )
+    if timeout_ms is not None:
+        facts["session_until_at_ms"] = look.now.now_ms + timeout_ms
+    facts |= {"pid": info.pid, "host": info.host, "session_timeout_ms": timeout_ms}
+    return Found(facts, subject=_process(info), owns=owns)
 
 
 def not_running(look: Look, shard_id: str) -> Found | None:
     """Nobody owns the application, or the shard's share of it; or its owner reports its end."""
-    if look.now.owner_of(shard_id) is not None and not _has_ended(look, shard_id):
+    now = look.now
+    if now.owner_of(shard_id) is not None and not _has_ended(look, shard_id):
         return None
-    share, log, plan = (
-        look.now.share_of(shard_id),
-        look.now.reader_log(shard_id),
-        look.now.open_plan,
-    )
+    share, log, plan = now.share_of(shard_id), now.reader_log(shard_id), now.open_plan
     facts: dict[str, Fact | None]
     if log.newest is not None:
         facts = {**_end_facts(look, log.newest), **_schedule_facts(look, log.newest)}
@@ -280,8 +262,7 @@ def not_running(look: Look, shard_id: str) -> Found | None:
         facts["plan_id"] = plan.plan_id
         starts = sum(one.owner.since_ms > plan.created_ms for one in log.runs)
         facts["starts_with_batch"] = starts or None
-    is_nobody = not look.now.stored.owners
-    return found(facts, subject=_task(look, shard_id), is_nobody=is_nobody)
+    return Found(facts, subject=_task(look, shard_id), is_nobody=not now.stored.owners)
 
 
 def _until_facts(look: Look) -> dict[str, Fact | None]:
@@ -342,7 +323,7 @@ def _schedule_facts(look: Look, run: Run) -> dict[str, Fact | None]:
 # what it does ------------------------------------------------------------------------------------
 def not_assigned(look: Look, shard_id: str) -> Found | None:
     """The owner reads some shards only, and not this one."""
-    run = look.now.run_for(shard_id)
+    run = look.now.log_for(shard_id).newest
     if run is None or not run.shards or shard_id in run.shards:
         return None
     return _found_of(run, shards=tuple(run.shards))
@@ -350,7 +331,8 @@ def not_assigned(look: Look, shard_id: str) -> Found | None:
 
 def reads_fail(look: Look, shard_id: str) -> Found | None:
     """The spout's reads get no answer, or an error, as it reports."""
-    fails, run = look.now.log_for(shard_id).failing_reads, look.now.run_for(shard_id)
+    log = look.now.log_for(shard_id)
+    fails, run = log.failing_reads, log.newest
     if fails is None or run is None or look.has_moved(shard_id):
         return None
     message, remedy, topic = error_text(fails.says, fails.remedy)
@@ -366,7 +348,8 @@ def reads_fail(look: Look, shard_id: str) -> Found | None:
 
 def program_waits(look: Look, shard_id: str) -> Found | None:
     """The spout's own program has stopped it, or does not answer."""
-    hold, run = look.now.log_for(shard_id).hold, look.now.run_for(shard_id)
+    log = look.now.log_for(shard_id)
+    hold, run = log.hold, log.newest
     if hold is None or run is None:
         return None
     if hold.kind == NOT_TAKEN and look.now.now_ms - hold.since_ms < PATIENCE_MS:
@@ -398,4 +381,4 @@ def not_subscribed(look: Look, shard_id: str) -> Found | None:
         return None
     message, remedy, topic = error_text(fails.says, fails.remedy)
     is_missing = topic is not Topic.RIGHT
-    return found(since_at_ms=fails.since_ms, error=message, remedy=remedy, is_missing=is_missing)
+    return Found(since_at_ms=fails.since_ms, error=message, remedy=remedy, is_missing=is_missing)

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.get_records_decoder import DecodedPage
     from state.position import Position
-    from state.store.ownership import OwnerInfo, ProcessState
     from state.znodes.topics import StoreTopics
 
 MAX_CONCURRENT_CALLS = 16
@@ -60,25 +58,24 @@ def read_snapshot(
             "correct these options, or drop the state with kinesis-spout reset before the job "
             "reads a new stream of that name",
         ) from exc
+    runs = [log.newest.owner for log in stored.runs.values() if log.newest is not None]
+    owners = [*(one.info for one in stored.owners), *runs]
     return Snapshot(
         application=application,
         stored=stored,
         stream=stream,
         listing=client.list_shards(),
         now_ms=stream.now_ms(clock.now_ms()),
-        process_states=_process_states(stored),
+        process_states={
+            owner: state
+            for owner in dict.fromkeys(owners)
+            if (state := state_of(owner)) is not None
+        },
         access={} if store is None else store.view.read_access(stored.states),
         stopped_jvms={
             one.info: pid for one in stored.owners if (pid := stopped_jvm(one.info)) is not None
         },
     )
-
-
-def _process_states(stored: StoredApplication) -> dict[OwnerInfo, ProcessState]:
-    logs = [log.newest for log in stored.runs.values() if log.newest is not None]
-    owners = [*(one.info for one in stored.owners), *(run.owner for run in logs)]
-    states = ((owner, state_of(owner)) for owner in dict.fromkeys(owners))
-    return {owner: state for owner, state in states if state is not None}
 
 
 @dataclass(slots=True)
@@ -116,37 +113,27 @@ class TipReader:
             return None
         try:
             iterator = self.client.shard_iterator(shard_id, position, retry=self.patient)
-            fetched = self.client.get_records(iterator, 1, retry=self.patient)
+            page = self.client.get_records(iterator, 1, retry=self.patient)
         except ShardNotFoundError:
             return None
-        except UnreadableRecordError as exc:
-            found = exc.at(self.client.where, shard_id)
+        except KinesisError as exc:
+            found: KinesisError = exc
+            if isinstance(exc, UnreadableRecordError):
+                found = exc.at(self.client.where, shard_id)
+            if self.patient and found is exc:
+                raise
             if self.patient:
                 raise found from None
-            self.unanswered[shard_id] = found
-            return None
-        except KinesisError as exc:
-            if self.patient:
-                raise
             if isinstance(exc, AccessDeniedError):
                 self.refused = exc
             elif isinstance(exc, ThrottledError) and not isinstance(exc, KeyThrottledError):
                 self.throttled.add(shard_id)
             else:
-                self.unanswered[shard_id] = exc
+                self.unanswered[shard_id] = found
             return None
-        return tip_answer(fetched, self.clock.now_ms())
-
-
-def tip_answer(page: DecodedPage, now_ms: int) -> TipAnswer:
-    """What a page of at most one record says. `now_ms` is used if the answer has no date.
-
-    MillisBehindLatest is of the place after the page. The record in the page is unread, so it
-    counts where there is one.
-    """
-    asked_ms = now_ms if page.service_time_ms is None else page.service_time_ms
-    arrival_ms, behind_ms = page.last_arrival_ms, page.millis_behind_latest
-    behind = None if not behind_ms else asked_ms - behind_ms
-    return TipAnswer(
-        asked_ms, min((one for one in (arrival_ms, behind) if one is not None), default=None)
-    )
+        dated_ms, behind_ms = page.service_time_ms, page.millis_behind_latest
+        asked_ms = self.clock.now_ms() if dated_ms is None else dated_ms
+        # MillisBehindLatest is of the place after the page. The record in the page is unread, so it
+        # counts where there is one.
+        times = (page.last_arrival_ms, asked_ms - behind_ms if behind_ms else None)
+        return TipAnswer(asked_ms, min((one for one in times if one is not None), default=None))

@@ -1,28 +1,41 @@
-"""Rules about the application's state of a stream, and about what a shard waits for. Pure."""
+"""Rules about the application's state of a stream, what a shard waits for, its unresolved records,
+and the batch under way. Pure.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
-from kinesis_spout.inspection.cause import Role
-from kinesis_spout.inspection.error_text import error_text
+from kinesis_spout.inspection.cause import Found, Next, Noun, Role, Subject
 from kinesis_spout.inspection.health import SEVERITY
 from kinesis_spout.inspection.process_rules import (
     application_of,
     has_reader,
     is_down,
     is_in_a_loop,
+    is_restarting,
 )
-from kinesis_spout.inspection.table import Found, Next, found
+from kinesis_spout.inspection.wording import error_text, printable
 from kinesis_spout.shards.lineage import ShardPhase
+from state.plan import PlanStatus
+from state.report import OnFailure, ReportStatus
+from state.shard_state import TIMED_OUT
+from state.store.ownership import ProcessState
+from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kinesis_spout.inspection.cause import Fact
     from kinesis_spout.inspection.health import Look
+    from state.shard_state import ShardState, UnresolvedRecord
+    from state.store.view import PlanView
 
+MAX_UNRESOLVED = 100_000
+"""The default of both consumers."""
+_FIRST_BATCH_MS = 30_000
 _MAX_NAMES = 5  # of other applications, or shards; a part of the shards is always named
 _OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
 _LATELY_MS = 10 * 60_000
@@ -30,7 +43,6 @@ _LATELY_MS = 10 * 60_000
 
 # the application's state -------------------------------------------------------------------------
 def other_stream(look: Look, _: str) -> Found | None:
-    """The state belongs to an earlier stream of that name, or to one in another place."""
     known, stream = look.now.stored.identity, look.now.stream
     if known is None or not look.now.is_of_another_stream:
         return None
@@ -42,17 +54,17 @@ def other_stream(look: Look, _: str) -> Found | None:
         region, here = (arn.split(":")[3:4] for arn in (known.arn, stream.arn))
         facts = {"state_arn": known.arn, "stream_arn": stream.arn}
         facts["region"] = region[0] if region and region != here else None
-    return found(facts, subject=application_of(look))
+    return Found(facts, subject=application_of(look))
 
 
 def no_application(look: Look, _: str) -> Found | None:
-    """Nothing is stored of it. The fix names the one that may have been meant, the likeliest."""
+    """The fix names the one that may have been meant, the likeliest."""
     stored, now = look.now.stored, look.now
     if now.is_known or stored.owners or now.last_log.runs or stored.reset is not None:
         return None
     applications = _likeliest(stored.of_the_stream, now.application)
     streams = _likeliest(stored.of_the_application, now.stream.name)
-    return found(
+    return Found(
         subject=application_of(look),
         application=now.application,
         stream=now.stream.name,
@@ -74,52 +86,57 @@ def not_begun(look: Look, _: str) -> Found | None:
     if look.now.is_known:
         return None
     if look.now.stored.owners:
-        return found(subject=subject, stage="starting")
+        return Found(subject=subject, stage="starting")
     if look.now.last_log.runs:
-        return found(subject=subject, then=Next.JOB, stage="ended", role=Role.EFFECT)
-    by: dict[str, Fact | None] = {}
-    if reset is not None:
-        by = {"removed_at_ms": reset.since_ms, "pid": reset.pid, "host": reset.host}
-    return found(by, subject=subject, stage="removed")
+        return Found(subject=subject, then=Next.JOB, stage="ended", role=Role.EFFECT)
+    if reset is None:
+        return Found(subject=subject, stage="removed")
+    by: dict[str, Fact | None] = {"pid": reset.pid, "host": reset.host}
+    return Found(by, subject=subject, stage="removed", removed_at_ms=reset.since_ms)
 
 
 # whether it is tracked, and complete -------------------------------------------------------------
 def not_tracked(look: Look, shard_id: str) -> Found | None:
-    """The stream does not list it, or lists it and the application has no state of it yet."""
     if shard_id not in look.now.known_shards:
-        return found(is_unknown=True)
+        return Found(is_unknown=True)
     if look.phase(shard_id) is not ShardPhase.NEW or look.now.lineage.waits_for(shard_id):
         return None
     if not has_reader(look, shard_id):
-        return found(then=Next.JOB, role=Role.EFFECT)
+        return Found(then=Next.JOB, role=Role.EFFECT)
     option = "shard_refresh_interval_s" if look.now.was_spout else "shardRefreshInterval"
-    return found(is_to_be_listed=True, option=option)
+    return Found(is_to_be_listed=True, option=option)
 
 
 def records_expired(look: Look, shard_id: str) -> Found | None:
     """The shard is gone before it was read to its end, or was last seen complete longer ago than
     the stream keeps its records.
     """
-    now_ms, horizon_ms, progress = look.now.now_ms, look.horizon_ms, look.now.progress(shard_id)
+    now, horizon_ms, since_ms = look.now, look.horizon_ms, look.now.verified_ms(shard_id)
     is_gone = look.phase(shard_id) is ShardPhase.VANISHED
     if not is_gone and not _has_lapsed(look, shard_id):
         return None
-    since_ms = None if progress is None else progress.verified_ms
     is_dated = since_ms is not None and since_ms < horizon_ms
     if is_gone:
-        is_served = bool(look.now.stored.owners) and not look.now.stored.paused
-        then = Next.END if is_served else Next.JOB
+        then = Next.END if now.stored.owners and not now.stored.paused else Next.JOB
     else:
         then = Next.END if look.keeps_up(shard_id) else Next.BELOW
-    return found(
+    lost = tuple(
+        one
+        for one in (now.shard_ids if now.was_spout else ())
+        if _has_lapsed(look, one) or look.phase(one) is ShardPhase.VANISHED
+    )
+    # One command sets all of them to their oldest records, as a job names all of them, too. Without
+    # a name it is for all shards. A spout's program may have no option for it; all have positions.
+    is_all = len(lost) > _MAX_NAMES and len(lost) == len(now.states)
+    return Found(
         then=then,
         is_gone=is_gone,
         from_at_ms=since_ms if is_dated else None,
         to_at_ms=horizon_ms if is_dated else None,
-        age_ms=None if since_ms is None else now_ms - since_ms,
-        retention_ms=look.now.stream.retention_ms,
-        consumer=look.now.consumer,
-        lost_shards=_lost_shards(look) if look.now.was_spout else None,
+        age_ms=None if since_ms is None else now.now_ms - since_ms,
+        retention_ms=now.stream.retention_ms,
+        consumer=now.consumer,
+        lost_shards=(() if is_all else lost) if now.was_spout else None,
     )
 
 
@@ -128,44 +145,31 @@ def _has_lapsed(look: Look, shard_id: str) -> bool:
     return not look.is_at_end(shard_id) and look.has_lapsed(shard_id)
 
 
-def _lost_shards(look: Look) -> tuple[str, ...]:
-    """Those to be set to their oldest records in one command, as a job names all of them, too;
-    empty for all shards. A spout's program may have no option for it; all have positions.
-    """
-    lost = tuple(
-        one
-        for one in look.now.shard_ids
-        if _has_lapsed(look, one) or look.phase(one) is ShardPhase.VANISHED
-    )
-    return () if len(lost) > _MAX_NAMES and len(lost) == len(look.now.states) else lost
-
-
 def waits_for_parents(look: Look, shard_id: str) -> Found | None:
     parents = look.now.lineage.waits_for(shard_id)
     if not parents or look.phase(shard_id) not in {ShardPhase.WAITING, ShardPhase.NEW}:
         return None
     worst = max(parents, key=lambda parent: SEVERITY[look.health(parent)])
-    return found(shard_id=worst, parents=tuple(parents))
+    return Found(shard_id=worst, parents=tuple(parents))
 
 
 # how far it is read ------------------------------------------------------------------------------
 def caught_up(look: Look, shard_id: str) -> Found | None:
-    """Nothing is left to be read."""
     over = {ShardPhase.PAST: "past", ShardPhase.FINISHED: "finished"}.get(look.phase(shard_id))
     if over is not None:
-        return found(progress=over)
+        return Found(progress=over)
     if not look.is_read(shard_id) or not look.keeps_up(shard_id):
         return None
-    plan, tip, end = look.now.open_plan, look.tips.get(shard_id), look.now.ended_in_order
+    now, tip, end = look.now, look.tips.get(shard_id), look.now.ended_in_order
     if look.is_unsettled(shard_id):
-        plan_id = None if plan is None else plan.plan_id
-        return found(then=Next.JOB, role=Role.EFFECT, progress="not settled", plan_id=plan_id)
-    is_idle, has_owner = tip is not None and tip.next_ms is None, bool(look.now.stored.owners)
-    if is_down(look, shard_id) or look.now.stored.paused or not (is_idle or has_owner):
-        return found(then=Next.JOB, role=Role.EFFECT, progress="not read", leaves_next=end is None)
-    return found(
+        plan_id = None if now.open_plan is None else now.open_plan.plan_id
+        return Found(then=Next.JOB, role=Role.EFFECT, progress="not settled", plan_id=plan_id)
+    is_idle, has_owner = tip is not None and tip.next_ms is None, bool(now.stored.owners)
+    if is_down(look, shard_id) or now.stored.paused or not (is_idle or has_owner):
+        return Found(then=Next.JOB, role=Role.EFFECT, progress="not read", leaves_next=end is None)
+    return Found(
         throttle_facts(look, shard_id),
-        then=Next.BELOW if look.now.states[shard_id].unresolved else Next.END,
+        then=Next.BELOW if now.states[shard_id].unresolved else Next.END,
         progress="idle" if is_idle else "reading",
         has_no_owner=not has_owner,
         ended_at_ms=None if has_owner or end is None else end.time_ms,
@@ -176,7 +180,7 @@ def set_back(look: Look, shard_id: str) -> Found | None:
     move = look.set_back(shard_id)
     if move is None:
         return None
-    return found(command=move.cause, moved_at_ms=move.time_ms, is_read=has_reader(look, shard_id))
+    return Found(command=move.cause, moved_at_ms=move.time_ms, is_read=has_reader(look, shard_id))
 
 
 def behind(look: Look, shard_id: str) -> Found | None:
@@ -188,26 +192,24 @@ def behind(look: Look, shard_id: str) -> Found | None:
     lag_ms, is_in_loop = look.lag_ms(shard_id), is_in_a_loop(look, shard_id)
     if is_in_loop or look.now.owner_of(shard_id) is None:
         facts: dict[str, Fact | None] = {"lag_ms": lag_ms or None, "is_in_loop": is_in_loop}
-        return found(facts, then=Next.JOB, role=Role.EFFECT, pace="interrupted")
+        return Found(facts, then=Next.JOB, role=Role.EFFECT, pace="interrupted")
     if look.keeps_up(shard_id):
         return None
     facts = {"lag_ms": lag_ms, **throttle_facts(look, shard_id)}
     speed = look.speed(shard_id)
     if not speed:  # it has moved, so 0 only says that no time of arrival was stored meanwhile
-        return found(facts, pace="not known")
+        return Found(facts, pace="not known")
     if speed > 1 and lag_ms is not None:
         tip_ms = look.now.now_ms + round(lag_ms / (speed - 1))
-        return found(facts, pace="catching up", tip_at_ms=tip_ms)
-    run = look.now.run_for(shard_id)
-    bytes_per_second = None if run is None else run.bytes_per_second
-    limits = {
-        "batch_limit": _filled(look, shard_id),
-        "reads_per_second": None if run is None else run.reads_per_second,
-        "mb_per_second": None if bytes_per_second is None else bytes_per_second / 1_000_000,
-    }
+        return Found(facts, pace="catching up", tip_at_ms=tip_ms)
+    limits: dict[str, Fact | None] = {"batch_limit": _filled(look, shard_id)}
+    if (run := look.now.log_for(shard_id).newest) is not None:
+        bytes_per_second = run.bytes_per_second
+        limits["reads_per_second"] = run.reads_per_second
+        limits["mb_per_second"] = bytes_per_second and bytes_per_second / 1_000_000
     is_after_burst = speed < _OF_A_BURST
     is_limited = "throttled" in facts or any(one is not None for one in limits.values())
-    return found(
+    return Found(
         facts | limits | expiry_facts(look, shard_id),
         pace="falling behind",
         speed=round(speed, 3),
@@ -227,11 +229,8 @@ def expiry_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
     is_late = lost_ms is not None and lost_ms > retention_ms
     # Of what may have expired, its cause says so.
     is_soon = look.expires_soon_ms(shard_id) is not None and not _has_lapsed(look, shard_id)
-    return {
-        "expires_in_ms": None if is_late else lost_ms,
-        "retention_ms": retention_ms if is_late else None,
-        "expires_soon": is_soon,
-    }
+    facts: dict[str, Fact | None] = {"expires_soon": is_soon}
+    return facts | ({"retention_ms": retention_ms} if is_late else {"expires_in_ms": lost_ms})
 
 
 def _filled(look: Look, shard_id: str) -> int | None:
@@ -263,22 +262,18 @@ def throttle_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
     since_ms = lately_ms if frontier_ms is None else min(frontier_ms, lately_ms)
     if reported is None or reported.last_ms < since_ms:
         return {}
-    return {
-        "throttled": "lately",
-        "refused_reads": reported.count,
-        "refused_at_ms": reported.last_ms,
-    }
+    refused = {"refused_reads": reported.count, "refused_at_ms": reported.last_ms}
+    return {"throttled": "lately", **refused}
 
 
 def unread(look: Look, shard_id: str) -> Found:
-    """Nothing of the shard itself holds it."""
     tip, move = look.tips.get(shard_id), look.now.stored.move
     if look.is_at_end(shard_id):
-        return found(left="settling")
+        return Found(left="settling")
     if tip is not None and tip.next_ms is None:
-        return found(left="end")
+        return Found(left="end")
     was_skipped = move is not None and shard_id in move.forward and not look.now.stored.owners
-    return found(
+    return Found(
         expiry_facts(look, shard_id),
         left="records" if tip is not None else "not known",
         lag_ms=look.lag_ms(shard_id),
@@ -291,11 +286,15 @@ def kinesis_silent(look: Look, shard_id: str) -> Found | None:
     """The service throttles the shard, where it is asked now or where its consumer reports it; or
     it fails where it is asked, so the job may fare no better.
     """
-    facts, silent = throttle_facts(look, shard_id), look.unanswered.get(shard_id)
-    if not facts and silent is not None:
-        message, remedy, _ = error_text(silent.message, silent.remedy)
-        facts = {"error": message, "remedy": remedy}
-    return found(facts, consumer=look.now.consumer) if facts else None
+    facts = throttle_facts(look, shard_id) or _silence_facts(look, shard_id)
+    return Found(facts, consumer=look.now.consumer) if facts else None
+
+
+def _silence_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
+    if (silent := look.unanswered.get(shard_id)) is None:
+        return {}
+    message, remedy, _ = error_text(silent.message, silent.remedy)
+    return {"error": message, "remedy": remedy}
 
 
 def not_asked(look: Look, shard_id: str) -> Found | None:
@@ -303,4 +302,361 @@ def not_asked(look: Look, shard_id: str) -> Found | None:
     state = look.now.states.get(shard_id)
     if state is None or not state.at_tip or shard_id in look.tips or state.unresolved:
         return None
-    return found(is_refused=look.refusal is not None)
+    return Found(is_refused=look.refusal is not None)
+
+
+# order -------------------------------------------------------------------------------------------
+def _order(look: Look) -> OnFailure:
+    policy = look.now.stored.policy
+    return OnFailure.CONTINUE if policy is None else policy.on_failure
+
+
+def held_by_order(look: Look, shard_id: str) -> Found | None:
+    """Failed records, of the shard or of an ancestor, hold new records of the shard, or its own
+    retries.
+    """
+    order, state = _order(look), look.now.states.get(shard_id)
+    if order is OnFailure.CONTINUE or state is None or not has_reader(look, shard_id):
+        return None
+    blocks_shard = order is OnFailure.BLOCK_SHARD
+    if look.is_read(shard_id):
+        holder = look.now.held_by.get(shard_id)
+        if holder is not None or (blocks_shard and state.unresolved):
+            return Found(shard_id=holder, held="new records", holder=holder, order=order.value)
+    ancestors = look.now.unresolved_ancestors.get(shard_id, ())
+    if not ancestors or not state.unresolved or not _asks_for_retries(look, shard_id):
+        return None
+    keys = {one.key for one in look.now.states[ancestors[0]].unresolved}
+    own = {one.key for one in state.unresolved}
+    if not blocks_shard and None not in keys | own and not keys & own:
+        return None
+    facts = {"held": "retries", "holder": ancestors[0], "order": order.value}
+    return Found(facts, shard_id=ancestors[0], unresolved=state.unresolved_count)
+
+
+def _asks_for_retries(look: Look, shard_id: str) -> bool:
+    """Whether what is left of the shard are its unresolved records: nothing else is to be read, or
+    they hold it.
+    """
+    state = look.now.states.get(shard_id)
+    if look.is_at_end(shard_id) or look.keeps_up(shard_id) is True:
+        return True
+    if state is None or not look.is_read(shard_id) or not has_reader(look, shard_id):
+        return False
+    blocks = _order(look) is OnFailure.BLOCK_SHARD and bool(state.unresolved)
+    return shard_id in look.now.held_by or blocks
+
+
+# unresolved records ------------------------------------------------------------------------------
+def unresolved_record(look: Look, shard_id: str) -> Found | None:
+    """What is left of the shard are its unresolved records: how far the first of them has come."""
+    now, state = look.now, look.now.states.get(shard_id)
+    if state is None or not state.unresolved:
+        return None
+    if not _asks_for_retries(look, shard_id):
+        return _keeps_the_end(look, state)
+    record, planned = _first_to_go(look, state), now.planned.get(shard_id)
+    retries = () if planned is None else planned.slice.retries
+    if not has_reader(look, shard_id):
+        stage = "not read"
+    elif now.refused_letters_for(shard_id) is not None:
+        stage = "letter refused"
+    elif any(one.first <= record.first <= one.end for one in retries):
+        stage = "delivered"
+    elif now.is_spout and record.first_failure_ms is None:
+        return _with_program(look, state, record)
+    elif now.is_given_up(shard_id, record):
+        stage = "dead letter"
+    elif look.outage_until_ms(shard_id) is not None:
+        stage = "outage"
+    else:
+        stage = "due" if record.due_ms <= now.now_ms else "waits"
+    return _found(look, state, record, stage, Next.END if stage == "waits" else Next.JOB)
+
+
+def unresolved_besides(look: Look, shard_id: str) -> Found | None:
+    """The unresolved records of a shard that has more to read, and so is held by none of them."""
+    state = look.now.states.get(shard_id)
+    if state is None or not state.unresolved or look.now.refused_letters_for(shard_id) is not None:
+        return None
+    return _found(look, state, _first_to_go(look, state), "besides")
+
+
+def _keeps_the_end(look: Look, state: ShardState) -> Found | None:
+    """A record that the program of a spout has, and that is all that is left of a closed shard: its
+    end is read, and its children begin, once the record is answered.
+    """
+    tip, shard_id = look.tips.get(state.shard_id), state.shard_id
+    if tip is None or tip.next_ms is not None or not look.now.is_spout:
+        return None
+    out = [one for one in state.unresolved if one.first_failure_ms is None and not one.reason]
+    if not out or look.is_at_end(shard_id) or not has_reader(look, shard_id):
+        return None
+    return _with_program(look, state, out[0], keeps_end=True)
+
+
+def _with_program(
+    look: Look, state: ShardState, record: UnresolvedRecord, *, keeps_end: bool = False
+) -> Found:
+    """A record that was out all the time is rather kept than worked on."""
+    run, now_ms = look.now.log_for(state.shard_id).newest, look.now.now_ms
+    # The history has the time of a shard's first one, the look before that of all.
+    was = look.before.states.get(state.shard_id)
+    known = [] if was is None or record not in was.unresolved else [look.before.now_ms]
+    held_ms = look.now.stored.held_since_ms.get(state.shard_id)
+    if held_ms is not None and state.unresolved[0].first == record.first:
+        known.append(held_ms)
+    since_ms = min((one for one in known if one < now_ms), default=None)
+    facts: dict[str, Fact | None] = {"keeps_end": keeps_end, "out_since_at_ms": since_ms}
+    facts["out_ms"] = None if since_ms is None else now_ms - since_ms
+    if run is not None:
+        facts["timeout_ms"] = run.message_timeout_ms or None
+        facts["has_no_timeout"] = run.message_timeout_ms == 0
+    if failing := [one for one in state.unresolved if one.reason]:
+        facts["other_failures"] = sum(one.count for one in failing) or None
+        facts["other_reason"] = min(failing, key=lambda one: one.due_ms).reason
+    return _found(look, state, record, "with the program", Next.END, **facts)
+
+
+def _found(
+    look: Look,
+    state: ShardState,
+    record: UnresolvedRecord,
+    stage: str,
+    then: Next | None = None,
+    **more: Fact | None,
+) -> Found:
+    now_ms, shard_id, first_ms = look.now.now_ms, state.shard_id, record.first_failure_ms
+    policy, is_given_up = look.now.retry_policy(shard_id), look.now.is_given_up(shard_id, record)
+    waiting = sum(one.count for one in state.unresolved if one.blocked)
+    failed = state.unresolved_count - waiting
+    is_out = first_ms is None and not record.reason
+    facts: dict[str, Fact | None] = {
+        "unresolved": state.unresolved_count,
+        "is_at_end": look.is_at_end(shard_id),
+        "record": str(record.first),
+        "sequence": str(record.first.whole),
+        "consumer": look.now.consumer,
+        "is_out": is_out,
+        "stage": stage,
+    }
+    if _order(look) is not OnFailure.CONTINUE and waiting and failed:
+        facts |= {"failed": failed, "waiting": waiting}
+    if not is_out:
+        # Nothing is wrong with a record of an outage, and one that is given up is not tried again.
+        is_outage = stage != "not read" and look.outage_until_ms(shard_id) is not None
+        is_over = stage in {"letter refused", "dead letter"} or (
+            stage == "not read" and is_given_up
+        )
+        facts |= {
+            "attempt": None if is_given_up else record.attempts + 1,
+            "attempts_max": None if policy is None or is_given_up else policy.retry_limit + 1,
+            "failures": record.attempts if is_given_up and not record.rejected else None,
+            "is_rejected": record.rejected,
+            "due_at_ms": record.due_ms if record.due_ms > now_ms else None,
+            "is_due": 0 < record.due_ms <= now_ms,
+            "is_blocked": record.blocked,
+            "reason": None if record.blocked else record.reason,
+            "fault": None if is_outage or is_over else _fault(record),
+            "still_ms": _still_ms(look, state) if record.reason == TIMED_OUT else None,
+            "becomes_letter": look.now.was_spout and not is_given_up and not record.blocked,
+            "is_expired": first_ms is not None and now_ms - first_ms > look.now.stream.retention_ms,
+        }
+    return Found(facts | more, subject=Subject(Noun.RECORD, str(record.first)), then=then)
+
+
+def _fault(record: UnresolvedRecord) -> str | None:
+    """What is to be corrected: the program that does not answer, the worker that ends, or what the
+    reason names. Nothing is known against the record of one attempt whose process ended.
+    """
+    if record.reason == TIMED_OUT:
+        return "program"
+    if record.reason and record.reason.startswith(UNANSWERED):
+        return "worker" if record.attempts > 1 else None
+    return "reason" if record.reason else None
+
+
+def _still_ms(look: Look, state: ShardState) -> int | None:
+    """For how long there was no answer at all, as far as the checkpoint shows."""
+    was = look.before.states.get(state.shard_id)
+    stands = was is not None and was.checkpoint_text == state.checkpoint_text
+    return look.window_ms if stands and look.window_ms else None
+
+
+def _first_to_go(look: Look, state: ShardState) -> UnresolvedRecord:
+    """The record on which the others wait, or which is due first."""
+    order = _order(look)
+    ordered = sorted(state.unresolved, key=lambda one: one.first)
+    if order is OnFailure.BLOCK_SHARD:
+        return ordered[0]
+    heads: dict[str | None, UnresolvedRecord] = {}
+    for one in ordered if order is OnFailure.BLOCK_KEY else ():
+        if None in heads:
+            break
+        if one.key is not None or not heads:  # an unknown key waits for all before it
+            heads.setdefault(one.key, one)
+    return min(list(heads.values()) or ordered, key=lambda one: one.due_ms)
+
+
+def letters_refused(look: Look, shard_id: str) -> Found | None:
+    """The dead letters of the shard's records are refused, and nothing else is left of it, or they
+    fill its room.
+    """
+    run, state = look.now.log_for(shard_id).newest, look.now.states.get(shard_id)
+    limit = None if run is None else run.max_unresolved_per_shard
+    # Of a spout's records, some are not stored while they are out.
+    is_full = limit is None or (state is not None and 2 * state.unresolved_count >= limit)
+    if not is_full and not _asks_for_retries(look, shard_id):
+        return None
+    return letters_refused_besides(look, shard_id, max_unresolved=limit if is_full else None)
+
+
+def letters_refused_besides(
+    look: Look, shard_id: str, *, max_unresolved: int | None = None
+) -> Found | None:
+    """The same of a shard that is read all the same."""
+    refused, state = look.now.refused_letters_for(shard_id), look.now.states.get(shard_id)
+    if state is None or refused is None:
+        return None
+    return Found(
+        letters=refused.count,
+        refused_at_ms=refused.last_ms,
+        error=printable(refused.says),
+        unresolved=state.unresolved_count,
+        max_unresolved=max_unresolved,
+        reason=next((one.reason for one in state.unresolved if one.reason), None),
+    )
+
+
+def outage(look: Look, shard_id: str) -> Found | None:
+    until_ms = look.outage_until_ms(shard_id)
+    if until_ms is None:
+        return None
+    reasons = Counter[str]()
+    for state in look.now.states.values():
+        for one in state.unresolved:
+            if one.reason:
+                reasons[one.reason] += one.count
+    most = max(reasons, key=reasons.__getitem__, default=None)
+    facts: dict[str, Fact | None] = {"until_at_ms": until_ms}
+    if most is not None:
+        facts |= {"reason": most, "records": reasons[most]}
+    return Found(facts, subject=application_of(look))
+
+
+def unresolved_limit(look: Look, shard_id: str) -> Found | None:
+    """Records are unresolved, and nothing new is read. Of a Spark job, the limit is not stored."""
+    now, tip = look.now, look.tips.get(shard_id)
+    state, planned, run = (
+        now.states.get(shard_id),
+        now.planned.get(shard_id),
+        now.log_for(shard_id).newest,
+    )
+    has_unread = tip is not None and tip.next_ms is not None and not look.keeps_up(shard_id)
+    if state is None or not state.unresolved or not has_unread or look.has_moved(shard_id):
+        return None
+    is_searching = now.open_plan is not None and now.open_plan.delivery_limit is not None
+    if is_searching or _trigger_facts(look) or (planned is not None and planned.slice.max_records):
+        return None  # the batch is what it waits for
+    count, limit = state.unresolved_count, None if run is None else run.max_unresolved_per_shard
+    # Of a spout's records, some are not stored while they are out.
+    if limit is not None and 2 * count < limit:
+        return None
+    record = _first_to_go(look, state)
+    total = sum(one.unresolved_count for one in now.states.values())
+    return Found(
+        unresolved=count,
+        option="max_unresolved_per_shard" if now.was_spout else "maxUnresolvedPerShard",
+        max_unresolved=limit,
+        usual_max=MAX_UNRESOLVED if limit is None else None,
+        is_reached=count >= (limit or MAX_UNRESOLVED),
+        total=total if now.is_spout else None,
+        record=str(record.first),
+        sequence=str(record.first.whole),
+        reason=record.reason,
+        fault=None if look.outage_until_ms(shard_id) is not None else _fault(record),
+    )
+
+
+# the batch ---------------------------------------------------------------------------------------
+def batch(look: Look, shard_id: str) -> Found | None:
+    """The batch under way, by the stage that it has reached; or the time between two batches."""
+    plan, now_ms, facts = look.now.open_plan, look.now.now_ms, _trigger_facts(look)
+    if plan is None:
+        return Found(facts, subject=application_of(look)) if facts else None
+    if plan.delivery_limit is not None:
+        facts = {"stage": "search", "delivery_limit": plan.delivery_limit}
+    elif not facts:
+        facts = _stage_facts(look, shard_id, plan)
+    age_ms = max(0, now_ms - plan.created_ms)
+    began_ms = max([plan.created_ms, *(one.info.since_ms for one in look.now.stored.owners)])
+    at_work_ms = max(0, now_ms - began_ms)  # a batch may be older than the run that has it
+    usual_ms = None if plan.previous_ms is None else plan.created_ms - plan.previous_ms
+    is_long = at_work_ms > (_FIRST_BATCH_MS if usual_ms is None else usual_ms)
+    return Found(
+        facts,
+        subject=Subject(Noun.BATCH, plan.plan_id),
+        plan_id=plan.plan_id,
+        age_ms=age_ms,
+        usual_ms=usual_ms,
+        run_ms=at_work_ms if at_work_ms < age_ms else None,
+        is_long=is_long or "error" in facts,
+        is_restarting=is_restarting(look, shard_id),
+    )
+
+
+def _trigger_facts(look: Look) -> dict[str, Fact | None]:
+    """Of a Spark query between two batches, whose trigger is known; else empty."""
+    trigger_ms, plan, last_batch = look.now.trigger_ms, look.now.open_plan, "none"
+    if not trigger_ms:
+        return {}
+    if plan is not None:
+        is_sealed = all(task.log is not None and task.log.sealed for task in plan.tasks)
+        is_done = plan.status is not PlanStatus.CLOSED and plan.report is ReportStatus.DONE
+        # Without a report nobody knows whether the sink has written it.
+        is_read = look.now.stored.policy is None and plan.report is None and is_sealed
+        is_overdue = look.now.now_ms - plan.created_ms > trigger_ms + look.window_ms
+        if is_overdue or not (is_done or is_read):
+            return {}
+        last_batch = "done" if is_done else "read"
+    times = {"due_at_ms": look.now.next_trigger_ms, "trigger_ms": trigger_ms}
+    return {"stage": "trigger", "last_batch": last_batch, **times}
+
+
+def _stage_facts(look: Look, shard_id: str, plan: PlanView) -> dict[str, Fact | None]:
+    if plan.status is PlanStatus.CLOSED:
+        return {"stage": "settling"}
+    planned = look.now.planned.get(shard_id)
+    logs = [task.log for task in (plan.tasks if planned is None else (planned.task,))]
+    if any(log is None or not log.sealed for log in logs):
+        if silence := _silence_facts(look, shard_id):
+            return {"stage": "no answer", **silence}
+        throttled = throttle_facts(look, shard_id)
+        if None not in logs:
+            rows = sum(log.rows for log in logs if log is not None)
+            return {"stage": "reading", "rows": rows, **throttled}
+        # At the first batch of a run, an executor is missing rather than that the function hangs.
+        since_ms = max((one.info.since_ms for one in look.now.stored.owners), default=0)
+        is_first = bool(since_ms) and (plan.previous_ms is None or plan.previous_ms < since_ms)
+        return {"stage": "not begun", "is_first": is_first, **throttled}
+    stage = "sink" if look.now.stored.policy is None else "not reported"
+    if plan.report is ReportStatus.OPEN:
+        stage = "unanswered" if plan.openings > 1 else "function"
+    elif plan.report is not None:
+        stage = "reported"
+    return {"stage": stage, "openings": plan.openings or None}
+
+
+def not_visible(look: Look, shard_id: str) -> Found:
+    run = look.now.log_for(shard_id).newest
+    facts: dict[str, Fact | None] = {}
+    if run is not None and look.now.process_states.get(run.owner) is not ProcessState.RUNS:
+        facts = {"pid": run.owner.pid, "host": run.owner.host}
+        facts["session_timeout_ms"] = run.session_timeout_ms
+    return Found(
+        facts,
+        subject=application_of(look),
+        consumer=look.now.consumer,
+        keeps_up=look.now.is_spout and look.keeps_up(shard_id) is True,
+        is_restarting=is_restarting(look, shard_id),
+    )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from state.plan import ShardReadResult, ShardSlice
     from state.shard_state import ShardState, UnresolvedRecord
     from state.store.ownership import OwnerInfo, OwnerView
-    from state.store.runs import RefusedLetters, Run, RunEnd
+    from state.store.runs import RefusedLetters, RunEnd
     from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
 
 ANYONE = "anyone"
@@ -40,19 +40,6 @@ class PlannedRead:
     task: TaskView
     slice: ShardSlice
     result: ShardReadResult | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShardProgress:
-    """How far a shard was read.
-
-    - `position`: where the next record is read.
-    - `verified_ms`: the service time before which no record can have been missed; None if it is not
-      known.
-    """
-
-    position: Position
-    verified_ms: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +82,6 @@ class Snapshot:
         return self.is_known and not self.is_of_another_stream
 
     @property
-    def is_running(self) -> bool:
-        """Whether a process owns the application, and is not known to be gone. ZooKeeper keeps the
-        session of one that is gone for a while.
-        """
-        return any(
-            self.process_states.get(one.info) is not ProcessState.GONE for one in self.stored.owners
-        )
-
-    @property
     def is_spout(self) -> bool:
         """Whether standalone spouts own the application now. A Spark job owns all of it at once."""
         return self.stored.total_tasks is not None
@@ -129,7 +107,6 @@ class Snapshot:
 
     @cached_property
     def known_shards(self) -> frozenset[str]:
-        """The same without their order."""
         return frozenset(self.shard_ids)
 
     @cached_property
@@ -139,9 +116,7 @@ class Snapshot:
 
     @cached_property
     def held_by(self) -> dict[str, str]:
-        """By shard that is not read to its end, the ancestor whose unresolved records hold it,
-        because the application keeps their order.
-        """
+        """By shard that is not read to its end, the ancestor whose unresolved records hold it."""
         policy = self.stored.policy
         if policy is None or policy.on_failure is OnFailure.CONTINUE:
             return {}
@@ -156,9 +131,7 @@ class Snapshot:
 
     @cached_property
     def held_up(self) -> dict[str, tuple[str, ...]]:
-        """By shard, those that wait for it: its children, for its end, and what its unresolved
-        records hold.
-        """
+        """By shard, those that wait for it: its children, and what its unresolved records hold."""
         found: dict[str, list[str]] = {}
         for shard_id in self.shard_ids:
             for holder in (*self.lineage.waits_for(shard_id), self.held_by.get(shard_id)):
@@ -173,9 +146,7 @@ class Snapshot:
 
     @cached_property
     def reserved(self) -> Mapping[frozenset[str], tuple[str, ...]]:
-        """By those who alone may write them, the nodes that are closed to some who may write
-        others.
-        """
+        """By those who alone may write them, the nodes closed to some who may write others."""
         found: dict[frozenset[str], list[str]] = {}
         for path, one in self.access.items():
             if one.writers:
@@ -195,13 +166,10 @@ class Snapshot:
 
     @property
     def open_plan(self) -> PlanView | None:
-        """The newest plan while it is not settled; None while spouts own the application, which
-        make no plans.
-        """
+        """The newest plan while it is not settled; None while spouts own the application."""
         plan = self.stored.plan
-        if plan is None or plan.status is PlanStatus.SETTLED or self.is_spout:
-            return None
-        return plan
+        is_over = plan is None or plan.status is PlanStatus.SETTLED or self.is_spout
+        return None if is_over else plan
 
     @cached_property
     def planned(self) -> dict[str, PlannedRead]:
@@ -222,26 +190,30 @@ class Snapshot:
                     found[one.shard_id] = PlannedRead(task, one, results.get(one.shard_id))
         return found
 
-    def progress(self, shard_id: str) -> ShardProgress | None:
-        """How far the shard was read; None for a shard without a state."""
-        return self._progress.get(shard_id)
+    def position(self, shard_id: str) -> Position | None:
+        """Where the shard's next record is read; None for a shard without a state."""
+        return self._progress.get(shard_id, (None, None))[0]
+
+    def verified_ms(self, shard_id: str) -> int | None:
+        """The service time before which no record can have been missed; None if it is not known."""
+        return self._progress.get(shard_id, (None, None))[1]
 
     @cached_property
-    def _progress(self) -> dict[str, ShardProgress]:
-        return {one: self._progress_of(one, state) for one, state in self.states.items()}
-
-    def _progress_of(self, shard_id: str, state: ShardState) -> ShardProgress:
-        planned = self.planned.get(shard_id)
-        read = None if planned is None or not planned.slice.max_records else planned.result
-        position, times = state.read_position, [state.verified_until_ms]
-        if read is not None:
-            times += [read.last_arrival_ms, read.tip_ms if read.at_tip else None]
-            if read.at_shard_end:
-                position = SHARD_END
-            elif read.count and read.last is not None:
-                position = Position.after(read.last.whole)
-        verified_ms = max((one for one in times if one is not None), default=None)
-        return ShardProgress(position, verified_ms)
+    def _progress(self) -> dict[str, tuple[Position, int | None]]:
+        found: dict[str, tuple[Position, int | None]] = {}
+        for shard_id, state in self.states.items():
+            planned, position = self.planned.get(shard_id), state.read_position
+            read = None if planned is None or not planned.slice.max_records else planned.result
+            times = [state.verified_until_ms]
+            if read is not None:
+                times += [read.last_arrival_ms, read.tip_ms if read.at_tip else None]
+                if read.at_shard_end:
+                    position = SHARD_END
+                elif read.count and read.last is not None:
+                    position = Position.after(read.last.whole)
+            known = (one for one in times if one is not None)
+            found[shard_id] = position, max(known, default=None)
+        return found
 
     def oldest_failure_ms(self, shard_id: str) -> int | None:
         """When the oldest unresolved record of the shard first failed."""
@@ -258,28 +230,19 @@ class Snapshot:
         return None
 
     def log_of(self, owner: OwnerView) -> RunLog:
-        """What a process that owns the application reports of its run; empty of one of an earlier
-        version, which reports nothing.
-        """
+        """What an owner reports of its run; empty of an earlier version, which reports nothing."""
         log = self.stored.runs.get(owner.task, _NOTHING_REPORTED)
-        return (
-            log if log.newest is not None and log.newest.owner == owner.info else _NOTHING_REPORTED
-        )
+        is_its = log.newest is not None and log.newest.owner == owner.info
+        return log if is_its else _NOTHING_REPORTED
 
     def log_for(self, shard_id: str) -> RunLog:
         """The same of the process that is to read the shard; empty if none runs, too."""
         owner = self.owner_of(shard_id)
         return _NOTHING_REPORTED if owner is None else self.log_of(owner)
 
-    def run_for(self, shard_id: str) -> Run | None:
-        """The run of the process that is to read the shard; None where it reports nothing."""
-        return self.log_for(shard_id).newest
-
     @cached_property
     def last_log(self) -> RunLog:
-        """What the process reported that took the application, or a share of it, last; empty where
-        none reported anything.
-        """
+        """What the process reported that took the application, or a share of it, last."""
         logs = [log for log in self.stored.runs.values() if log.runs]
         return max(logs, key=lambda log: log.runs[-1].owner.since_ms, default=_NOTHING_REPORTED)
 
@@ -307,7 +270,7 @@ class Snapshot:
         """That of a tracked query, or of the spout that reads the shard, as it reports."""
         if self.stored.policy is not None and not self.is_spout:
             return self.stored.policy.retry
-        run = self.run_for(shard_id)
+        run = self.log_for(shard_id).newest
         if run is None or run.max_attempts is None:
             return None
         return RetryPolicy(retry_limit=max(0, run.max_attempts - 1), max_age_ms=run.max_age_ms)
@@ -321,9 +284,7 @@ class Snapshot:
         )
 
     def refused_letters_for(self, shard_id: str) -> RefusedLetters | None:
-        """The dead letters that the process that reads the shard cannot write, where the shard may
-        have some of them: records that are not tried again.
-        """
+        """The dead letters that the shard's process cannot write, where the shard may have some."""
         refused, state = self.log_for(shard_id).refused_letters, self.states.get(shard_id)
         if refused is None or state is None:
             return None
@@ -357,17 +318,12 @@ class Snapshot:
 
     @property
     def trigger_ms(self) -> int | None:
-        """The interval of the trigger of the Spark query that runs; None where it has none, or none
-        is known.
-        """
-        for owner in self.stored.owners:
-            return None if self.is_spout else self.log_of(owner).trigger_ms
-        return None
+        """The trigger's interval of the Spark query that runs; None if none is known."""
+        owner = next(iter(self.stored.owners), None)
+        return None if owner is None or self.is_spout else self.log_of(owner).trigger_ms
 
     @property
     def next_trigger_ms(self) -> int | None:
-        """When the trigger is due next, at a multiple of its interval, as Spark has it; None where
-        it has none, or none is known.
-        """
+        """When it is due next, at a multiple of its interval, as Spark has it."""
         trigger_ms = self.trigger_ms
         return (self.now_ms // trigger_ms + 1) * trigger_ms if trigger_ms else None

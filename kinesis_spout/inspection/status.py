@@ -21,7 +21,6 @@ from kinesis_spout.inspection.health import OVER, READ_PHASES, SEVERITY, Health
 from kinesis_spout.inspection.wording import (
     are,
     counted,
-    kind_of_consumer,
     moment,
     records,
     shards_named,
@@ -33,7 +32,8 @@ from state.plan import PlanStatus
 from state.position import Position
 from state.report import ReportStatus
 from state.shard_state import Lifecycle
-from state.store.runs import DONE, FAILED, FULL, STOPPED
+from state.store.ownership import ProcessState
+from state.store.runs import DONE, FAILED, FULL, SPARK, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kinesis_spout.inspection.snapshot import Snapshot
     from kinesis_spout.shards.lineage import ShardLineage
     from state.shard_state import ShardState
+    from state.store.view import StoredApplication
 
 _NEVER_MS = 1 << 62
 _MAX_EXPLAINED = 100
@@ -105,7 +106,7 @@ def shards_json(shards: Sequence[ShardStatus]) -> list[dict[str, Any]]:
 
 def shard_status(look: Look, shard_id: str) -> ShardStatus:
     """A shard of an application, as a look shows it."""
-    state, progress = look.now.states.get(shard_id), look.now.progress(shard_id)
+    state, position = look.now.states.get(shard_id), look.now.position(shard_id)
     speed = look.speed(shard_id)
     return ShardStatus(
         **(_stored(state, look.now.now_ms) if state is not None else {})
@@ -114,7 +115,7 @@ def shard_status(look: Look, shard_id: str) -> ShardStatus:
             "phase": look.phase(shard_id),
             "health": look.health(shard_id),
             "waits_for": look.now.lineage.waits_for(shard_id),
-            "position": None if progress is None else str(progress.position),
+            "position": position and str(position),
             "lag_ms": look.lag_ms(shard_id),
             "lag_measured": look.is_measured(shard_id),
             "expires_in_ms": look.expires_in_ms(shard_id),
@@ -202,10 +203,6 @@ class ApplicationStatus:
         }
 
     @property
-    def not_asked(self) -> int:
-        return self.unknown["notAsked"]
-
-    @property
     def silent(self) -> int:
         """How many shards were asked and did not answer."""
         return self.unknown["throttled"] + self.unknown["notAnswered"]
@@ -231,7 +228,7 @@ class ApplicationStatus:
             return Health.UNKNOWN
         if verdict is not Health.UNKNOWN or not now.is_known or self.silent:
             return verdict
-        return Health.UNKNOWN if self.not_asked == len(self.live) else Health.OK
+        return Health.UNKNOWN if self.unknown["notAsked"] == len(self.live) else Health.OK
 
     @cached_property
     def worst(self) -> tuple[ShardStatus, ...]:
@@ -316,17 +313,10 @@ def _plan_json(now: Snapshot) -> dict[str, Any] | None:
         return None
     logs = [task.log for task in plan.tasks if task.log is not None]
     counts = plan.outcomes if plan.report is ReportStatus.DONE else None
-    rows = sum(log.rows for log in logs)
-    done_ms = None if counts is None else counts.done_ms or None
-    done = (
-        {}
-        if counts is None
-        else {
-            "acked": max(0, rows - counts.failed),
-            "failed": counts.failed,
-            "deadLettered": counts.dead_lettered,
-        }
-    )
+    rows, done, done_ms = sum(log.rows for log in logs), dict[str, int](), None
+    if counts is not None:
+        done = {"acked": max(0, rows - counts.failed), "failed": counts.failed}
+        done["deadLettered"], done_ms = counts.dead_lettered, counts.done_ms or None
     took_s = None if done_ms is None else max(1, done_ms - plan.created_ms) / 1000
     return {
         "planId": plan.plan_id,
@@ -359,9 +349,8 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     if verdict is Health.OK:
         window = duration(look.window_ms)
         yield f"new records are read within {window}" if live else "all records are read and acked"
-        if status.not_asked:
-            was = are(status.not_asked, "was", "were")
-            yield f"{status.not_asked:,} of {shards} {was} not asked"
+        if not_asked := status.unknown["notAsked"]:
+            yield f"{not_asked:,} of {shards} {are(not_asked, 'was', 'were')} not asked"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
         yield f"nothing is known of {shards}"
         yield "Kinesis refused the read" if look.refused else "no shard's tip was read"
@@ -422,7 +411,7 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
     elif lagging:
         yield from _lagging(look, lagging, shards)
         yield from _soon(look, lagging)
-    elif not status.not_asked:
+    elif not status.unknown["notAsked"]:
         yield "all records are read"
 
 
@@ -434,16 +423,23 @@ def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
 
 
 def owners_sentence(look: Look) -> str:
-    """Who owns the application, since when."""
-    stored, now_ms = look.now.stored, look.now.now_ms
+    """Who owns the application, since when; or how the last run ended, as far as it reported."""
+    stored, now_ms, run = look.now.stored, look.now.now_ms, look.now.last_log.newest
     if not stored.owners:
-        return f"none: no process is running{_last_run(look)}"
+        ended = ""
+        if run is not None and run.end is None:
+            ended = "; the last run ended without a message"
+        elif run is not None and run.end is not None:
+            how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
+            at = moment(run.end.time_ms, now_ms)
+            ended = f"; the last run {how.get(run.end.kind, 'ended')} at {at}"
+        return f"none: no process is running{ended}"
     oldest_ms = min(one.info.since_ms for one in stored.owners)
     since = f"since {moment(oldest_ms, now_ms)} ({duration(max(0, now_ms - oldest_ms))})"
     first, total = stored.owners[0], stored.total_tasks or 1
     if total == 1:
         run = look.now.log_of(first).newest
-        kind = "" if run is None else f" ({kind_of_consumer(run)})"
+        kind = "" if run is None else f" (a {'Spark job' if run.kind == SPARK else 'spout'})"
         return f"process {first.info.pid} on {first.info.host}{kind}, {since}"
     there = {one.task.index for one in stored.owners if one.task is not None}
     missing = [str(index) for index in range(total) if index not in there]
@@ -455,18 +451,6 @@ def owners_sentence(look: Look) -> str:
     )
 
 
-def _last_run(look: Look) -> str:
-    """How the last run ended; empty where none has reported anything."""
-    run = look.now.last_log.newest
-    if run is None:
-        return ""
-    if run.end is None:
-        return "; the last run ended without a message"
-    how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
-    at = moment(run.end.time_ms, look.now.now_ms)
-    return f"; the last run {how.get(run.end.kind, 'ended')} at {at}"
-
-
 def plan_sentence(look: Look) -> str | None:
     """The newest plan; None where there is none, or spouts own the application."""
     plan = look.now.stored.plan
@@ -476,7 +460,10 @@ def plan_sentence(look: Look) -> str | None:
     if plan.status is PlanStatus.SETTLED:
         return f"{plan.plan_id} settled, {made}"
     sealed = sum(task.log is not None and task.log.sealed for task in plan.tasks)
-    batch = cause_of(look, Kind.BATCH, "") if look.now.is_running else None
+    # ZooKeeper keeps the session of a process that is gone for a while.
+    states = [look.now.process_states.get(one.info) for one in look.now.stored.owners]
+    is_running = any(one is not ProcessState.GONE for one in states)
+    batch = cause_of(look, Kind.BATCH, "") if is_running else None
     stage = "the process ended before the plan was settled" if batch is None else batch.sentences[0]
     read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all their records"
     return f"{plan.plan_id} {plan.status.value}, {made}: {read}; {stage}"
@@ -561,3 +548,30 @@ def move_sentence(look: Look) -> str | None:
             "earlier time)"
         )
     return "; ".join(said) or None
+
+
+def unrest(before: StoredApplication, now: StoredApplication) -> str | None:
+    """What is under way; None where nothing is: every plan is settled, every record is answered,
+    and nothing was stored between the two looks. Without an owner nothing is under way.
+
+    A spout stores nothing of records that are in their first delivery at the end of what was read;
+    their acks show as a change.
+    """
+    if not now.owners:
+        return None
+    is_spout = now.total_tasks is not None
+    plan = now.plan
+    if plan is not None and not is_spout and plan.status is not PlanStatus.SETTLED:
+        return f"the batch of plan {plan.plan_id} is not settled"
+    pending = sum(
+        one.count
+        for state in now.states.values()
+        for one in state.unresolved
+        if is_spout and one.first_failure_ms is None
+    )
+    if pending:
+        return f"{records(pending)} of the spout {are(pending)} not acked or failed yet"
+    was = None if before.plan is None else before.plan.plan_id
+    if before.states != now.states or was != (None if plan is None else plan.plan_id):
+        return "the last outcomes have just been stored"
+    return None

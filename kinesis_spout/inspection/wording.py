@@ -1,18 +1,21 @@
-"""Times and positions as people read them. Pure."""
+"""Times, positions and errors as people read them. Pure.
+
+An error comes as a message and its remedy. Of one that came through Spark, and of one that an older
+version stored, a text "message; remedy" alone is known: no other text is split.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinesis_spout.config import duration
-from state.store.runs import SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from state.store.runs import Run
 
 # Of the 56 digits of a sequence number. The last ones tell records apart.
 SHOWN_DIGITS = 12
@@ -20,6 +23,15 @@ MAX_REASON = 80
 _BRIEF_DIGITS = 8
 _TIME = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d)")
 _SHARD_PREFIX = "shardId-"
+_DENIED = re.compile(
+    r"not authorized to perform: ([a-z]+:[A-Za-z]+)(?: on resource: (arn:[^\s,;]+[^\s,;.]))?"
+)
+_VERBS = frozenset(
+    {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
+    | {"start", "use", "ask", "create", "get", "install", "keep", "leave", "let", "make", "name"}
+    | {"pass", "put", "register", "remove", "run", "see", "split", "stop", "try", "upgrade", "wait"}
+)
+_AND_START = re.compile(r",? and start the (?:job|query) again\b")  # an action of its own
 
 
 def moment(time_ms: int, now_ms: int) -> str:
@@ -50,10 +62,6 @@ def short_shard(shard_id: str) -> str:
     """`12` for shardId-000000000012; another id as it is."""
     number = shard_id.removeprefix(_SHARD_PREFIX)
     return str(int(number)) if number != shard_id and number.isdigit() else shard_id
-
-
-def kind_of_consumer(run: Run) -> str:
-    return "a Spark job" if run.kind == SPARK else "a spout"
 
 
 def are(count: int, one: str = "is", more: str = "are") -> str:
@@ -106,3 +114,61 @@ def cut_expiry(lost_ms: int | None, retention_ms: int) -> str:
 
 def printable(text: str) -> str:
     return text if text.isprintable() else repr(text)
+
+
+# errors -------------------------------------------------------------------------------------------
+class Topic(StrEnum):
+    """What an error is about, where that decides what else is to be done."""
+
+    LOSS = "loss"
+    ACCESS = "access"
+    KEY = "key"
+    RIGHT = "right"
+    NETWORK = "network"
+    START = "start"
+    OTHER = "other"
+
+
+# By words of the error, and else of its remedy; the first counts. An end is stored without the
+# class of its error.
+_TOPICS = {
+    Topic.LOSS: re.compile("fail_on_data_loss|failOnDataLoss"),
+    Topic.ACCESS: re.compile("denies access"),
+    Topic.KEY: re.compile("KMS"),
+    Topic.RIGHT: re.compile("not authorized to perform: [a-z]+:|AccessDenied"),
+}
+_ABOUT = {"check the network": Topic.NETWORK, "try again": Topic.NETWORK, "start ": Topic.START}
+
+
+class ErrorText(NamedTuple):
+    """`remedy`: what the error asks for; None where it asks for nothing."""
+
+    message: str
+    remedy: str | None
+    topic: Topic
+
+
+def error_text(message: str | None, remedy: str | None = None) -> ErrorText:
+    """The error; without a remedy, `message` may be the whole text. Safe to print."""
+    if message is None:
+        return ErrorText("an error", None, Topic.OTHER)
+    text = message = printable(message)
+    if remedy:
+        text = f"{message}; {remedy}"
+    else:
+        first, *others = message.split("; ")
+        remedies = list(takewhile(_is_remedy, reversed(others)))[::-1]
+        message = "; ".join([first, *others[: len(others) - len(remedies)]])
+        remedy = "; or, ".join(remedies)
+    if (denied := _DENIED.search(text)) is not None:
+        on = f" on {denied[2]}" if denied[2] else ""
+        remedy = f"allow {denied[1]}{on} to the role or user of the job (IAM)"
+    remedy = _AND_START.sub("", remedy)
+    topics = [topic for topic, words in _TOPICS.items() if words.search(text)]
+    topics += [topic for begin, topic in _ABOUT.items() if remedy.startswith(begin)]
+    return ErrorText(message, remedy or None, next(iter(topics), Topic.OTHER))
+
+
+def _is_remedy(clause: str) -> bool:
+    """Whether it begins as one, and was not cut."""
+    return clause.split(" ", 1)[0] in _VERBS and not clause.endswith("...")

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.inspection.health import OVER, READ_PHASES, Health
+from kinesis_spout.inspection.health import OVER, Health
 from kinesis_spout.inspection.status import (
     move_sentence,
     owners_sentence,
@@ -135,11 +135,9 @@ def _rows(seen: Snapshot) -> int:
 def _pace(look: Look) -> float | None:
     moved_ms: list[int] = []
     for shard_id in look.now.states:
-        was, now = look.before.progress(shard_id), look.now.progress(shard_id)
-        if was is None or now is None or was.verified_ms is None or now.verified_ms is None:
-            continue
-        if look.phase(shard_id) in READ_PHASES:
-            moved_ms.append(max(0, now.verified_ms - was.verified_ms))
+        was_ms, now_ms = look.before.verified_ms(shard_id), look.now.verified_ms(shard_id)
+        if was_ms is not None and now_ms is not None and look.is_read(shard_id):
+            moved_ms.append(max(0, now_ms - was_ms))
     return sum(moved_ms) / len(moved_ms) / look.window_ms if moved_ms and look.window_ms else None
 
 
@@ -271,22 +269,21 @@ class _Lanes:
         return ended_ms or first_child_ms or self._now_ms
 
     def _read_ms(self, shard_id: str, began_ms: int, ended_ms: int | None) -> int:
-        look, progress = self._look, self._look.now.progress(shard_id)
-        if progress is None or look.phase(shard_id) is ShardPhase.WAITING:
+        look, position = self._look, self._look.now.position(shard_id)
+        if position is None or look.phase(shard_id) is ShardPhase.WAITING:
             return began_ms
         last_ms = self._now_ms if ended_ms is None else ended_ms
         frontier_ms = look.frontier_ms(shard_id)
-        if progress.position.is_end or (frontier_ms is None and shard_id in look.tips):
+        if position.is_end or (frontier_ms is None and shard_id in look.tips):
             return last_ms
         return min(max(frontier_ms or began_ms, began_ms), last_ms)
 
     def _acked_ms(self, shard_id: str, read_ms: int) -> int | None:
         now, state = self._look.now, self._look.now.states.get(shard_id)
-        progress = now.progress(shard_id)
-        if state is None or progress is None:
+        if state is None:
             return None
         # What was read is acked or unresolved, but for what the plan under way has read.
-        if not state.unresolved and progress.position == state.read_position:
+        if not state.unresolved and now.position(shard_id) == state.read_position:
             return read_ms
         checkpoint_ms = self._time_ms(state.checkpoint, _PUT)
         return None if checkpoint_ms is None else min(checkpoint_ms, read_ms)

@@ -1,8 +1,7 @@
-"""Why a read is polled that was to be pushed, and how many subscriptions there were. Pure."""
+"""Why a read is polled that was to be pushed. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -24,14 +23,3 @@ class Fallback(StrEnum):
     BROKEN = "broken"
     SILENT = "silent"
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionTotals:
-    """`opened`: subscriptions that gave an event. `failed`: attempts without one, and subscriptions
-    that broke. `polled_shards`: shards that are polled now for want of a subscription.
-    """
-
-    opened: int = 0
-    failed: int = 0
-    polled_shards: int = 0

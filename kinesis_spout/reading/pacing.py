@@ -9,6 +9,7 @@ the service sees no more calls in any second than allowed, whatever the network'
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -34,18 +35,13 @@ class Pacer:
         self._window_s = self._calls_per_window / rate.reads_per_second
         self._bytes_per_second = rate.bytes_per_second
         self._call_times_s: deque[float] = deque(maxlen=self._calls_per_window)
-        self._paid_off_at_s = float("-inf")
-        self._backoff_until_s = float("-inf")
-        self._refused_in_a_row = 0
-
-    @property
-    def refused_in_a_row(self) -> int:
-        """Calls that were refused since the last page."""
-        return self._refused_in_a_row
+        self._paid_off_at_s = -math.inf
+        self._backoff_until_s = -math.inf
+        self.refused_in_a_row = 0  # calls since the last page
 
     def ready_at_s(self, now_s: float) -> float:
         """When the next call may start: `now_s` or later."""
-        window_ends_s = float("-inf")
+        window_ends_s = -math.inf
         if len(self._call_times_s) == self._calls_per_window:
             window_ends_s = self._call_times_s[0] + self._window_s
         return max(now_s, window_ends_s, self._paid_off_at_s, self._backoff_until_s)
@@ -65,14 +61,14 @@ class Pacer:
     def on_page(self, now_s: float, read_bytes: int) -> None:
         """The last call has returned a page. `read_bytes`: of its data and partition keys."""
         self._answered(now_s)
-        self._refused_in_a_row = 0
+        self.refused_in_a_row = 0
         self._paid_off_at_s = max(self._paid_off_at_s, now_s) + read_bytes / self._bytes_per_second
 
     def back_off(self, now_s: float, random: Random) -> None:
         """The last call was refused, as by throttling: wait longer each time until a page comes."""
         self._answered(now_s)
-        self._refused_in_a_row += 1
-        self._backoff_until_s = now_s + _REFUSED.wait_s(self._refused_in_a_row, random)
+        self.refused_in_a_row += 1
+        self._backoff_until_s = now_s + _REFUSED.wait_s(self.refused_in_a_row, random)
 
     def _answered(self, now_s: float) -> None:
         if self._call_times_s:

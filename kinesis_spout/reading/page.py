@@ -1,8 +1,10 @@
-"""A page: the records of one fetch of a shard, and what the service said beside them. Pure."""
+"""A page: the records of one fetch of a shard, and what the service said beside them; and whether
+records have expired before their page came. Pure.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -10,11 +12,14 @@ import pyarrow.compute as pc
 
 from kinesis_spout.service.get_records_decoder import NO_RECORDS, DecodedPage
 from state.sequence_number import SequenceNumber
+from state.shard_state import verified_by_first_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from state.plan import ChildShard
+    from kinesis_spout.service.get_records_decoder import RecordColumns
+    from state.plan import ChildShard, ShardReadResult
+    from state.position import Position
 
 
 def continue_shard(shard_id: str, child_shards: Iterable[ChildShard]) -> bool:
@@ -66,23 +71,17 @@ class Page(DecodedPage):
         is_pushed: bool = False,
     ) -> Self:
         """The page of an answer or an event, with what the reader makes of it."""
-        return cls(
+        page = cls(
             shard_id=shard_id,
-            columns=decoded.columns,
-            count=decoded.count,
-            first=decoded.first,
-            last=decoded.last,
-            last_arrival_ms=decoded.last_arrival_ms,
             payload_bytes=decoded.columns.payload_bytes,
-            millis_behind_latest=decoded.millis_behind_latest or 0,
-            child_shards=decoded.child_shards,
-            next_iterator=next_iterator,
             ended=ended,
             at_tip=at_tip,
-            service_time_ms=decoded.service_time_ms,
             latest_ms=latest_ms,
             is_pushed=is_pushed,
         )
+        answered = {each.name: getattr(decoded, each.name) for each in fields(DecodedPage)}
+        answered["millis_behind_latest"] = decoded.millis_behind_latest or 0
+        return replace(page, **answered | {"next_iterator": next_iterator})
 
     def without_records(self) -> Self:
         """What the page says, without its records: `count`, `first` and `last` stay. It may be kept
@@ -99,15 +98,8 @@ class Page(DecodedPage):
         """
         if count >= self.count:
             return self
-        columns = self.columns.part(0, count)
         return replace(
-            self,
-            columns=columns,
-            count=count,
-            first=self.first if count else None,
-            last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
-            last_arrival_ms=columns.last_arrival_ms() if count else None,
-            payload_bytes=columns.payload_bytes,
+            self._of(self.columns.part(0, count), count),
             millis_behind_latest=0,
             child_shards=(),
             next_iterator=None,
@@ -117,17 +109,17 @@ class Page(DecodedPage):
 
     def after(self, count: int) -> Self:
         """The page without its first `count` records."""
-        if not count:
-            return self
-        columns = self.columns.part(count)
-        left = self.count - count
+        return self._of(self.columns.part(count), self.count - count) if count else self
+
+    def _of(self, columns: RecordColumns, count: int) -> Self:
+        """The page with these `count` of its records."""
         return replace(
             self,
             columns=columns,
-            count=left,
-            first=SequenceNumber.parse(columns.number_at(0)) if left else None,
-            last=self.last if left else None,
-            last_arrival_ms=self.last_arrival_ms if left else None,
+            count=count,
+            first=SequenceNumber.parse(columns.number_at(0)) if count else None,
+            last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
+            last_arrival_ms=columns.last_arrival_ms() if count else None,
             payload_bytes=columns.payload_bytes,
         )
 
@@ -150,3 +142,49 @@ class Page(DecodedPage):
         is_late = pc.greater_equal(micros, (until_ms + 1) * 1000)
         index = int(pc.index(is_late, pa.scalar(value=True)).as_py())
         return self.count if index < 0 else index
+
+
+@dataclass(slots=True)
+class ExpiryDetector:
+    """Finds whether records of a shard may have expired unread before its pages came: a page that
+    comes more than the retention after the shard was last verified does not show what was before
+    it. Pure; times are the service's, in ms.
+
+    - `verified_ms`: no record before this time can have been missed; None if nothing is known.
+    - `position`: where the shard is read from.
+    - `lapsed_ms`: when the first such page came, or None.
+    """
+
+    verified_ms: int | None
+    retention_ms: int | None
+    position: Position
+    lapsed_ms: int | None = None
+    _has_records: bool = False
+
+    def note(self, page: Page) -> None:
+        """Take the next page of the shard, in order."""
+        if self.verified_ms is None or self.retention_ms is None:
+            return
+        came_ms = page.service_time_ms if page.latest_ms is None else page.latest_ms
+        if came_ms is not None and came_ms - self.retention_ms > self.verified_ms:
+            self.lapsed_ms = self.lapsed_ms or came_ms
+        self._verify(page.last_arrival_ms, page.service_time_ms if page.at_tip else None)
+
+    def follow(self, result: ShardReadResult) -> None:
+        """Take the shard's next result in the log. What was missed before it, it says itself: its
+        records may be read again long after they were read first.
+        """
+        self._verify(result.last_arrival_ms, result.tip_ms if result.at_tip else None)
+
+    def acknowledge(self, until_ms: int) -> None:
+        """What expired before this time was reported."""
+        self.lapsed_ms = None
+        self._verify(None, until_ms)
+
+    def _verify(self, arrival_ms: int | None, tip_ms: int | None) -> None:
+        if self.verified_ms is None:
+            return
+        if arrival_ms is not None and not self._has_records:
+            self._has_records = True
+            self.verified_ms = verified_by_first_read(self.verified_ms, self.position, arrival_ms)
+        self.verified_ms = max(self.verified_ms, arrival_ms or 0, tip_ms or 0)

@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from bisect import bisect_right
@@ -29,7 +30,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kinesis_spout.errors import KinesisError, ThrottledError
+from kinesis_spout.errors import KinesisError
 from kinesis_spout.reading.shard_getter import (
     FetchPostponedError,
     KinesisShardGetter,
@@ -168,10 +169,10 @@ class RetryReader:
 
     `unpacker`: aggregates are unpacked, and retries name user records. User records of a range that
     belong to another shard were not delivered and are left out (`OwnedOfRange`); a record that a
-    retry names was delivered. With `only_subs`, an
-    aggregate is unpacked only for a retry with a sub-sequence number, which was unpacked when it
-    failed. A `whole` retry is not unpacked in any case, but for an aggregate of which one of its
-    ends names a user record. Without an unpacker no retry may have a sub-sequence number.
+    retry names was delivered. With `only_subs`, an aggregate is unpacked only for a retry with a
+    sub-sequence number, which was unpacked when it failed. A `whole` retry is not unpacked in any
+    case, but for an aggregate of which one of its ends names a user record. Without an unpacker no
+    retry may have a sub-sequence number.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class RetryReader:
         self._one_attempt = one_attempt
         self._shard_id = shard_id
         self._retries = retries
+        self._lasts = [retry.end.sequence for retry in retries]
         self._services = services
         self._getter: KinesisShardGetter | None = None  # None: jump to the next retry
         self._began_at = 0  # index of the retry that the getter started at
@@ -207,7 +209,7 @@ class RetryReader:
         self._limit = 0
         self._found_nothing = True  # every page so far was empty
 
-    def read(self, *, until_s: float | None = None) -> Iterator[Delivery]:
+    def read(self, *, until_s: float = math.inf) -> Iterator[Delivery]:
         """The records that are found, until all retries were searched for, the budget is used up,
         or the monotonic time is `until_s`.
 
@@ -215,8 +217,7 @@ class RetryReader:
         time.
         """
         result, picker = self.result, self._picker
-        in_time = True
-        while result.done < len(self._retries) and not picker.stops and in_time:
+        while result.done < len(self._retries) and not picker.stops:
             # A getter without an iterator asks again whether the shard has ended.
             jumped = self._getter is None or self._getter.iterator is None
             getter = self._getter or self._jump()
@@ -224,14 +225,14 @@ class RetryReader:
             # Every read makes progress: at least one call, and a range that was begun is finished.
             may_stop = done > 0 or not (jumped or picker.range.rows)
             try:
-                page = self._fetch(getter, until_s if may_stop else None)
+                page = getter.fetch(self._limit, until_s=until_s if may_stop else math.inf)
+            except FetchPostponedError:
+                break
             except KinesisError:
                 if self._one_attempt:
                     self._note_search()  # the next attempt goes on there
                 raise
-            if page is None:
-                in_time = False
-            elif page.gone:
+            if page.gone:
                 result.shard_gone = True
             else:
                 self._found_nothing = self._found_nothing and not page.count
@@ -239,14 +240,15 @@ class RetryReader:
                 self._choose_next(
                     page, hit=result.rows > rows, moved=result.done > done or not jumped
                 )
-        picker.release_range()
+        # What was read of a range is not returned.
+        picker.budget.release(delivery.records for delivery in picker.range.deliveries)
         self._note_search()
 
     def _take(self, page: Page) -> Iterator[Delivery]:
         """The page's records of the retries that it has passed, and of the range that it ends in.
         At a proven tip, and at the shard's end, it has passed all of them.
         """
-        passed = self._picker.passed_by(page)
+        passed = 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
         missing = max(self.result.done, passed)
         proven = page.ended or (page.at_tip and self._began_at == self._tip_at == missing)
         end = len(self._retries) if proven else passed
@@ -264,6 +266,15 @@ class RetryReader:
             self._limit = min(MAX_PAGE_RECORDS, max(FIRST_PAGE_RECORDS, retry.max_rows))
         elif done == len(self._retries) - 1:
             self._limit = 1  # the last one: it is the first record there, or it is gone
+        # Where an earlier reader stopped in a run of empty pages, if that is still valid. A second
+        # page at the tip counts only if its iterator is new.
+        search = services.searches.get(self._shard_id)
+        if search is not None and (
+            search.first != retry.first
+            or self._tip_at == done
+            or services.clock.monotonic_s() - search.at_s >= ITERATOR_LIFE_S
+        ):
+            search = None
         self._getter = KinesisShardGetter(
             services.client,
             self._shard_id,
@@ -271,20 +282,10 @@ class RetryReader:
             pacer=services.retry_pacer(self._shard_id),
             clock=services.clock,
             random=services.random,
-            iterator=self._searched(retry),
+            iterator=None if search is None else search.iterator,
             one_attempt=self._one_attempt,
         )
         return self._getter
-
-    def _searched(self, retry: PlannedRetry) -> str | None:
-        """The iterator at which an earlier reader of this process stopped in a run of empty pages;
-        None without one that is still valid.
-        """
-        search = self._services.searches.get(self._shard_id)
-        if search is None or search.first != retry.first or self._tip_at == self.result.done:
-            return None  # a second page at the tip counts only if its iterator is new
-        age_s = self._services.clock.monotonic_s() - search.at_s
-        return search.iterator if age_s < ITERATOR_LIFE_S else None
 
     def _note_search(self) -> None:
         searches = self._services.searches
@@ -296,24 +297,6 @@ class RetryReader:
         else:
             searches.pop(self._shard_id, None)
 
-    def _fetch(self, getter: KinesisShardGetter, until_s: float | None) -> Page | None:
-        """The next page; None when no call may start before `until_s`. Waits for the pacer, and
-        through throttling and new iterators that have expired.
-        """
-        clock = self._services.clock
-        while True:
-            ready_s = getter.ready_at_s()
-            if until_s is not None and ready_s >= until_s:
-                return None
-            clock.sleep(ready_s - clock.monotonic_s())
-            try:
-                return getter.fetch_unless_throttled(self._limit)
-            except FetchPostponedError:
-                continue
-            except ThrottledError as exc:
-                if not exc.retryable or self._one_attempt:
-                    raise
-
     def _choose_next(self, page: Page, *, hit: bool, moved: bool) -> None:
         """Read the next page, or a larger one, or jump to the next retry.
 
@@ -322,31 +305,29 @@ class RetryReader:
         """
         if self._getter is None:
             return
-        if not page.count or self._picker.range.rows or not moved:
+        first, last = page.first, page.last
+        if first is None or last is None or self._picker.range.rows or not moved:
             # An empty page says nothing, a range is read to its end, and a first page that settles
             # nothing lies before the retry (its iterator is of an earlier search).
             self._limit = max(self._limit, FIRST_PAGE_RECORDS)
-        elif hit and self.result.done < len(self._retries) and self._is_near(page):
+            return
+        is_near = False
+        if hit and self.result.done < len(self._retries):
+            # Sequence numbers grow with time, so the span of a page estimates the distance.
+            ahead = self._retries[self.result.done].first.sequence - last.sequence
+            is_near = ahead <= MAX_SPANS_AHEAD * (last.sequence - first.sequence)
+        if is_near:
             self._limit = min(MAX_PAGE_RECORDS, 2 * self._limit)
         else:
             self._getter = None
 
-    def _is_near(self, page: Page) -> bool:
-        """Whether the next retry probably is within the next pages. Sequence numbers grow with
-        time, so the span of a page estimates the distance.
-        """
-        if page.first is None or page.last is None:
-            return False
-        ahead = self._retries[self.result.done].first.sequence - page.last.sequence
-        return ahead <= MAX_SPANS_AHEAD * (page.last.sequence - page.first.sequence)
 
-
+@dataclass(slots=True)
 class _RangeRead:
     """What was read so far of one range, whose bytes are reserved."""
 
-    def __init__(self) -> None:
-        self.deliveries: list[Delivery] = []
-        self.owned: OwnedOfRange | None = None  # once a page had records of it
+    deliveries: list[Delivery] = field(default_factory=list)
+    owned: OwnedOfRange | None = None  # once a page had records of it
 
     @property
     def rows(self) -> int:
@@ -358,9 +339,10 @@ class _RangeRead:
         records = self.deliveries[-1].records
         return number_at(records, records.num_rows - 1)
 
-    def has_first_of(self, retry: PlannedRetry) -> bool:
-        """Whether the first of at least one record is that of the range."""
-        return number_at(self.deliveries[0].records, 0) == retry.first
+    @property
+    def first(self) -> SequenceNumber:
+        """Of at least one record."""
+        return number_at(self.deliveries[0].records, 0)
 
 
 class _RetryPicker:
@@ -382,12 +364,11 @@ class _RetryPicker:
         self.range = _RangeRead()
         self._retries = retries
         self._result = result
-        self._budget = budget
+        self.budget = budget
         self._at_least_one = at_least_one
         self._whole_ranges = whole_ranges
         self._unpacker = unpacker
         self._only_subs = only_subs
-        self._lasts = [retry.end.sequence for retry in retries]
         self._numbers = pa.array([str(retry.first) for retry in retries], pa.string())
         self._attempts = pa.array([retry.attempts + 1 for retry in retries], pa.int32())
         self._is_full = False
@@ -396,10 +377,6 @@ class _RetryPicker:
     def stops(self) -> bool:
         """Whether no further page is wanted."""
         return self._is_full or self._result.part is not None or self._result.shard_gone
-
-    def passed_by(self, page: Page) -> int:
-        """How many retries lie before the end of a page."""
-        return 0 if page.last is None else bisect_right(self._lasts, page.last.sequence)
 
     def take(self, records: pa.RecordBatch, end: int) -> Iterator[Delivery]:
         """The records of a page: of the retries before `end`, which it has passed, and of the range
@@ -420,10 +397,6 @@ class _RetryPicker:
         if result.done < len(self._retries) and not self.stops:
             yield from self._extend_range(self._retries[result.done], records)
 
-    def release_range(self) -> None:
-        """Give back the bytes of a range that was not returned."""
-        self._budget.release(delivery.records for delivery in self.range.deliveries)
-
     @property
     def _regardless(self) -> bool:
         """Whether the next record is returned regardless of the budget."""
@@ -441,7 +414,7 @@ class _RetryPicker:
         found = places.drop_null()
         if len(found):
             kept = without_owned(records.filter(places.is_valid()))
-            fitting = self._budget.take(kept, at_least=1 if self._regardless else 0)
+            fitting = self.budget.take(kept, at_least=1 if self._regardless else 0)
             if fitting < len(found):
                 self._is_full = True
                 end = begin + int(found[fitting].as_py())
@@ -475,7 +448,7 @@ class _RetryPicker:
         if self._regardless:
             at_least = wanted.num_rows if self._whole_ranges else int(not read.rows)
         allowed = wanted.slice(0, max(0, limit - read.rows))
-        fitting = self._budget.take(allowed, at_least=min(at_least, allowed.num_rows))
+        fitting = self.budget.take(allowed, at_least=min(at_least, allowed.num_rows))
         if fitting:
             attempts = pa.repeat(pa.scalar(retry.attempts + 1, pa.int32()), fitting)
             read.deliveries.append(Delivery(wanted.slice(0, fitting), attempts))
@@ -485,7 +458,7 @@ class _RetryPicker:
         if read.rows and not self._whole_ranges:
             rest = number_at(wanted, fitting)
             self._result.part = RangePart(last=read.last, rest=rest, count=read.rows)
-            if not read.has_first_of(retry):
+            if read.first != retry.first:
                 # At least that one. If others are, the rest is found to be short.
                 self._result.short.append(ShortRange(first=retry.first, missing=1))
             yield from self._return_range()
@@ -495,7 +468,7 @@ class _RetryPicker:
         read = self.range
         found = read.rows
         left_out = 0 if read.owned is None else read.owned.left_out
-        has_first = found > 0 and read.has_first_of(retry)
+        has_first = found > 0 and read.first == retry.first
         if not found:
             self._result.gone.append(retry.first)
         elif has_first and found + left_out == retry.count:

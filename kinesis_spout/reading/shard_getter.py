@@ -57,18 +57,6 @@ class ShardGetter(Protocol):
     @property
     def shard_id(self) -> str: ...
 
-    @property
-    def position(self) -> Position:
-        """Where the next fetch starts: right after the last page returned. SHARD_END after the
-        end.
-        """
-        ...
-
-    @property
-    def iterator(self) -> str | None:
-        """A hint for that position that may have expired; None without one."""
-        ...
-
     def ready_at_s(self) -> float:
         """When the shard's limits allow the next fetch, on the clock's monotonic scale."""
         ...
@@ -87,16 +75,19 @@ class ShardGetter(Protocol):
 
 @dataclass(slots=True)
 class _Streak:
-    """Refusals that count as continuous: the first, the newest, and how many."""
+    """Refusals that count as continuous: the first, the newest, how many, and whether the log has
+    them.
+    """
 
     since_s: float = -math.inf
     last_s: float = -math.inf
     count: int = 0
+    is_logged: bool = False
 
     def add(self, now_s: float) -> float:
         """One more. Returns for how many seconds there are such."""
         if now_s - self.last_s > _MAX_PAUSE_S:
-            self.since_s, self.count = now_s, 0
+            self.since_s, self.count, self.is_logged = now_s, 0, False
         self.last_s = now_s
         self.count += 1
         return now_s - self.since_s
@@ -111,37 +102,30 @@ class _Refusals:
 
     def __init__(self, shard_id: str, refusal_timeout_s: float) -> None:
         self.throttled = 0
-        self._shard_id = shard_id
+        self.shard_id = shard_id
         self._timeout_s = refusal_timeout_s
-        self._without_a_page = _Streak()
+        self.without_a_page = _Streak()
         self._throttling = _Streak()  # other reads may have succeeded between
-        self._is_throttling_logged = False
-
-    def end(self) -> None:
-        """A page has come, or the shard is read elsewhere."""
-        self._without_a_page = _Streak()
 
     def on_throttled(self, exc: ThrottledError, where: str, now_s: float) -> None:
         """Raise `StillThrottledError` once the shard was refused for too long."""
         is_of_the_key = isinstance(exc, KeyThrottledError)
         self.throttled += not is_of_the_key
         throttled_s = self._throttling.add(now_s)
-        is_new = self._throttling.count == 1
-        self._is_throttling_logged = self._is_throttling_logged and not is_new
-        if throttled_s >= _THROTTLED_LOGGED_S and not self._is_throttling_logged:
-            self._is_throttling_logged = True
+        if throttled_s >= _THROTTLED_LOGGED_S and not self._throttling.is_logged:
+            self._throttling.is_logged = True
             log.warning(
                 "shard %s of %s is throttled: %s of its reads were refused in %.0f s, the last "
                 "with: %s",
-                self._shard_id,
+                self.shard_id,
                 where,
                 self._throttling.count,
                 throttled_s,
                 exc,
             )
-        refused_s = self._without_a_page.add(now_s)
+        refused_s = self.without_a_page.add(now_s)
         if refused_s >= self._timeout_s:
-            what = f"shard {self._shard_id} of {where} has been throttled for {refused_s:.0f} s"
+            what = f"shard {self.shard_id} of {where} has been throttled for {refused_s:.0f} s"
             remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
             if is_of_the_key:
                 what, remedy = f"{what} by KMS: {exc.message}", exc.remedy
@@ -151,10 +135,10 @@ class _Refusals:
         """A new iterator has expired, which no age explains: a fault of the service. Raises
         `FetchPostponedError`, or `ExpiredIteratorError` once that went on for too long.
         """
-        refused_s = self._without_a_page.add(now_s)
+        refused_s = self.without_a_page.add(now_s)
         if refused_s >= self._timeout_s:
             raise ExpiredIteratorError(
-                f"every new iterator of shard {self._shard_id} of {where} has expired at once for "
+                f"every new iterator of shard {self.shard_id} of {where} has expired at once for "
                 f"{refused_s:.0f} s",
                 "try again later",
             ) from exc
@@ -164,8 +148,9 @@ class _Refusals:
 class KinesisShardGetter:
     """The getter over `KinesisClient`.
 
-    `iterator` is a hint for `position`. `ending_sequence` is the one that the listing shows for a
-    closed shard.
+    `position`: where the next fetch starts: right after the last page returned; SHARD_END after the
+    end. `iterator`: a hint for it that may have expired, or None. `ending_sequence` is the one that
+    the listing shows for a closed shard.
 
     The shard's end needs evidence. A missing next iterator alone is none: a malformed answer lacks
     it too. One of these is enough:
@@ -203,9 +188,9 @@ class KinesisShardGetter:
         one_attempt: bool = False,
     ) -> None:
         self._client = client
-        self._shard_id = shard_id
-        self._position = position
-        self._iterator = iterator
+        self.shard_id = shard_id
+        self.position = position
+        self.iterator = iterator
         self._iterator_is_a_hint = iterator is not None
         self._pacer = pacer
         self._clock = clock
@@ -215,18 +200,6 @@ class KinesisShardGetter:
         self._one_attempt = one_attempt
         self._same_ends = 0  # the newest answers, all of this position, that claim its end
         self._found_nothing = False  # in the last page, which did not say how far behind it is
-
-    @property
-    def shard_id(self) -> str:
-        return self._shard_id
-
-    @property
-    def position(self) -> Position:
-        return self._position
-
-    @property
-    def iterator(self) -> str | None:
-        return self._iterator
 
     @property
     def throttled(self) -> int:
@@ -242,26 +215,30 @@ class KinesisShardGetter:
 
     def move_to(self, position: Position) -> None:
         """Continue at `position`: somebody else has read up to there."""
-        self._position, self._iterator = position, None
+        self.position, self.iterator = position, None
         self._same_ends = 0
         self._found_nothing = False
-        self._refusals.end()
+        self._refusals.without_a_page = _Streak()
 
     def ready_at_s(self) -> float:
         return self._pacer.ready_at_s(self._clock.monotonic_s())
 
-    def fetch(self, limit: int) -> Page:
+    def fetch(self, limit: int, *, until_s: float = math.inf) -> Page:
         """The next page. Waits until the shard's limits allow it, and through throttling and new
-        iterators that have expired. Raises `KinesisError`.
+        iterators that have expired. Raises `KinesisError`, and `FetchPostponedError` where no call
+        may start before the monotonic time `until_s`.
         """
         while True:
-            self._clock.sleep(self.ready_at_s() - self._clock.monotonic_s())
+            ready_at_s = self.ready_at_s()
+            if ready_at_s >= until_s:
+                raise FetchPostponedError(f"shard {self.shard_id} is not ready in time")
+            self._clock.sleep(ready_at_s - self._clock.monotonic_s())
             try:
                 return self.fetch_unless_throttled(limit)
             except FetchPostponedError:
                 continue
             except ThrottledError as exc:
-                if not exc.retryable:
+                if not exc.retryable or self._one_attempt:
                     raise
 
     def fetch_unless_throttled(self, limit: int) -> Page:
@@ -270,12 +247,12 @@ class KinesisShardGetter:
         """
         if limit < 1:
             raise ValueError(
-                f"a fetch of {limit} records from shard {self._shard_id} is not possible; request "
+                f"a fetch of {limit} records from shard {self.shard_id} is not possible; request "
                 "one or more"
             )
         if self._is_beyond_the_end():
-            self._position, self._iterator = SHARD_END, None
-            return Page(shard_id=self._shard_id, ended=True)
+            self.position, self.iterator = SHARD_END, None
+            return Page(shard_id=self.shard_id, ended=True)
         limit = min(limit, MAX_RECORDS_PER_CALL)
         try:
             fetched, limit = self._fetch(limit)
@@ -289,8 +266,8 @@ class KinesisShardGetter:
         except ShardNotFoundError:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
             # The caller decides whether the shard was lost unread.
-            return Page(shard_id=self._shard_id, gone=True)
-        self._refusals.end()
+            return Page(shard_id=self.shard_id, gone=True)
+        self._refusals.without_a_page = _Streak()
         return self._accept(fetched, limit)
 
     def _fetch(self, limit: int) -> tuple[DecodedPage, int]:
@@ -298,26 +275,30 @@ class KinesisShardGetter:
         its limit. Raises `ExpiredIteratorError` for a fresh one.
         """
         while True:
-            is_fresh = self._iterator is None
-            if self._iterator is None:
-                self._iterator = self._client.shard_iterator(
-                    self._shard_id, self._position, retry=not self._one_attempt
+            is_fresh = self.iterator is None
+            if self.iterator is None:
+                self.iterator = self._client.shard_iterator(
+                    self.shard_id, self.position, retry=not self._one_attempt
                 )
                 self._iterator_is_a_hint = False
             self._pacer.on_fetch(self._clock.monotonic_s())
             try:
-                fetched = self._get_records(self._iterator, limit)
+                fetched = self._client.get_records(
+                    self.iterator, limit, retry_throttled=False, retry=not self._one_attempt
+                )
             except UnreadableRecordError as exc:
-                limit = self._readable_before(exc)
+                if not exc.index:
+                    raise exc.at(self._client.where, self.shard_id) from None
+                limit = exc.index  # those before it: nobody may pass over them with it
             except ExpiredIteratorError:
-                self._iterator = None
+                self.iterator = None
                 if is_fresh:
                     raise
             except (RequestRefusedError, ShardNotFoundError):
                 # A hint may belong to a stream that was deleted and created again.
                 if not self._iterator_is_a_hint:
                     raise
-                self._iterator = None
+                self.iterator = None
             else:
                 if not self.keeps_lists:
                     fetched.columns.to_arrow()
@@ -326,29 +307,20 @@ class KinesisShardGetter:
                 self._pacer.on_page(fetched.answered_s, fetched.columns.read_bytes)
                 return fetched, limit
 
-    def _readable_before(self, exc: UnreadableRecordError) -> int:
-        """How many records come before one that cannot be read: nobody may pass over them with it.
-        Raises its error, with the shard, where it is the next one.
-        """
-        if exc.index:
-            return exc.index
-        raise exc.at(self._client.where, self._shard_id) from None
-
-    def _get_records(self, iterator: str, limit: int) -> DecodedPage:
-        return self._client.get_records(
-            iterator, limit, retry_throttled=False, retry=not self._one_attempt
-        )
-
     def _accept(self, decoded: DecodedPage, limit: int) -> Page:
         self._refuse_disorder(decoded)
-        self._iterator = decoded.next_iterator
+        self.iterator = decoded.next_iterator
         self._iterator_is_a_hint = False
         if decoded.last is not None:
-            self._position = Position.after(decoded.last)
+            self.position = Position.after(decoded.last)
         ended = self._has_ended(decoded)
         if ended:
-            self._position, self._iterator = SHARD_END, None
-        return self._page(decoded, ended=ended, limit=limit)
+            self.position, self.iterator = SHARD_END, None
+        at_tip = self._is_at_tip(decoded, limit, ended=ended)
+        self._found_nothing = decoded.millis_behind_latest is None and not decoded.count
+        return Page.of(
+            decoded, self.shard_id, next_iterator=self.iterator, ended=ended, at_tip=at_tip
+        )
 
     def _refuse_disorder(self, decoded: DecodedPage) -> None:
         """Raise `MalformedResponseError` for a page that is out of order or starts before the
@@ -356,7 +328,7 @@ class KinesisShardGetter:
         """
         if decoded.first is None or decoded.last is None:
             return
-        start = self._position
+        start = self.position
         # AFTER a user record within an aggregate, the service returns the whole aggregate again.
         before = (
             start.sequence
@@ -365,8 +337,8 @@ class KinesisShardGetter:
         )
         if decoded.last < decoded.first or (before is not None and decoded.first <= before):
             raise MalformedResponseError(
-                f"shard {self._shard_id} of {self._client.where} gave records from "
-                f"{decoded.first} to {decoded.last} at position {self._position}, which is out of "
+                f"shard {self.shard_id} of {self._client.where} gave records from "
+                f"{decoded.first} to {decoded.last} at position {self.position}, which is out of "
                 "order, so the page was dropped",
                 "try again",
             )
@@ -383,17 +355,6 @@ class KinesisShardGetter:
             return decoded.millis_behind_latest == 0 and decoded.count < limit
         return self._found_nothing and not decoded.count
 
-    def _page(self, decoded: DecodedPage, *, ended: bool, limit: int) -> Page:
-        at_tip = self._is_at_tip(decoded, limit, ended=ended)
-        self._found_nothing = decoded.millis_behind_latest is None and not decoded.count
-        return Page.of(
-            decoded,
-            self._shard_id,
-            next_iterator=self._iterator,
-            ended=ended,
-            at_tip=at_tip,
-        )
-
     def _has_ended(self, decoded: DecodedPage) -> bool:
         """Whether there is evidence that the shard ends after this answer, the newest one."""
         is_last = decoded.next_iterator is None
@@ -404,17 +365,17 @@ class KinesisShardGetter:
             self._same_ends = 0
         return (
             self._is_beyond_the_end()
-            or (is_last and continue_shard(self._shard_id, decoded.child_shards))
+            or (is_last and continue_shard(self.shard_id, decoded.child_shards))
             or self._same_ends == _SAME_ANSWERS
         )
 
     def _is_beyond_the_end(self) -> bool:
-        if self._position.kind is PositionKind.SHARD_END:
+        if self.position.kind is PositionKind.SHARD_END:
             return True
-        if self._ending_sequence is None or self._position.kind is not PositionKind.AFTER:
+        if self._ending_sequence is None or self.position.kind is not PositionKind.AFTER:
             return False
         return (
-            self._position.sequence is not None and self._position.sequence >= self._ending_sequence
+            self.position.sequence is not None and self.position.sequence >= self._ending_sequence
         )
 
     def _back_off(self) -> float:

@@ -9,7 +9,7 @@ nothing was polled since, or else at the position. What is polled beside a subsc
 of its events.
 
 Trouble never leaves the shard. Each failure makes the shard wait, with exponential backoff, and no
-other. Meanwhile it is polled, as soon as the `FallbackRules` say so.
+other. Meanwhile it is polled, as soon as `Subscriptions` says so.
 
 An event that has no records and is behind the tip helps nobody who reads for a short time: the
 service searches storage that holds none. The position is as before, and a subscription of the next
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.shard_getter import KinesisShardGetter
-    from kinesis_spout.reading.subscription_counts import SubscriptionCounts
-    from kinesis_spout.reading.subscription_feed import NewFeed, SubscriptionFeed
+    from kinesis_spout.reading.subscriptions import NewFeed, SubscriptionCounts, SubscriptionFeed
     from kinesis_spout.service.subscription import EventShare, ShardSubscription, SubscriptionEvent
     from state.sequence_number import SequenceNumber
 
@@ -59,41 +58,32 @@ _REFUSALS = (Fallback.REFUSED, Fallback.MISSING)
 _PUSHED_BYTES_PER_S = 2 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackRules:
-    """When a shard is polled that is to be subscribed to.
-
-    - `poll_after_s`: once it had no subscription that has pushed for so long.
-    - `silent_s`: beside a subscription that has pushed nothing useful for so long, and the time
-      that the bytes of its last event take. None: a subscription that has pushed is relied on until
-      it ends.
-    - `refused_s`: the pause after an error that no waiting mends, as a missing permission, where
-      that is longer than the backoff.
-    """
-
-    poll_after_s: float
-    silent_s: float | None = None
-    refused_s: float = 0.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subscriptions:
     """What the subscriptions of one reader share: of a spout, or of an attempt of a task.
 
     - `subscribe`: opens a subscription to a shard at a position, with its share of `budget`; called
       in the feed's thread.
+    - `poll_after_s`: a shard is polled once it had no subscription that has pushed for so long.
+    - `silent_s`: it is polled beside a subscription that has pushed nothing useful for so long, and
+      the time that the bytes of its last event take. None: a subscription that has pushed is relied
+      on until it ends.
+    - `refused_s`: the pause after an error that no waiting mends, as a missing permission, where
+      that is longer than the backoff.
     - `slots`: so many may be open at a time, each with a thread. A shard without one is polled.
     - `budget`: bounds the bytes of events that were not handed over yet.
     - `pushed`: is set in any thread when `ready_at_s` of a getter may have come nearer.
     """
 
     subscribe: Callable[[str, Position, EventShare], ShardSubscription]
-    rules: FallbackRules
     counts: SubscriptionCounts
     new_feed: NewFeed
     wait_for: Callable[[threading.Event, float], object]
     clock: Clock
     random: Random
+    poll_after_s: float
+    silent_s: float | None = None
+    refused_s: float = 0.0
     slots: threading.Semaphore = field(default_factory=partial(threading.Semaphore, sys.maxsize))
     budget: EventByteBudget = field(default_factory=EventByteBudget)
     pushed: threading.Event = field(default_factory=threading.Event)
@@ -130,6 +120,8 @@ class SubscribedGetter:
 
     `polling`: reads the shard where subscriptions do not, and has the position of both.
     `not_before_s`: when the service allows the first subscription, on the clock's monotonic scale.
+    `fallback`: why the shard is polled, or was polled last; None while no subscription has failed,
+    and after an event.
     """
 
     def __init__(
@@ -139,6 +131,8 @@ class SubscribedGetter:
         *,
         not_before_s: float = -math.inf,
     ) -> None:
+        self.shard_id = polling.shard_id
+        self.fallback: Fallback | None = None
         self._polling = polling
         self._shared = subscriptions
         self._lock = threading.Lock()  # `close` comes from another thread
@@ -147,30 +141,14 @@ class SubscribedGetter:
         self._subscribe_at_s = not_before_s
         self._begun_s: float | None = None  # when the newest subscription was asked for
         self._failures = 0
-        self._fallback: Fallback | None = None
         self._event: _Event | None = None  # with more records than were asked for
         self._continuation: SequenceNumber | None = None  # where the newest records were pushed
-        self._poll_from_s = self._now_s() + subscriptions.rules.poll_after_s
+        self._poll_from_s = self._now_s() + subscriptions.poll_after_s
         self._must_poll = False
-
-    @property
-    def shard_id(self) -> str:
-        return self._polling.shard_id
 
     @property
     def position(self) -> Position:
         return self._polling.position
-
-    @property
-    def iterator(self) -> str | None:
-        return self._polling.iterator
-
-    @property
-    def fallback(self) -> Fallback | None:
-        """Why the shard is polled, or was polled last; None while no subscription has failed, and
-        after an event.
-        """
-        return self._fallback
 
     @property
     def next_subscribe_s(self) -> float | None:
@@ -207,7 +185,7 @@ class SubscribedGetter:
             return self._hand_over(event, limit)
         if self._must_poll or self._now_s() >= self._poll_from_s:
             if self._open is not None:
-                self._fallback = Fallback.SILENT
+                self.fallback = Fallback.SILENT
             # "Now" is what a getter that is ready may say: the clock is read after it was asked.
             ready_at_s = self._polling.ready_at_s()
             if ready_at_s <= self._now_s():
@@ -234,7 +212,15 @@ class SubscribedGetter:
         """The next event in order, if there is one. Renews a subscription that is over."""
         opened = self._open
         if opened is not None and opened.feed.is_over:
-            self._on_over(opened, opened.feed.error)
+            error = opened.feed.error
+            if error is not None and not isinstance(error, KinesisError):
+                self.close()
+                raise error  # a fault of the program
+            if error is None and opened.has_events:  # its five minutes are over
+                self._end_subscription()
+                self.fallback = Fallback.ENDED
+            else:
+                self._on_failure(opened, error)
         if self._open is None:
             self._begin_if_due()
         opened = self._open
@@ -279,8 +265,8 @@ class SubscribedGetter:
             if not self._shared.slots.acquire(blocking=False):
                 return
             self._begun_s = now_s
-            if self._shared.rules.silent_s is not None:
-                self._poll_from_s = now_s + self._shared.rules.silent_s
+            if self._shared.silent_s is not None:
+                self._poll_from_s = now_s + self._shared.silent_s
             share = self._shared.budget.share()
             subscribe = partial(self._shared.subscribe, self.shard_id, position, share)
             feed = self._shared.new_feed(self.shard_id, subscribe, self._shared.pushed.set)
@@ -290,30 +276,27 @@ class SubscribedGetter:
         if not opened.has_events:
             self._shared.counts.opened(self.shard_id)
         opened.has_events = True
-        self._failures, self._fallback = 0, None
-        silent_s = self._shared.rules.silent_s
+        self._failures, self.fallback = 0, None
+        silent_s = self._shared.silent_s
         if silent_s is None:
             self._poll_from_s = math.inf
         elif page.count or page.at_tip or page.ended:
             paid_off_s = page.columns.read_bytes / _PUSHED_BYTES_PER_S
             self._poll_from_s = self._now_s() + silent_s + paid_off_s
 
-    def _on_over(self, opened: _OpenSubscription, error: Exception | None) -> None:
-        """The subscription has ended, or could not be had."""
-        if error is not None and not isinstance(error, KinesisError):
-            self.close()
-            raise error  # a fault of the program
-        if error is None and opened.has_events:  # its five minutes are over
-            self._end_subscription()
-            self._fallback = Fallback.ENDED
-        else:
-            self._on_failure(opened, error)
-
     def _on_failure(self, opened: _OpenSubscription, error: KinesisError | None) -> None:
         """The subscription was refused or broke; `error` is None where it ended without a word."""
         self._end_subscription()
         self._failures += 1
-        self._fallback = reason = _reason_of(error, has_events=opened.has_events)
+        is_broken = opened.has_events or isinstance(error, MalformedResponseError)
+        reason = Fallback.BROKEN if is_broken else Fallback.REFUSED
+        if isinstance(error, ShardNotFoundError):
+            reason = Fallback.MISSING
+        elif isinstance(error, SubscriptionInUseError):
+            reason = Fallback.IN_USE
+        elif error is None:
+            reason = Fallback.ENDED
+        self.fallback = reason
         self._shared.counts.failed(
             self.shard_id,
             error,
@@ -328,7 +311,7 @@ class SubscribedGetter:
         now_s = self._now_s()
         pause_s = _FAILED.wait_s(self._failures, self._shared.random)
         if reason in _REFUSALS and error is not None and not error.retryable:
-            pause_s = max(pause_s, self._shared.rules.refused_s)
+            pause_s = max(pause_s, self._shared.refused_s)
         # A refused one does not count at the service: the next one may come sooner than that.
         allowed_s = self._subscribe_at_s if opened.has_events else now_s
         self._subscribe_at_s = max(allowed_s, now_s + pause_s)
@@ -338,7 +321,7 @@ class SubscribedGetter:
             opened, self._open = self._open, None
             if opened is None:
                 return
-            poll_from_s = self._now_s() + self._shared.rules.poll_after_s
+            poll_from_s = self._now_s() + self._shared.poll_after_s
             self._poll_from_s = min(self._poll_from_s, poll_from_s)
         event = self._event
         is_held = event is not None and event.share is opened.share
@@ -367,7 +350,7 @@ class SubscribedGetter:
 
     def _poll(self, limit: int) -> Page:
         if not self._must_poll:
-            self._shared.counts.polled(self.shard_id, self._shared.rules.poll_after_s)
+            self._shared.counts.polled(self.shard_id, self._shared.poll_after_s)
         try:
             page = self._polling.fetch_unless_throttled(limit)
         except StillThrottledError as exc:
@@ -385,18 +368,6 @@ class SubscribedGetter:
 
     def _now_s(self) -> float:
         return self._shared.clock.monotonic_s()
-
-
-def _reason_of(error: KinesisError | None, *, has_events: bool) -> Fallback:
-    """Why a subscription is over before its time."""
-    if isinstance(error, ShardNotFoundError):
-        return Fallback.MISSING
-    if isinstance(error, SubscriptionInUseError):
-        return Fallback.IN_USE
-    if error is None:
-        return Fallback.ENDED
-    is_broken = has_events or isinstance(error, MalformedResponseError)
-    return Fallback.BROKEN if is_broken else Fallback.REFUSED
 
 
 def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position) -> Page:

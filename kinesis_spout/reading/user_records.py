@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -123,7 +123,10 @@ def unpacked_page(
         batches = list(unpacker.unpack(records))
     columns = lists_of(batches) if batches else NO_RECORDS
     if begins_within(page, start):
-        columns = columns.part(_passed(columns.lists().numbers, start))
+        # Of the first records, those that lie before the position within the aggregate.
+        find = bisect_left if start.kind is PositionKind.AT else bisect_right
+        numbers = map(SequenceNumber.parse, columns.lists().numbers)
+        columns = columns.part(find(list(numbers), start.sequence))  # type: ignore[type-var]  # it is within an aggregate: not None
     return replace(
         page,
         columns=columns,
@@ -150,14 +153,15 @@ def unpacked_retries(
         return records
     wanted = _wanted(records, retries, only_subs=only_subs)
     if not (only_subs or any(retry.whole for retry in retries)):
-        batches = list(unpacker.unpack_all(records.filter(pa.array(wanted, pa.bool_()))))
+        page = records.filter(pa.array(wanted, pa.bool_()))
+        batches = list(unpacker.unpack(page, keep_others=True))
     else:
         batches = []
         end = 0
         for is_wanted, stretch in groupby(wanted):
             start, end = end, end + len(list(stretch))
             part = records.slice(start, end - start)
-            batches += unpacker.unpack_all(part) if is_wanted else [part]
+            batches += unpacker.unpack(part, keep_others=True) if is_wanted else [part]
     parts = [_as_unpacked(batch) for batch in batches if batch.num_rows]
     if not parts:  # aggregates may have no user record
         return _as_unpacked(records.slice(0, 0))
@@ -237,9 +241,3 @@ def _wanted(
             end = bisect_right(numbers, highest, first)
             wanted[first:end] = [True] * (end - first)
     return wanted
-
-
-def _passed(numbers: list[Any], start: Position) -> int:
-    """How many of the first records lie before a position within an aggregate."""
-    find = bisect_left if start.kind is PositionKind.AT else bisect_right
-    return find(list(map(SequenceNumber.parse, numbers)), start.sequence)  # type: ignore[type-var]  # it is within an aggregate: not None

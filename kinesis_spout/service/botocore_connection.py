@@ -43,7 +43,6 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.service import subscription
 from kinesis_spout.service.faults import (
     EXPIRED_LISTING,
     REFUSED_CREDENTIALS,
@@ -57,7 +56,7 @@ from kinesis_spout.service.surroundings import (
     region_in,
     region_of_instance,
 )
-from kinesis_spout.service.wire import GetRecordsWire, direct_puts
+from kinesis_spout.service.wire import GetRecordsWire, direct_puts, direct_subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -384,7 +383,7 @@ class KinesisConnection:
                 client.meta.events.register(
                     "before-parse.kinesis.DescribeStreamSummary", keep_summary_body
                 )
-                subscription.hook(client, self.clock)
+                direct_subscriptions(client, self.clock)
                 built = self._built = (os.getpid(), client)
             return built[1]
 
@@ -534,7 +533,7 @@ def local_error(exc: Exception, aws: AwsConfig, where: str) -> KinesisError:
             f"the TLS certificate for {where} is not trusted",
             "set AWS_CA_BUNDLE, or check the endpoint",
         )
-    kind, (message, remedy) = meaning_of_local(type(exc))
+    kind, message, remedy = meaning_of_local(type(exc))
     text = " ".join(str(exc).split())[:300]
     return kind(
         message.format(

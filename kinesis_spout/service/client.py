@@ -21,8 +21,8 @@ from kinesis_spout.service.botocore_connection import (
     KinesisConnection,
 )
 from kinesis_spout.service.shard_info import ShardInfo, StreamSummary, service_time_ms
-from kinesis_spout.service.subscription import EVENTS, EventShare, ShardSubscription
-from kinesis_spout.service.wire import ANSWERED_S
+from kinesis_spout.service.subscription import EventShare, ShardSubscription
+from kinesis_spout.service.wire import ANSWERED_S, EVENTS
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ class KinesisClient(KinesisConnection):
         answer = self.send("subscribe_to_shard", arguments, about=about)
         return ShardSubscription(
             answer[EVENTS],
+            answered_s=answer[ANSWERED_S],
             where=f"the subscription to {about} of {self.where}",
             service_time_ms=service_time_ms(answer),
             refused=partial(self.raise_event_error, about),

@@ -146,8 +146,11 @@ REFUSED_CREDENTIALS = frozenset(
     code for code, (kind, _advice) in _MEANINGS.items() if kind is CredentialsError
 )
 
-# A message and a remedy each.
+# botocore's exceptions by name, so that this table imports no botocore: the error class, the
+# message and the remedy. The first name in the exception's ancestry counts. A message quotes only
+# text that cannot hold a secret.
 _NO_KEYS = (
+    CredentialsError,
     "no AWS credentials were found for {where}",
     (
         "give an access key and its secret, a profile, the environment variables "
@@ -156,78 +159,78 @@ _NO_KEYS = (
     ),
 )
 _NOT_RENEWED = (
+    CredentialsError,
     "the AWS credentials for {where} could not be renewed ({kind})",
     "sign in again, or check the source of the credentials",
 )
+_BAD_FILE = (
+    ConfigError,
+    "the AWS configuration file on this machine cannot be read ({kind})",
+    "correct that file",
+)
 _NO_ANSWER = (
+    ServiceUnavailableError,
     "no answer came from {peer} for {where} ({kind})",
     "check the network and the endpoint, or try again later",
 )
-_NOT_READABLE = ("the service's answer for {where} cannot be read ({kind})", "check the endpoint")
-_BAD_FILE = (
-    "the AWS configuration file on this machine cannot be read ({kind})",
-    ("correct that file"),
+_NOT_READABLE = (
+    MalformedResponseError,
+    "the service's answer for {where} cannot be read ({kind})",
+    "check the endpoint",
 )
-
-# botocore's exceptions by name, so that this table imports no botocore. The first name in
-# the exception's ancestry counts. A message quotes only text that cannot hold a secret.
-_LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], tuple[str, str]]] = {
-    "NoCredentialsError": (CredentialsError, _NO_KEYS),
-    "NoAuthTokenError": (CredentialsError, _NO_KEYS),
+_LOCAL_MEANINGS: dict[str, tuple[type[KinesisError], str, str]] = {
+    "NoCredentialsError": _NO_KEYS,
+    "NoAuthTokenError": _NO_KEYS,
     "PartialCredentialsError": (
         CredentialsError,
-        (
-            "the AWS credentials for {where} lack the access key or the secret key",
-            ("give both of them"),
-        ),
+        "the AWS credentials for {where} lack the access key or the secret key",
+        "give both of them",
     ),
     "ProfileNotFound": (
         CredentialsError,
-        ("{profile} is in no AWS configuration file", "check its name"),
+        "{profile} is in no AWS configuration file",
+        "check its name",
     ),
-    "CredentialRetrievalError": (CredentialsError, _NOT_RENEWED),
-    "MetadataRetrievalError": (CredentialsError, _NOT_RENEWED),
-    "TokenRetrievalError": (CredentialsError, _NOT_RENEWED),
-    "SSOError": (CredentialsError, _NOT_RENEWED),
-    "LoginError": (CredentialsError, _NOT_RENEWED),
+    "CredentialRetrievalError": _NOT_RENEWED,
+    "MetadataRetrievalError": _NOT_RENEWED,
+    "TokenRetrievalError": _NOT_RENEWED,
+    "SSOError": _NOT_RENEWED,
+    "LoginError": _NOT_RENEWED,
     "NoRegionError": (
         ConfigError,
-        ("the region of {where} is not known", "give the region, or set AWS_DEFAULT_REGION"),
+        "the region of {where} is not known",
+        "give the region, or set AWS_DEFAULT_REGION",
     ),
-    "ConfigParseError": (ConfigError, _BAD_FILE),
-    "InvalidConfigError": (ConfigError, _BAD_FILE),
+    "ConfigParseError": _BAD_FILE,
+    "InvalidConfigError": _BAD_FILE,
     "ParamValidationError": (
         RequestRefusedError,
-        ("a request for {where} is not valid: {text}", ""),
+        "a request for {where} is not valid: {text}",
+        "",
     ),
-    "HTTPClientError": (ServiceUnavailableError, _NO_ANSWER),
-    "ConnectionError": (ServiceUnavailableError, _NO_ANSWER),
-    "IncompleteReadError": (ServiceUnavailableError, _NO_ANSWER),
-    "UnicodeDecodeError": (MalformedResponseError, _NOT_READABLE),
-    "ResponseParserError": (MalformedResponseError, _NOT_READABLE),
+    "HTTPClientError": _NO_ANSWER,
+    "ConnectionError": _NO_ANSWER,
+    "IncompleteReadError": _NO_ANSWER,
+    "UnicodeDecodeError": _NOT_READABLE,
+    "ResponseParserError": _NOT_READABLE,
     # These three come from botocore's parser, for a body that is JSON but not an object.
-    "AttributeError": (MalformedResponseError, _NOT_READABLE),
-    "TypeError": (MalformedResponseError, _NOT_READABLE),
-    "LookupError": (MalformedResponseError, _NOT_READABLE),
+    "AttributeError": _NOT_READABLE,
+    "TypeError": _NOT_READABLE,
+    "LookupError": _NOT_READABLE,
     "Exception": (
         ConfigError,
-        (
-            "the connection for {where} cannot be set up ({kind}: {text})",
-            "check region and endpoint",
-        ),
+        "the connection for {where} cannot be set up ({kind}: {text})",
+        "check region and endpoint",
     ),
 }
 
 
-def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], tuple[str, str]]:
+def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str, str]:
     """The error class of an exception of botocore's own; its message, with the placeholders
     {where}, {peer}, {profile}, {kind} and {text}; and its remedy.
     """
-    return next(
-        _LOCAL_MEANINGS[ancestor.__name__]
-        for ancestor in kind.__mro__
-        if ancestor.__name__ in _LOCAL_MEANINGS
-    )
+    names = (ancestor.__name__ for ancestor in kind.__mro__)
+    return next(_LOCAL_MEANINGS[name] for name in names if name in _LOCAL_MEANINGS)
 
 
 def meaning_of(

@@ -24,8 +24,7 @@ below 24, or say in how many bytes the number follows. The number is a value, or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import cbor2
 import msgspec
@@ -133,7 +132,7 @@ def _scanned_page(body: bytes, scanned: _ScannedRecords, *, as_lists: bool) -> D
         )
     begins, ends = scanned.spans[_NUMBER]
     first, last = (body[begins[index] : ends[index]].decode() for index in (0, -1))
-    return decoded_page(rest, columns, scanned.count, (first, last))
+    return decoded_page(rest, columns, scanned.records, (first, last))
 
 
 def _strings(body: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
@@ -178,8 +177,8 @@ def _untagged(value: Any, _immutable: bool) -> Any:  # noqa: FBT001  # the signa
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+# the records of a regular page, side by side -----------------------------------------------------
+class _Head(NamedTuple):
     """The head of an item at a place of the body. `value` is None for one of indefinite length."""
 
     major: int
@@ -187,8 +186,7 @@ class _Head:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(NamedTuple):
     """A field of the template: the bytes before its value's length or number, and the value's kind.
 
     - `literal`: the key, and for numbers also the tag and the first byte of the head.
@@ -201,8 +199,7 @@ class _Field:
     major: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Template:
+class _Template(NamedTuple):
     """The shape of a record. `start` are its first bytes, through the first field's key. `size`:
     bytes of the record that it was taken from.
     """
@@ -213,8 +210,7 @@ class _Template:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class _ScannedRecords:
+class _ScannedRecords(NamedTuple):
     """Where the values of the records are in the body.
 
     - `spans`: by major type and key, where the bytes of each record's string begin and end.
@@ -222,7 +218,7 @@ class _ScannedRecords:
     - `rest`: the body with an empty array in the records' place, for a parser of any CBOR.
     """
 
-    count: int
+    records: int
     spans: dict[tuple[int, bytes], Span]
     numbers: dict[bytes, NDArray[Any]]
     rest: bytes
@@ -231,155 +227,137 @@ class _ScannedRecords:
 def _scanned_records(body: bytes) -> _ScannedRecords | None:
     """The records of a body; None when it is not regular, or not worth it. Pure."""
     try:
-        found = _records_array(body)
-        template = None if found is None else _template(body, found[1].end)
-    except (IndexError, ValueError):  # the body is cut off, or is no CBOR
+        array_at, array = _records_array(body)
+        template = _template(body, array.end)
+        if template.size > _LARGE_RECORD or len(body) < _FEW_RECORDS * template.size:
+            return None
+        return _scan(body, array_at, array, template)
+    except (IndexError, ValueError):  # the body is cut off, is no CBOR, or its records differ
         return None
-    if found is None or template is None or found[1].value == 0:
-        return None
-    if template.size > _LARGE_RECORD or len(body) < _FEW_RECORDS * template.size:
-        return None
-    return _scan(body, *found, template)
 
 
-def _head_at(body: bytes, at: int) -> _Head:
-    """The head at a place. Raises IndexError beyond the body, ValueError for a reserved one."""
+def _head_at(body: bytes, at: int, *majors: int) -> _Head:
+    """The head at a place. Raises IndexError beyond the body, ValueError for a reserved one, and,
+    where `majors` are named, for one of another type or of indefinite length.
+    """
     major, low = body[at] >> 5, body[at] & 31
+    end = at + 1
     if low < 24:
-        return _Head(major, low, at + 1)
-    if low == _INDEFINITE:
-        return _Head(major, None, at + 1)
-    if low > 27:
-        raise ValueError(f"byte {at} of the CBOR body is no head of an item")
-    end = at + 1 + (1 << (low - 24))
-    if end > len(body):
-        raise IndexError(at)
-    return _Head(major, int.from_bytes(body[at + 1 : end], "big"), end)
+        value: int | None = low
+    elif low == _INDEFINITE:
+        value = None
+    else:
+        end += 1 << (low - 24)
+        if low > 27 or end > len(body):
+            raise ValueError(f"byte {at} of the CBOR body is no head of an item")
+        value = int.from_bytes(body[at + 1 : end], "big")
+    if majors and (major not in majors or value is None):
+        raise ValueError(f"byte {at} of the CBOR body is of another type")
+    return _Head(major, value, end)
 
 
-def _records_array(body: bytes) -> tuple[int, _Head] | None:
-    """Where the array of records begins, and its head. None for a body that is no map of texts and
-    whole numbers up to there.
+def _text_at(body: bytes, at: int) -> tuple[bytes, int]:
+    """The text at a place, and where it ends."""
+    head = _head_at(body, at, _TEXT)
+    end = head.end + (head.value or 0)
+    return body[head.end : end], end
+
+
+def _records_array(body: bytes) -> tuple[int, _Head]:
+    """Where the array of records begins, and its head. Raises `ValueError` for a body that is no
+    map of texts and whole numbers up to there, or without records.
     """
     outer = _head_at(body, 0)
-    at = outer.end
     if outer.major != _MAP:
-        return None
+        raise ValueError("the body is no map")
+    at = outer.end
     for _ in range(_MAX_KEYS if outer.value is None else outer.value):
-        key = _head_at(body, at)
-        if key.major != _TEXT or key.value is None:
-            return None
-        value_at = key.end + key.value
-        value = _head_at(body, value_at)
-        if body[key.end : value_at] == b"Records":
-            return (value_at, value) if value.major == _ARRAY else None
-        if value.major == _TEXT and value.value is not None:
-            at = value.end + value.value
-        elif value.major == _UINT or body[value_at] == _NULL:
-            at = value.end
+        name, value_at = _text_at(body, at)
+        if name == b"Records":
+            array = _head_at(body, value_at)
+            if array.major != _ARRAY or array.value == 0:
+                break
+            return value_at, array
+        if body[value_at] == _NULL:
+            at = value_at + 1
         else:
-            return None
-    return None
+            value = _head_at(body, value_at, _TEXT, _UINT)
+            at = value.end + (value.value or 0 if value.major == _TEXT else 0)
+    raise ValueError("the body has no records")
 
 
-def _template(body: bytes, start: int) -> _Template | None:
+def _template(body: bytes, start: int) -> _Template:
     """The shape of the record that begins at `start`."""
     record = _head_at(body, start)
-    if record.major != _MAP:
-        return None
     fields: dict[bytes, _Field] = {}
     at = record.end
     while body[at] != _BREAK if record.value is None else len(fields) < record.value:
-        found = _field(body, at)
-        if found is None or found[0].name in fields or len(fields) == _MAX_KEYS:
-            return None
-        field, at = found
+        field, at = _field(body, at)
+        if field.name in fields or len(fields) == _MAX_KEYS:
+            raise ValueError("a record has a key twice, or too many")
         fields[field.name] = field
-    if not fields:
-        return None
+    if record.major != _MAP or not fields:
+        raise ValueError("a record is no map")
     first, *_ = fields.values()
     prefix = body[start : record.end] + first.literal
     return _Template(prefix, tuple(fields.values()), record.value is None, at - start)
 
 
-def _field(body: bytes, at: int) -> tuple[_Field, int] | None:
+def _field(body: bytes, at: int) -> tuple[_Field, int]:
     """The field whose key begins at a place, and where its value ends."""
-    key = _head_at(body, at)
-    if key.major != _TEXT or key.value is None:
-        return None
-    value_at = key.end + key.value
-    name = body[key.end : value_at]
+    name, value_at = _text_at(body, at)
     value = _head_at(body, value_at)
     if value.major in (_BYTES, _TEXT) and value.value is not None:
         return _Field(name, body[at:value_at], value.major), value.end + value.value
     number_at = value.end if value.major == _TAG and value.value == 1 else value_at
-    if body[number_at] in (_UINT << 5 | 27, _DOUBLE):
-        return _Field(name, body[at : number_at + 1], body[number_at] >> 5), number_at + 9
-    return None
+    if body[number_at] not in (_UINT << 5 | 27, _DOUBLE):
+        raise ValueError("a record has a value of another kind")
+    return _Field(name, body[at : number_at + 1], body[number_at] >> 5), number_at + 9
 
 
-def _scan(body: bytes, array_at: int, array: _Head, template: _Template) -> _ScannedRecords | None:
-    page = _Page(body)
-    starts = page.places_of(template.start, array.end)
-    if array.value is not None:
-        if len(starts) < array.value:
-            return None
-        starts = starts[: array.value]
-    parsed = _fields(page, starts, template)
-    if parsed is None:
-        return None
-    spans, numbers, ends = parsed
-    end = int(ends[-1])
-    if starts[0] != array.end or not np.array_equal(starts[1:], ends[:-1]):
-        return None
-    if array.value is None:
-        if body[end : end + 1] != bytes([_BREAK]):
-            return None
-        end += 1
-    rest = body[:array_at] + _EMPTY_ARRAY + body[end:]
-    return _ScannedRecords(len(starts), spans, numbers, rest)
-
-
-def _fields(
-    page: _Page, starts: Positions, template: _Template
-) -> tuple[dict[tuple[int, bytes], Span], dict[bytes, NDArray[Any]], Positions] | None:
-    """The values of all candidates, and where each candidate ends; None where one is of another
-    shape.
+def _scan(body: bytes, array_at: int, array: _Head, template: _Template) -> _ScannedRecords:
+    """Parse all candidates. Raises `ValueError` where one is of another shape, or where they leave
+    a gap.
     """
+    page = _Page(body)
+    starts = page.places_of(template.start, array.end)[: array.value]
     spans: dict[tuple[int, bytes], Span] = {}
     numbers: dict[bytes, NDArray[Any]] = {}
-    at = starts + (len(template.start) - len(template.fields[0].literal))
+    at = starts + len(template.start)
     for index, field in enumerate(template.fields):
-        if index and not page.all_have(at, field.literal):
-            return None
-        at = at + len(field.literal)
+        if index:
+            at = page.after(at, field.literal)
         if field.major in (_UINT, _OTHER):
             values = page.eight_bytes(at)
-            if values is None:
-                return None
             numbers[field.name] = values.view(np.float64) if field.major == _OTHER else values
-            at = at + 8
-            continue
-        span = page.strings(at, field.major)
-        if span is None:
-            return None
-        spans[field.major, field.name] = span
-        at = span[1]
+            at = at + _WORD
+        else:
+            span = page.strings(at, field.major)
+            spans[field.major, field.name] = span
+            at = span[1]
     if template.is_indefinite:
-        if not page.all_have(at, bytes([_BREAK])):
-            return None
-        at = at + 1
-    return spans, numbers, at
+        at = page.after(at, bytes([_BREAK]))
+    end = int(at[-1])
+    if starts[0] != array.end or not np.array_equal(starts[1:], at[:-1]):
+        raise ValueError("there is a gap between two records")
+    if array.value is None:
+        if body[end] != _BREAK:
+            raise ValueError("there is a gap after the records")
+        end += 1
+    elif len(starts) < array.value:
+        raise ValueError("there are fewer records than the array has")
+    rest = body[:array_at] + _EMPTY_ARRAY + body[end:]
+    return _ScannedRecords(len(starts), spans, numbers, rest)
 
 
 class _Page:
     """A body as numpy sees it: as bytes, and as the words of eight bytes that begin at each place.
 
-    Methods that take positions check that these are within the body.
+    Methods that take positions raise `ValueError` where these are not within the body.
     """
 
     def __init__(self, body: bytes) -> None:
-        self._body = body
+        self._size = len(body)
         self._octets = np.frombuffer(body, np.uint8)
         words = max(0, len(body) - _WORD + 1)
         self._words: NDArray[np.uint64] = np.ndarray((words,), "<u8", body, strides=(1,))
@@ -392,52 +370,50 @@ class _Page:
         found: Positions = places[self._match(places, text)]
         return found
 
-    def all_have(self, at: Positions, text: bytes) -> bool:
-        """Whether `text` is at each of the places."""
-        if int(at.max()) + len(text) > len(self._body):
-            return False
-        return bool(self._match(at, text).all())
+    def after(self, at: Positions, text: bytes) -> Positions:
+        """Where `text`, which is to be at each of the places, ends."""
+        self._check_end(int(at.max()) + len(text))
+        if not self._match(at, text).all():
+            raise ValueError("a record has other bytes there")
+        return at + len(text)
 
-    def eight_bytes(self, at: Positions) -> NDArray[np.uint64] | None:
+    def eight_bytes(self, at: Positions) -> NDArray[np.uint64]:
         """The numbers, of eight bytes each, at the places."""
-        if int(at.max()) + _WORD > len(self._body):
-            return None
+        self._check_end(int(at.max()) + _WORD)
         return self._words[at].byteswap()
 
-    def strings(self, at: Positions, major: int) -> Span | None:
+    def strings(self, at: Positions, major: int) -> Span:
         """Where the contents of the strings, whose heads are at the places, begin and end."""
-        if int(at.max()) >= len(self._body):
-            return None
+        self._check_end(int(at.max()) + 1)
         low = self._octets[at] - np.uint8(major << 5)  # another major type gives a high number
         if int(low.max()) > _LONGEST_HEAD:
-            return None
+            raise ValueError("a record has no such string there")
         begins = at + _HEAD_BYTES[low]
-        if int(begins.max()) > len(self._body):
-            return None
+        self._check_end(int(begins.max()))
         sizes = low.astype(np.int64)
         for width in (1, 2, 4):
             longer = np.flatnonzero(low == 23 + width.bit_length())
             if len(longer):
-                sizes[longer] = self._number(at[longer] + 1, width)
+                size = self._octets[at[longer] + 1].astype(np.int64)
+                for index in range(2, width + 1):
+                    size = size << 8 | self._octets[at[longer] + index]
+                sizes[longer] = size
         ends = begins + sizes
-        return None if int(ends.max()) > len(self._body) else (begins, ends)
+        self._check_end(int(ends.max()))
+        return begins, ends
 
-    def _number(self, at: Positions, width: int) -> Positions:
-        value = self._octets[at].astype(np.int64)
-        for index in range(1, width):
-            value = value << 8 | self._octets[at + index]
-        return value
+    def _check_end(self, end: int) -> None:
+        if end > self._size:
+            raise ValueError("a record goes beyond the body")
 
     def _match(self, at: Positions, text: bytes) -> NDArray[np.bool_]:
         """Whether `text` is at each of the places, all within the body."""
         size = len(text)
-        same: NDArray[np.bool_]
+        same: NDArray[np.bool_] = np.ones(len(at), np.bool_)
         if size < _WORD:
-            same = self._octets[at] == text[0]
-            for index in range(1, size):
+            for index in range(size):
                 same &= self._octets[at + index] == text[index]
             return same
-        same = np.ones(len(at), np.bool_)
         for index in (*range(0, size - _WORD, _WORD), size - _WORD):  # the last one may overlap
             word = np.uint64(int.from_bytes(text[index : index + _WORD], "little"))
             same &= self._words[at + index] == word

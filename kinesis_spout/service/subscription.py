@@ -1,9 +1,7 @@
 """SubscribeToShard: one subscription of a consumer to a shard, and the events that it pushes.
 
-botocore signs and sends the request, and frames the events. It parses none of them: its parser
-takes as long for an event as for a page of GetRecords (`benchmarks/decode.py`). So a hook keeps the
-body from it, and gives it the initial response that it waits for, which some emulators never send.
-The payloads are decoded as pages are.
+botocore frames the events, and parses none of them: its parser takes as long for an event as for a
+page of GetRecords (`benchmarks/decode.py`). The payloads are decoded as pages are.
 
 A subscription lives for five minutes (API reference of SubscribeToShard). The service pushes an
 event at least every five seconds or so, also when there are no records. A connection that is silent
@@ -17,10 +15,9 @@ import socket
 import struct
 import sys
 import threading
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import urllib3.exceptions
 from botocore.eventstream import EventStreamBuffer, ParserError
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 
 SILENT_S = 15.0
 _LIFETIME_S = 300.0
-EVENTS = "KinesisSpoutEvents"
 _CHUNK_BYTES = 1024 * 1024
 # A receive that waited for so long began with an empty connection.
 _QUIET_S = 1.0
@@ -164,17 +160,9 @@ class EventShare:
             self._changed.notify_all()
 
 
-class EventSource(NamedTuple):
-    """An answer to SubscribeToShard, whose body was not read yet. `answered_s`: when its head came
-    (monotonic).
-    """
-
-    raw: Any
-    answered_s: float
-
-
 class ShardSubscription:
-    """An open subscription. One thread reads it; any other thread may close it.
+    """An open subscription: `raw` is the body of an answer, which was not read yet and whose head
+    came at `answered_s` (monotonic). One thread reads it; any other thread may close it.
 
     `refused` translates an exception event, from its code and its message, and raises.
     `service_time_ms`: the service's time when it answered. `where`: for messages. `share`: of the
@@ -183,26 +171,27 @@ class ShardSubscription:
 
     def __init__(
         self,
-        source: EventSource,
+        raw: Any,
         *,
+        answered_s: float,
         where: str,
         service_time_ms: int | None,
         refused: Callable[[str, str], NoReturn],
         clock: Clock,
         share: EventShare | None = None,
     ) -> None:
-        self._raw = source.raw
+        self._raw = raw
         self._share = share or EventByteBudget().share()
         self._where = where
-        self._answered_s = self._empty_at_s = self._received_s = source.answered_s
+        self._answered_s = self._empty_at_s = self._received_s = answered_s
         self._service_time_ms = service_time_ms
         self._refused = refused
         self._clock = clock
         self._messages = EventStreamBuffer()
-        self._chunks: Iterator[bytes] = iter(source.raw.stream(_CHUNK_BYTES))
+        self._chunks: Iterator[bytes] = iter(raw.stream(_CHUNK_BYTES))
         self._is_closed = False
         # Of a body without a socket (a test's), nothing but a read tells that it is broken.
-        self._socket = _socket_of(source.raw)
+        self._socket = _socket_of(raw)
         if self._socket is not None:
             self._socket.settimeout(SILENT_S)
 
@@ -214,7 +203,12 @@ class ShardSubscription:
         connection, `MalformedResponseError`. The subscription is over then.
         """
         while not self._is_closed:
-            message = self._next_message()
+            try:
+                message = next(self._messages, None)
+            except (ParserError, struct.error) as exc:
+                raise MalformedResponseError(
+                    f"an event of {self._where} cannot be read ({exc}). The reader subscribes again"
+                ) from exc
             if message is not None:
                 event = self._event_of(message)
                 self._share.on_event()
@@ -239,14 +233,6 @@ class ShardSubscription:
         self.close()
         with suppress(*_READING_FAULTS):
             self._raw.close()
-
-    def _next_message(self) -> EventStreamMessage | None:
-        try:
-            return next(self._messages, None)
-        except (ParserError, struct.error) as exc:
-            raise MalformedResponseError(
-                f"an event of {self._where} cannot be read ({exc}). The reader subscribes again"
-            ) from exc
 
     def _receive(self) -> bool:
         """Receive more bytes, once there is room. False when there are no more."""
@@ -305,33 +291,6 @@ class ShardSubscription:
             return None
         passed_ms = int((self._empty_at_s - self._answered_s) * 1000)
         return max(self._service_time_ms + max(0, passed_ms), (page.last_arrival_ms or 0) - 1_000)
-
-
-def hook(client: Any, clock: Clock) -> None:
-    """Register the hook on a client of botocore: an answer to SubscribeToShard has its source of
-    events as `EVENTS`.
-    """
-
-    def keep_events(
-        response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any
-    ) -> None:
-        if response_dict["status_code"] < 300:
-            source = EventSource(response_dict["body"], clock.monotonic_s())
-            customized_response_dict[EVENTS] = source
-            response_dict["body"] = _InitialResponse()
-
-    client.meta.events.register("before-parse.kinesis.SubscribeToShard", keep_events)
-
-
-class _InitialResponse:
-    """The body that botocore gets to see: an event stream with the initial response alone."""
-
-    def stream(self) -> Iterator[bytes]:
-        name, value = b":event-type", b"initial-response"
-        head = struct.pack(">B", len(name)) + name + struct.pack(">BH", 7, len(value)) + value
-        lengths = struct.pack(">II", 16 + len(head), len(head))
-        message = lengths + struct.pack(">I", zlib.crc32(lengths)) + head
-        yield message + struct.pack(">I", zlib.crc32(message))
 
 
 def _text_of(message: EventStreamMessage) -> str:

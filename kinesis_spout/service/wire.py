@@ -1,6 +1,6 @@
-"""How GetRecords and PutRecords travel, in place of botocore's serializer, validator and parser.
-These walk the service's description for every member of every record, which takes more CPU than all
-the rest of a call.
+"""How GetRecords, PutRecords and SubscribeToShard travel, in place of botocore's serializer,
+validator and parser. These walk the service's description for every member of every record, which
+takes more CPU than all the rest of a call.
 
 A request of GetRecords is in JSON or in CBOR, and so is the body of its answer, which
 `get_records_decoder` decodes. CBOR is Kinesis's JSON protocol with other bodies: the same targets
@@ -10,8 +10,9 @@ parses them. An endpoint that does not speak it answers in something else, as mo
 of HTML: then the request is sent again in JSON, and if that works, so are all others. Where the
 user left the choice to us, an answer in CBOR that cannot be read has the same end.
 
-Of PutRecords, the records of a request are written, and the outcomes of its answer are read. The
-request and the answer are the same as botocore's.
+Of PutRecords, the records of a request are written, and the outcomes of its answer are read. Of
+SubscribeToShard, the answer's body is handed over unread: botocore would wait for an initial
+response, which some emulators never send. The requests and the answers are the same as botocore's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import json
 import logging
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -39,6 +40,7 @@ log = logging.getLogger("kinesis_spout")
 RAW_BODY = "KinesisSpoutRawBody"
 IS_CBOR = "KinesisSpoutIsCbor"
 ANSWERED_S = "KinesisSpoutAnsweredS"
+EVENTS = "KinesisSpoutEvents"
 _CBOR = "application/x-amz-cbor-1.1"
 
 
@@ -165,13 +167,13 @@ _PUT_BODY = "KinesisSpoutPutBody"
 _ANY = [{"Data": b"", "PartitionKey": "-"}]
 
 
-class PutResult(NamedTuple):
+class PutResult(msgspec.Struct, gc=False, rename="pascal"):
     """The outcome of one record of a request: the shard that took it and its sequence number, or
     the error code with which it was refused.
     """
 
-    shard_id: str | None
-    error_code: str | None
+    shard_id: str | None = None
+    error_code: str | None = None
     sequence_number: str | None = None
 
 
@@ -184,15 +186,12 @@ class Entry(msgspec.Struct, gc=False, rename="pascal", omit_defaults=True):
 
 
 class _Code(msgspec.Struct, gc=False, rename="pascal"):
+    """A `PutResult` of which nothing but this is read."""
+
     error_code: str | None = None
 
 
-class _Outcome(_Code, gc=False, rename="pascal"):
-    shard_id: str | None = None
-    sequence_number: str | None = None
-
-
-_O = TypeVar("_O", bound=_Code)
+_O = TypeVar("_O")
 
 
 class _Answer(msgspec.Struct, Generic[_O], rename="pascal"):
@@ -200,7 +199,7 @@ class _Answer(msgspec.Struct, Generic[_O], rename="pascal"):
 
 
 _decode_codes = msgspec.json.Decoder(_Answer[_Code]).decode
-_decode = msgspec.json.Decoder(_Answer[_Outcome]).decode
+_decode = msgspec.json.Decoder(_Answer[PutResult]).decode
 
 
 def direct_puts(client: Any) -> None:
@@ -230,10 +229,7 @@ def results(answer: dict[str, Any], count: int) -> list[PutResult]:
     """The outcomes of the `count` records of a request, in their order. Raises `ValueError` for an
     answer that does not have them.
     """
-    return [
-        PutResult(one.shard_id, one.error_code, one.sequence_number)
-        for one in _outcomes(_decode, answer, count)
-    ]
+    return _outcomes(_decode, answer, count)
 
 
 def refusals(answer: dict[str, Any], count: int) -> dict[int, str]:
@@ -256,3 +252,24 @@ def _outcomes(
     if len(outcomes) != count:
         raise ValueError("the answer has more or fewer outcomes than the request has records")
     return outcomes
+
+
+def direct_subscriptions(client: Any, clock: Clock) -> None:
+    """Make a client of botocore subscribe so: its answers have their bodies as `EVENTS`, and the
+    time at which they began as `ANSWERED_S`.
+    """
+    client.subscribe_to_shard = partial(_subscribe, DirectCalls(client, "SubscribeToShard"), clock)
+
+
+def _subscribe(calls: DirectCalls, clock: Clock, **arguments: Any) -> dict[str, Any]:
+    # A time is in whole seconds, as botocore has it.
+    body = json.dumps(arguments, default=lambda moment: int(moment.timestamp()))
+    response = calls.send(arguments, body.encode())
+    answered_s = clock.monotonic_s()
+    if response.status_code >= 300:
+        raise calls.error(response, calls.read(response))
+    return {
+        EVENTS: response.raw,
+        ANSWERED_S: answered_s,
+        "ResponseMetadata": {"HTTPHeaders": response.headers},
+    }

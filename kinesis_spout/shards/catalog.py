@@ -40,7 +40,8 @@ class ListedStream:
     """One per catalog. Blocks on Kinesis where it says so. For one thread at a time, except
     `expire` and reading, which are for any thread.
 
-    `listing`: the last one. `retention_ms`: as of the last `describe`; None before it.
+    `listing`: the last one. `is_late`: whether it lacks a shard that must exist, so that the next
+    one is due soon. `retention_ms`: as of the last `describe`; None before it.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class ListedStream:
         self._identity = identity
         self._clock = clock
         self._interval_s = interval_s
-        self._relist_s = interval_s
+        self.is_late = False
         self._is_expired = False
         self._may_have_ignored_keys = False
         self._service_time = SteadyTime(clock, clock.now_ms())
@@ -96,7 +97,8 @@ class ListedStream:
 
     def is_due(self) -> bool:
         """Whether the last listing is older than `shardRefreshInterval`."""
-        if self._is_expired or self._clock.monotonic_s() - self.listing.listed_s >= self._relist_s:
+        interval_s = min(self._interval_s, RELIST_S) if self.is_late else self._interval_s
+        if self._is_expired or self._clock.monotonic_s() - self.listing.listed_s >= interval_s:
             return True
         # The machine may have slept, or the service has the same clock.
         return abs(self._service_time.set_forward_ms()) > CLOCK_WAS_SET_MS
@@ -120,10 +122,6 @@ class ListedStream:
             closed[shard.shard_id] = shard.is_closed or closed.get(shard.shard_id, False)
         self.listing = Listing(shards, closed, summary.status == "ACTIVE", now_s)
         return self.listing
-
-    def list_again_soon(self, *, is_late: bool) -> None:
-        """When the next listing is due: soon, if the last one lacks a shard that must exist."""
-        self._relist_s = min(self._interval_s, RELIST_S) if is_late else self._interval_s
 
     # the last listing -----------------------------------------------------------------------------
     def is_closed(self, shard_id: str) -> bool:
@@ -281,8 +279,7 @@ class ShardCatalog:
         if listing.is_active:
             # The states of finished shards that are not listed any more would pile up for ever.
             self._forget(self.lineage().removable(self._horizon_ms()))
-        is_late = self._lacks_retries()
-        self.stream.list_again_soon(is_late=is_late or bool(self.unfollowed()))
+        self.stream.is_late = self._lacks_retries() or bool(self.unfollowed())
         return True
 
     def follow(self) -> None:
@@ -291,7 +288,7 @@ class ShardCatalog:
         """
         if self.stream.is_due():
             self._judged = self.stream.list_shards(bind=False)  # the leader judges
-            self.stream.list_again_soon(is_late=self._lacks_retries())
+            self.stream.is_late = self._lacks_retries()
 
     def drop_missing_shards(self) -> None:
         """Give up the shards that the last listing proves to be gone before their ends were read.

@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.application.session import ApplicationSession, close_open_plan
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
-from kinesis_spout.service.shard_info import HashRange
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.lineage import is_ours
 from kinesis_spout.spout.config import UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
-from kinesis_spout.spout.unclean_starts import UncleanStarts
 from state.errors import NotListerError, StoreUnavailableError
 from state.position import Position
 from state.process import this_process
@@ -34,17 +31,83 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from kinesis_spout.shards.lineage import ShardLineage
-    from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
-    from kinesis_spout.spout.prefetcher import SpoutPrefetcher
+    from kinesis_spout.spout.fetching import SpoutPrefetcher
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
+MAX_UNCLEAN = 2  # from so many openings in a row on, the next spout isolates its deliveries
+ISOLATED_RECORDS = 1_000  # for each of these openings, but not for more than ten
+_MAX_OPENINGS = 10
 LOAD_INTERVAL_S = 2.0
 # Options of a reader that errors of an opening may name, as fields of the spout's settings.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
 ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
+
+
+class UncleanStarts:
+    """How often in a row the spouts of this task have ended without being closed. The store has the
+    number. A spout adds itself when it opens, and sets it to 0 when it is closed in order. One that
+    has outlived the records which may have ended those before it sets it to 1: only itself is left
+    to count.
+
+    One per open spout. Blocks on the store. For one thread.
+    """
+
+    def __init__(self, context: SpoutContext) -> None:
+        self._context = context
+        self._ownership = context.services.store.ownership
+        self._count = 0
+        self._emitted_before: int | None = 0  # isolation; None during it
+        self._marks: dict[str, SequenceNumber] | None = None
+
+    def begin(self) -> None:
+        """Count this opening, before its first record goes out."""
+        before = self._ownership.read_unclean_starts()
+        self._count = before + 1
+        self._ownership.save_unclean_starts(self._count)
+        if before < MAX_UNCLEAN:
+            return
+        self._emitted_before = None
+        with self._context.changed:
+            self._context.scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
+        log.warning(
+            "the last %d spouts of this task ended without being closed. A record may have ended "
+            "their processes. So records are delivered one at a time for a while, and each "
+            "attempt is counted before its delivery",
+            before,
+        )
+
+    def on_commit(self) -> None:
+        """After a commit: note whether this spout has outlived what may have ended those before
+        it.
+        """
+        if self._count <= 1:
+            return
+        with self._context.changed:
+            has_outlived = self._has_outlived()
+        if has_outlived:
+            self._ownership.save_unclean_starts(1)
+            self._count = 1
+
+    def _has_outlived(self) -> bool:
+        """Whether all that was in flight when an earlier spout ended has an outcome: the records
+        that it left, and as many new ones as can have been in flight, or all that there are.
+        """
+        rotation = self._context.scheduler.rotation
+        if rotation.isolation.is_on or rotation.has_restored(self._context.now_ms()):
+            return False
+        if rotation.is_idle:
+            return True
+        emitted = self._context.scheduler.counts().emitted
+        if self._emitted_before is None:
+            self._emitted_before = emitted
+        if self._marks is None:
+            if emitted - self._emitted_before >= ISOLATED_RECORDS:
+                self._marks = rotation.marks()
+            return False
+        return rotation.has_passed(self._marks)
 
 
 class SpoutTipWatch:
@@ -57,17 +120,14 @@ class SpoutTipWatch:
         """A no-op: nothing is stored here."""
 
     def is_at_tip(self, shard_id: str) -> bool:
-        return self._tip_ms(shard_id, is_stored=False) is not None
+        return self.verified_ms(shard_id, is_stored=False) is not None
 
-    def verified_ms(self, shard_id: str) -> int | None:
-        # The catalog stores it beside the position that is stored. After a crash, records from
-        # there on are read again, and may have expired.
-        return self._tip_ms(shard_id, is_stored=True)
-
-    def _tip_ms(self, shard_id: str, *, is_stored: bool) -> int | None:
+    def verified_ms(self, shard_id: str, *, is_stored: bool = True) -> int | None:
         """The service's time when the shard was last at its tip, if all records up to there were
         emitted and none is pending; else None. `is_stored`: and if its state is stored.
         """
+        # By default, because the catalog stores it beside the position that is stored. After a
+        # crash, records from there on are read again, and may have expired.
         with self._context.changed:
             assigned = self._context.scheduler.assigned.get(shard_id)
             if assigned is None or assigned.shard.pending or (is_stored and assigned.is_dirty):
@@ -78,7 +138,7 @@ class SpoutTipWatch:
 class SpoutAssigner:
     """One per open spout. Blocks on the store and on Kinesis. One thread calls `open`, and then
     `step`. The committer's thread calls what releases shards, which blocks on the spout's lock
-    only, and so does `new_unpacker`, for any thread.
+    only.
 
     `session`: of the application. `catalog`: of the stream. `starts`: counts openings. `has_ended`:
     whether there is nothing left to read or to wait for.
@@ -123,11 +183,45 @@ class SpoutAssigner:
         """Own the application, or this task's share; pin the start, assign the first shards unless
         the application is paused, and count this opening.
         """
-        config, run = self._context.config, self.session.run
-        now_ms = self._context.services.clock.now_ms()
-        self.session.claim(_run(config, now_ms), timeout_s=config.owner_wait_s)
+        config, store = self._context.config, self._context.services.store
+        run = self.session.run
+        reads, size = config.rate.own_limits()
+        opened = Run(
+            owner=this_process(self._context.services.clock.now_ms()),
+            kind=SPOUT,
+            session_timeout_ms=round(config.zookeeper_session_timeout_s * 1000),
+            shards=config.shards,
+            read_mode=config.read_mode,
+            max_pending=config.max_pending,
+            max_records=config.max_records,
+            max_unresolved_per_shard=config.max_unresolved_per_shard,
+            max_attempts=config.retry.retry_limit + 1,
+            max_age_ms=config.retry.max_age_ms,
+            message_timeout_ms=round((config.message_timeout_s or 0) * 1000),
+            reads_per_second=reads,
+            bytes_per_second=size,
+        )
+        self.session.claim(opened, timeout_s=config.owner_wait_s)
         try:
-            self._open()
+            # Before the states are loaded: no task of the plan may publish after that.
+            close_open_plan(store.plans)
+            self.session.load()
+            # After `load`, which tells the service's time, and before the first shard is assigned.
+            now_ms = self.catalog.stream.now_ms()
+            until_ms = self._until_ms = config.until_ms(now_ms)
+            if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
+                log.warning(
+                    "the spout reads stream %s until %s and waits for that time before it ends. "
+                    "Kinesis's clock says %s",
+                    config.stream_ref.name,
+                    Position.at_timestamp(until_ms),
+                    Position.at_timestamp(now_ms),
+                )
+            store.shard_list.watch(self._on_watch)
+            self.session.lead()
+            self.session.pin_start(lambda: config.start, only=config.shards)
+            self._assign_unless_paused()
+            self.starts.begin()
         except Exception as exc:
             if isinstance(exc, ConfigError) and exc.option in _FIELDS:
                 named = exc.respelt(_FIELDS[exc.option])
@@ -135,28 +229,6 @@ class SpoutAssigner:
                 raise named from None
             run.failed(exc)
             raise
-
-    def _open(self) -> None:
-        config, store = self._context.config, self._context.services.store
-        # Before the states are loaded: no task of the plan may publish after that.
-        close_open_plan(store.plans)
-        self.session.load()
-        # After `load`, which tells the service's time, and before the first shard is assigned.
-        now_ms = self.catalog.stream.now_ms()
-        until_ms = self._until_ms = config.until_ms(now_ms)
-        if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
-            log.warning(
-                "the spout reads stream %s until %s and waits for that time before it ends. "
-                "Kinesis's clock says %s",
-                config.stream_ref.name,
-                Position.at_timestamp(until_ms),
-                Position.at_timestamp(now_ms),
-            )
-        store.shard_list.watch(self._on_watch)
-        self.session.lead()
-        self.session.pin_start(lambda: config.start, only=config.shards)
-        self._assign_unless_paused()
-        self.starts.begin()
 
     # the loop -------------------------------------------------------------------------------------
     def step(self) -> float:
@@ -179,22 +251,28 @@ class SpoutAssigner:
                 changed.notify_all()
         return self._context.config.commit_interval_s
 
-    def list_soon(self) -> None:
-        """List the shards at the next step, which comes at once. Any thread may call it."""
-        self.catalog.stream.expire()
-        self._wake()
-
     def _assign_unless_paused(self) -> None:
         if self.session.is_paused():
-            self._context.scheduler.pause()
+            with self._context.changed:
+                self._context.scheduler.rotation.pause()
             self.session.keep_during_pause()
             return
         self._assign()
         if not self._has_assigned:
-            _refuse_unknown_shards(self._context.config, self.catalog.states)
+            self._refuse_unknown_shards()
             self._has_assigned = True
         self._report_lapsed()
         self._resume()
+
+    def _refuse_unknown_shards(self) -> None:
+        config, known = self._context.config, self.catalog.states
+        for shard_id in config.shards:
+            if shard_id not in known:
+                nearest = nearest_name(shard_id, known)
+                what = f"is not a shard of stream {config.stream_ref.name}"
+                hint = f"did you mean {nearest}?" if nearest else None
+                hint = hint or "name shards as the stream lists them"
+                raise ConfigError.of("shards", what, shard_id, remedy=hint)
 
     def _assign(self) -> None:
         """List the shards if it is time, and assign the readable ones that are this task's."""
@@ -208,7 +286,7 @@ class SpoutAssigner:
             catalog.follow()
         catalog.save_verified()
         for shard_id in self.release_given_up():
-            self._context.hooks.shard_finished(shard_id)
+            self._context.hooks.notify("shard_finished", shard_id)
         readable = [shard for shard in catalog.readable() if self._is_new(shard)]
         catalog.check_retention(readable)
         endings = catalog.stream.endings()
@@ -270,9 +348,9 @@ class SpoutAssigner:
             if not state.end_was_read:
                 pages = self._fetching.add(
                     state,
+                    self.catalog.stream,
                     ending_sequence=ending_sequence,
                     until_ms=self._until_ms,
-                    unpacker=self.new_unpacker(shard_id, is_first=True),
                 )
             shard = TrackedShard(
                 replace(state, unresolved=by_the_time(state.unresolved, context.now_ms())),
@@ -283,19 +361,7 @@ class SpoutAssigner:
                 retention_ms=self.catalog.stream.retention_ms,
             )
             scheduler.add(shard)
-        context.hooks.shard_started(shard_id)
-
-    def new_unpacker(self, shard_id: str, *, is_first: bool = False) -> Unpacker:
-        """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the
-        last listing that has it. `is_first`: for first deliveries, and so logs what is left out.
-        """
-
-        def hash_range() -> HashRange | None:
-            found = self.catalog.stream.hash_key_ranges().get(shard_id)
-            return None if found is None else HashRange(*found)
-
-        stream = self._context.config.stream_ref.name
-        return Unpacker(hash_range, f"shard {shard_id} of stream {stream}" if is_first else "")
+        context.hooks.notify("shard_started", shard_id)
 
     # reading on -----------------------------------------------------------------------------------
     def _resume(self) -> None:
@@ -305,7 +371,7 @@ class SpoutAssigner:
         """
         context, scheduler = self._context, self._context.scheduler
         with context.changed:
-            if not scheduler.is_paused:
+            if not scheduler.rotation.is_paused:
                 return
             assigned = list(scheduler.assigned)
         self.catalog.check_retention(
@@ -313,7 +379,8 @@ class SpoutAssigner:
         )
         with context.changed:
             self._acknowledge(assigned)
-            scheduler.resume()
+            scheduler.rotation.resume()
+            context.changed.notify_all()
         scheduler.wake("fetch")
 
     def _report_lapsed(self) -> None:
@@ -360,10 +427,10 @@ class SpoutAssigner:
         return gone
 
     def _is_given_up(self, shard_id: str, assigned: AssignedShard) -> bool:
-        stored, pages = self.catalog.states.get(shard_id), self._fetching.get(shard_id)
+        stored, pages = self.catalog.states.get(shard_id), self._fetching.buffers.get(shard_id)
         if stored is None:
             return True  # given up, and forgotten since
-        is_missed = pages is not None and (pages.buffer.gone or not assigned.shard.ended)
+        is_missed = pages is not None and (pages.gone or not assigned.shard.ended)
         return is_missed and stored.state.end_was_read
 
     def release_finished(self, dirty: Iterable[AssignedShard]) -> list[str]:
@@ -409,11 +476,11 @@ class SpoutAssigner:
         if state.end_was_read or lineage.waits_for(shard_id):
             # A shard that waits has a parent that did not end: it is done when the parent is.
             return state.finished or not state.end_was_read
-        until_ms, pages = self._until_ms, self._fetching.get(shard_id)
+        until_ms, pages = self._until_ms, self._fetching.buffers.get(shard_id)
         assigned = self._context.scheduler.assigned.get(shard_id)
         if until_ms is None or pages is None or assigned is None or assigned.shard.open_run:
             return False
-        if (final_page := pages.getter.final_page) is not None:
+        if (final_page := pages.source.final_page) is not None:
             return assigned.shard.pages.last_page == final_page
         # `now` is the time of opening, so whatever is observed is later than that; any other time
         # must be known to have passed.
@@ -427,35 +494,3 @@ class SpoutAssigner:
         # Open by a listing made after that time: its children have later records only. A closed
         # shard is read to its end.
         return not self.catalog.stream.is_closed(shard_id)
-
-
-def _run(config: SpoutConfig, now_ms: int) -> Run:
-    reads, size = config.rate.own_limits()
-    return Run(
-        owner=this_process(now_ms),
-        kind=SPOUT,
-        session_timeout_ms=round(config.zookeeper_session_timeout_s * 1000),
-        shards=config.shards,
-        read_mode=config.read_mode,
-        max_pending=config.max_pending,
-        max_records=config.max_records,
-        max_unresolved_per_shard=config.max_unresolved_per_shard,
-        max_attempts=config.retry.retry_limit + 1,
-        max_age_ms=config.retry.max_age_ms,
-        message_timeout_ms=round((config.message_timeout_s or 0) * 1000),
-        reads_per_second=reads,
-        bytes_per_second=size,
-    )
-
-
-def _refuse_unknown_shards(config: SpoutConfig, known: Collection[str]) -> None:
-    for shard_id in config.shards:
-        if shard_id not in known:
-            nearest = nearest_name(shard_id, known)
-            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
-            raise ConfigError.of(
-                "shards",
-                f"is not a shard of stream {config.stream_ref.name}",
-                shard_id,
-                remedy=hint,
-            )

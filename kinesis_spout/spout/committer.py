@@ -16,8 +16,6 @@ from state.store.runs import DEACTIVATED, FULL, NOT_TAKEN, Hold
 from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kinesis_spout.spout.assigner import SpoutAssigner
     from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
@@ -71,7 +69,7 @@ class SpoutCommitter:
         self._session = assigner.session
         self._catalog = assigner.catalog
         self._assigner = assigner
-        self._stored = 0  # of the records that were resolved, those that a commit has stored
+        self.stored = 0  # of the records that were resolved, those that a commit has stored
 
     def step(self) -> float:
         """Commit. Returns the seconds until the next commit."""
@@ -79,7 +77,7 @@ class SpoutCommitter:
         run.not_subscribed(outages.not_subscribed)
         run.write(
             hold=self.stall.reason(),
-            throttled=outages.throttled(),
+            throttled=outages.throttled,
             refused_letters=outages.refused_letters,
             failing_reads=outages.failing_reads(),
             no_answers=outages.no_answers,
@@ -104,10 +102,10 @@ class SpoutCommitter:
             self._context.outages.failed(SpoutPart.COMMIT, exc)
             return False
         for shard_id, change in changes.items():
-            hooks.checkpointed(shard_id, change.after.checkpoint_text)
+            hooks.notify("checkpointed", shard_id, change.after.checkpoint_text)
         released += self._assigner.release_finished(dirty)
         for shard_id in released:
-            hooks.shard_finished(shard_id)
+            hooks.notify("shard_finished", shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
             # There may be children to assign, or nothing left to read.
             self._context.scheduler.wake("coordinate")
@@ -125,16 +123,11 @@ class SpoutCommitter:
         if in_order:
             try:
                 with self._catalog.lock:
-                    self._assigner.starts.end()
+                    self._context.services.store.ownership.save_unclean_starts(0)
             except (StoreUnavailableError, ConflictError) as exc:
                 self._context.hooks.error(exc)
             self._session.record_history(at_once=True)
         return True
-
-    @property
-    def not_stored(self) -> int:
-        """How many records were acked or dead-lettered since the last commit."""
-        return self._context.scheduler.counts().resolved - self._stored
 
     def _save_changes(self) -> tuple[list[str], list[AssignedShard], dict[str, StateChange]]:
         """Store what has changed. Returns the shards that were given up, those that were dirty, and
@@ -152,10 +145,27 @@ class SpoutCommitter:
                 for assigned in dirty
                 if (change := self._change(assigned)) is not None
             }
-            ends = self._ends(changes)
-            isolated = scheduler.rotation.isolation.delivery
-            with_outcome = isolated is not None and isolated.has_outcome
+            pages = {
+                shard_id: scheduler.assigned[shard_id].shard.pages.last_page
+                for shard_id, change in changes.items()
+                if change.after.end_was_read
+            }
+            isolation = scheduler.rotation.isolation
+            isolated, with_outcome = isolation.emission, not isolation.waits_for_outcome
             resolved = scheduler.counts().resolved
+        # Of the shards whose states now say that they ended, with their children.
+        ends = [
+            ShardReadResult(
+                shard_id=shard_id,
+                at_shard_end=True,
+                tip_ms=page.service_time_ms,
+                children=page.child_shards,
+            )
+            for shard_id, page in pages.items()
+            if page is not None
+        ]
+        if ends:  # a shard ends by a split or a merge: list its children
+            self._catalog.stream.expire()
         try:
             written = children_first(
                 changes.values(),
@@ -172,9 +182,9 @@ class SpoutCommitter:
         self._context.outages.succeeded(SpoutPart.COMMIT)
         if isolated is not None:
             with changed:
-                isolated.on_commit(with_outcome=with_outcome)
+                isolation.on_commit(isolated, with_outcome=with_outcome)
                 changed.notify_all()
-        self._stored = resolved
+        self.stored = resolved
         return given_up, dirty, changes
 
     def _change(self, assigned: AssignedShard) -> StateChange | None:
@@ -190,22 +200,3 @@ class SpoutCommitter:
         # An earlier one is that of a shard that is read for the first time.
         is_earlier = (after.verified_until_ms or 0) < (known_ms or 0)
         return None if is_same and not is_earlier else StateChange(before=before, after=after)
-
-    def _ends(self, changes: Mapping[str, StateChange]) -> list[ShardReadResult]:
-        """The ends of the shards whose states now say that they ended, with their children."""
-        ends = []
-        for shard_id, change in changes.items():
-            page = self._context.scheduler.assigned[shard_id].shard.pages.last_page
-            if page is None or not change.after.end_was_read:
-                continue
-            # A shard ends by a split or a merge: list its children.
-            self._catalog.stream.expire()
-            ends.append(
-                ShardReadResult(
-                    shard_id=shard_id,
-                    at_shard_end=True,
-                    tip_ms=page.service_time_ms,
-                    children=page.child_shards,
-                )
-            )
-        return ends

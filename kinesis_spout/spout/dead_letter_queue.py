@@ -7,9 +7,11 @@ backoff of its own.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -22,12 +24,12 @@ from kinesis_spout.spout.outages import SpoutPart
 from state.store.runs import RefusedLetters, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
     from concurrent.futures import Future
 
     from kinesis_spout.spout.emission import AssignedShard
-    from kinesis_spout.spout.retry_buffer import DueLetter
     from kinesis_spout.spout.services import SpoutContext
+    from kinesis_spout.spout.tracked_shard import DueLetter
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
@@ -51,90 +53,21 @@ class LetterRefusedError(KinesisError):
     retryable = True
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Sending:
     """A letter from its first call until it was written, or its record has another outcome."""
 
-    __slots__ = ("assigned", "future", "hangs", "letter", "refusals", "since_s", "wait_until_s")
-
-    def __init__(self, assigned: AssignedShard, letter: DueLetter) -> None:
-        self.assigned = assigned
-        self.letter = letter
-        self.future: Future[None] | None = None  # of the call that is running
-        self.since_s = 0.0  # when that call began
-        self.hangs = False  # that call is beyond the time limit, and counted as refused
-        self.refusals = 0  # in a row
-        self.wait_until_s = float("-inf")
+    assigned: AssignedShard
+    letter: DueLetter
+    future: Future[None] | None = None  # of the call that is running
+    since_s: float = 0.0  # when that call began
+    hangs: bool = False  # that call is beyond the time limit, and counted as refused
+    refusals: int = 0  # in a row
+    wait_until_s: float = -math.inf
 
     @property
     def key(self) -> _Key:
         return (self.assigned.shard.shard_id, self.letter.record.first)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether its record still waits for the letter."""
-        return (
-            not self.assigned.is_released and self.letter.record.first in self.assigned.shard.held
-        )
-
-    def letters(self, stream_name: str, application: str | None) -> Iterator[Letter]:
-        """One letter per record that is left; one for all of them when none is left."""
-        record, run = self.letter
-        new = partial(
-            Letter.of_record,
-            record,
-            stream_name=stream_name,
-            shard_id=self.assigned.shard.shard_id,
-            application=application,
-        )
-        if run is None:
-            yield new()
-            return
-        for number, data, key, arrival_ms in zip(
-            run.sequences, run.data, run.keys, run.arrivals, strict=True
-        ):
-            arrival = moment(arrival_ms, per_second=1_000)
-            yield new(number, data=data, partition_key=key, approximate_arrival=arrival)
-
-
-class _Refusals:
-    """The letters that were refused and wait for their next call, and what is said of refusals: the
-    first one after a letter that passed, and each letter when it counts as refused, until too many
-    were said.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: dict[_Key, _Sending] = {}
-        self._passes = True  # the last letter was not refused
-        self._said = 0
-        self._last = (0, "")  # its time, and the sentence of its error
-
-    def on_written(self) -> None:
-        self._passes, self._said = True, 0
-
-    def on_refused(
-        self, one: _Sending, error: BaseException, now_ms: int
-    ) -> LetterRefusedError | None:
-        """Returns what is to be said; None when enough was said."""
-        self._last = (now_ms, sentence(error_sentence(error)))
-        passed, self._passes = self._passes, False
-        is_said = one.refusals == REFUSALS and self._said < _MAX_SAID
-        if not (passed or is_said):
-            return None
-        self._said += is_said
-        shard_id, first = one.key
-        how_often = f"{REFUSALS} times in a row" if is_said else "once"
-        return LetterRefusedError(
-            f"the dead letter of record {shard_id}:{first} was refused {how_often} "
-            f"({described(error)}). The record stays unresolved, and its letter is sent again "
-            f"within {_REFUSED.longest_s:g} s",
-            "correct the file or function that dead_letter names",
-        )
-
-    def now(self, sent: Collection[_Sending]) -> RefusedLetters | None:
-        """What is refused at the moment, those that are `sent` again included."""
-        count = len(self.waiting) + sum(one.refusals > 0 for one in sent)
-        last_ms, says = self._last
-        return RefusedLetters(count=count, last_ms=last_ms, says=says) if count else None
 
 
 class SpoutDeadLetterQueue:
@@ -143,17 +76,18 @@ class SpoutDeadLetterQueue:
     """
 
     def __init__(self, context: SpoutContext) -> None:
-        self._origin = context.config.stream_ref.name, context.config.application
-        self._write = context.config.dead_letter or _log_letter
+        self._context = context
         self._scheduler = context.scheduler
         self._clock = context.services.clock
-        self._hooks = context.hooks
-        self._outages = context.outages
+        self._write = context.config.dead_letter or _log_letter
         self._pool = context.services.new_pool(LETTERS_AT_ONCE + MAX_HANGING, "kinesis-letter")
         self._stepping = threading.Lock()
         self._due: deque[_Sending] = deque()
         self._sent: dict[_Key, _Sending] = {}  # their calls are running
-        self._refusals = _Refusals()
+        self._waiting: dict[_Key, _Sending] = {}  # refused, until their next call
+        self._passes = True  # the last letter was not refused
+        self._said = 0  # of the refused letters, since the last one that passed
+        self._last_refusal = (0, "")  # its time, and the sentence of its error
         self._is_closed = False
 
     def step(self) -> float:
@@ -165,7 +99,11 @@ class SpoutDeadLetterQueue:
             self._settle()
             while self._send_next():
                 self._settle()
-            self._outages.refused_letters = self._refusals.now(self._sent.values())
+            count = len(self._waiting) + sum(one.refusals > 0 for one in self._sent.values())
+            last_ms, says = self._last_refusal
+            self._context.outages.refused_letters = (
+                RefusedLetters(count=count, last_ms=last_ms, says=says) if count else None
+            )
         return _STEP_INTERVAL_S
 
     def finish(self, deadline_s: float) -> bool:
@@ -214,15 +152,16 @@ class SpoutDeadLetterQueue:
         with self._scheduler.changed:
             if not self._due:
                 self._due.extend(islice(self._find_due(tried), _BATCH))
-            # An ack may have come since they were found.
-            while self._due and not self._due[0].is_due:
-                self._due.popleft()
-            if not self._due:
+            while self._due:
+                one = self._due.popleft()
+                # An ack may have come since it was found.
+                if not one.assigned.is_released and one.key[1] in one.assigned.shard.held:
+                    break
+            else:
                 return False
-            one = self._due.popleft()
         if tried is not None:
             tried.add(one.key)
-        self._refusals.waiting.pop(one.key, None)
+        self._waiting.pop(one.key, None)
         self._sent[one.key] = one
         one.since_s, one.hangs = self._clock.monotonic_s(), False
         one.future = self._pool.submit(self._write_all, one)
@@ -231,33 +170,47 @@ class SpoutDeadLetterQueue:
 
     def _find_due(self, tried: set[_Key] | None) -> Iterator[_Sending]:
         """The letters that may be sent now. `tried`: see `_send_next`."""
-        self._forget_resolved()
+        if self._waiting:  # forget the refusals of records that were acked late, or released
+            exhausted = {
+                (shard_id, record.first)
+                for shard_id, assigned in self._scheduler.assigned.items()
+                for record in assigned.shard.tracker.exhausted
+            }
+            for key in self._waiting.keys() - exhausted:
+                self._count_refused(self._waiting.pop(key), -1)
         now_s = self._clock.monotonic_s()
         for assigned, letter in self._scheduler.letters():
             new = _Sending(assigned, letter)
             if new.key in self._sent:
                 continue
-            one = self._refusals.waiting.get(new.key, new)
+            one = self._waiting.get(new.key, new)
             if one.wait_until_s <= now_s if tried is None else new.key not in tried:
                 one.assigned, one.letter = assigned, letter
                 yield one
 
-    def _forget_resolved(self) -> None:
-        """Forget the refusals of letters whose records were acked late, or released."""
-        waiting = self._refusals.waiting
-        if not waiting:
-            return
-        exhausted = {
-            (shard_id, record.first)
-            for shard_id, assigned in self._scheduler.assigned.items()
-            for record in assigned.shard.tracker.exhausted
-        }
-        for key in waiting.keys() - exhausted:
-            self._uncount(waiting.pop(key))
-
     def _write_all(self, one: _Sending) -> None:
-        for letter in one.letters(*self._origin):
+        for letter in self._letters(one):
             self._write(letter)
+
+    def _letters(self, one: _Sending) -> Iterator[Letter]:
+        """One letter per record that is left; one for all of them when none is left."""
+        record, run = one.letter
+        config = self._context.config
+        new = partial(
+            Letter.of_record,
+            record,
+            stream_name=config.stream_ref.name,
+            shard_id=one.assigned.shard.shard_id,
+            application=config.application,
+        )
+        if run is None:
+            yield new()
+            return
+        for number, data, key, arrival_ms in zip(
+            run.sequences, run.data, run.keys, run.arrivals, strict=True
+        ):
+            arrival = moment(arrival_ms, per_second=1_000)
+            yield new(number, data=data, partition_key=key, approximate_arrival=arrival)
 
     # outcomes -------------------------------------------------------------------------------------
     def _settle(self) -> int:
@@ -273,7 +226,7 @@ class SpoutDeadLetterQueue:
                     written += 1
                     self._on_written(one)
                     continue
-                self._refusals.waiting[key] = one
+                self._waiting[key] = one
                 one.letter = one.letter._replace(run=None)  # found again when it is due
                 if not one.hangs:
                     self._on_refused(one, error)
@@ -285,32 +238,48 @@ class SpoutDeadLetterQueue:
         return written
 
     def _on_written(self, one: _Sending) -> None:
-        self._refusals.on_written()
-        self._outages.succeeded(SpoutPart.LETTERS)
-        for letter in one.letters(*self._origin):
-            self._hooks.exhausted(letter)
+        self._passes, self._said = True, 0
+        self._context.outages.succeeded(SpoutPart.LETTERS)
+        for letter in self._letters(one):
+            self._context.hooks.notify("exhausted", letter)
         record = one.letter.record
         with self._scheduler.changed:
-            self._uncount(one)
+            self._count_refused(one, -1)
             self._scheduler.dead_lettered(one.assigned, record.first, record.count)
 
     def _on_refused(self, one: _Sending, error: BaseException) -> None:
         one.refusals += 1
         one.wait_until_s = self._clock.monotonic_s() + _REFUSED.wait_s(one.refusals)
-        said = self._refusals.on_refused(one, error, self._clock.now_ms())
+        self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
         reported = error if isinstance(error, Exception) else LetterRefusedError(described(error))
-        self._outages.failed(SpoutPart.LETTERS, reported, is_reported=True)
+        self._context.outages.failed(SpoutPart.LETTERS, reported, is_reported=True)
         with self._scheduler.changed:
             self._scheduler.letter_refused(one.assigned, one.letter.record.first)
             if one.refusals == REFUSALS:
-                one.assigned.refused_letters += 1
-        if said is not None:
-            self._hooks.error(said)
+                self._count_refused(one, 1)
+        # Said are the first one after a letter that passed, and each that counts as refused from
+        # now on, until too many were said.
+        is_first, self._passes = self._passes, False
+        is_said = one.refusals == REFUSALS and self._said < _MAX_SAID
+        self._said += is_said
+        if is_first or is_said:
+            shard_id, first = one.key
+            how_often = f"{REFUSALS} times in a row" if is_said else "once"
+            self._context.hooks.error(
+                LetterRefusedError(
+                    f"the dead letter of record {shard_id}:{first} was refused {how_often} "
+                    f"({described(error)}). The record stays unresolved, and its letter is sent "
+                    f"again within {_REFUSED.longest_s:g} s",
+                    "correct the file or function that dead_letter names",
+                )
+            )
 
-    def _uncount(self, one: _Sending) -> None:
-        """The letter does not count as refused any more. The caller holds the scheduler's lock."""
+    def _count_refused(self, one: _Sending, change: int) -> None:
+        """One more or less of the letters that count as refused; a no-op for one that does not.
+        The caller holds the scheduler's lock.
+        """
         if one.refusals >= REFUSALS:
-            one.assigned.refused_letters -= 1
+            one.assigned.refused_letters += change
 
 
 def _log_letter(letter: Letter) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kinesis_spout.errors import IllegalAckerEventError, described, text_of
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
-from kinesis_spout.spout.record_run import Delivery
+from kinesis_spout.spout.tracked_shard import Delivery
 from scheme.record import Record
 from state.tracker.transitions import Effect
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Protocol, Self
 
     from kinesis_spout.spout.tracked_shard import TrackedShard
-    from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
+    from kinesis_spout.tuple_tree import TupleTree
     from scheme.record_scheme import RecordScheme
 
     class Outcomes(Protocol):
@@ -78,37 +78,24 @@ class EmissionBlock:
         self.acked = acked
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class AssignedShard:
     """A shard that this spout reads: its records, its counts, its place in the rotations
     (`kinesis_spout.spout.rotation`), and the scheduler, which takes the outcomes of its emissions.
     """
 
-    __slots__ = (
-        "blocks",
-        "counts",
-        "due_ms",
-        "in_retry_rotation",
-        "in_rotation",
-        "is_dirty",
-        "is_released",
-        "refused_letters",
-        "scheduler",
-        "shard",
-    )
-
-    def __init__(self, shard: TrackedShard, scheduler: Outcomes) -> None:
-        self.shard = shard
-        self.scheduler = scheduler
-        # The `with emission:` blocks that run, by the delivery's number and attempt. None until
-        # something is done inside: for most records nothing is, and this costs each of them.
-        self.blocks: dict[tuple[str, int], EmissionBlock | None] = {}
-        self.counts = ShardCounts()
-        self.in_rotation = False
-        self.in_retry_rotation = False
-        self.due_ms: int | None = None  # of its valid entry in the heap of the rotation
-        self.is_released = False  # outcomes of its deliveries are ignored from then on
-        self.refused_letters = 0
-        self.is_dirty = False  # its state may have changed since it was stored
+    shard: TrackedShard
+    scheduler: Outcomes
+    # The `with emission:` blocks that run, by the delivery's number and attempt. None until
+    # something is done inside: for most records nothing is, and this costs each of them.
+    blocks: dict[tuple[str, int], EmissionBlock | None] = field(default_factory=dict)
+    counts: ShardCounts = field(default_factory=ShardCounts)
+    in_rotation: bool = False
+    in_retry_rotation: bool = False
+    due_ms: int | None = None  # of its valid entry in the heap of the rotation
+    is_released: bool = False  # outcomes of its deliveries are ignored from then on
+    refused_letters: int = 0
+    is_dirty: bool = False  # its state may have changed since it was stored
 
     def metrics(self, service_now_ms: int) -> ShardMetrics:
         """A snapshot: later events do not change it."""
@@ -119,7 +106,7 @@ class AssignedShard:
         return ShardMetrics(
             counts=counts,
             pending=shard.pending,
-            queued=shard.unresolved - shard.pending,
+            queued=shard.waiting,
             lag_ms=shard.lag_ms(service_now_ms),
             checkpoint=None if checkpoint is None else str(checkpoint),
             refused=self.refused_letters,
@@ -137,8 +124,7 @@ class AssignedShard:
         """Note the outcome of a delivery in the `with` block that it is in, if any. Raises
         `IllegalAckerEventError` when it was given the other outcome there before.
         """
-        block = self.block(number, attempt)
-        if block is not None:
+        if (block := self.block(number, attempt)) is not None:
             block.answer(f"{self.shard.shard_id}:{number}:{attempt}", acked=acked)
 
 
@@ -166,7 +152,7 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         run = delivery.run
         if run.data:
             data = run.data[delivery.index]
-        elif (held := assigned.shard.held.get(delivery.sequence)) is not None:
+        elif (held := assigned.shard.held.runs.get(delivery.sequence)) is not None:
             data = held.data[0]
         else:
             raise LookupError(
@@ -288,30 +274,21 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
         if block.depth:
             block.depth -= 1
             assigned.blocks[key] = block
-        if error is None:
-            self._returned(block)
-        elif not isinstance(error, NO_OUTCOME):
-            self._raised(block, error)
-        return isinstance(error, FailRecordError)
-
-    def _returned(self, block: EmissionBlock) -> None:
-        if block.tree is not None:
-            if block.acked is not False:
-                block.tree.__exit__(None, None, None)
-        elif block.acked is None:
-            block.acked = True
-            self.assigned.scheduler.resolve(self)
-
-    def _raised(self, block: EmissionBlock, error: BaseException) -> None:
-        record_failure = self.assigned.scheduler.record_failure
+        if isinstance(error, NO_OUTCOME):
+            return False
         if isinstance(error, FailRecordError):
             block.answer(self.message_id, acked=False)
-            record_failure(self, text_of(error) or None, retry=_is_retried(error))
-        elif block.acked is None:
+            reason, retry = text_of(error) or None, _is_retried(error)
+            assigned.scheduler.record_failure(self, reason, retry=retry)
+        elif error is not None and block.acked is None:
             block.acked = False
-            record_failure(self, described(error), retry=True)
-        if block.tree is not None:
-            block.tree.__exit__(type(error), error, None)
+            assigned.scheduler.record_failure(self, described(error), retry=True)
+        elif error is None and block.acked is None and block.tree is None:
+            block.acked = True
+            assigned.scheduler.resolve(self)
+        if block.tree is not None and (error is not None or block.acked is not False):
+            block.tree.__exit__(kind, error, None)
+        return isinstance(error, FailRecordError)
 
     def __repr__(self) -> str:
         return f"SpoutEmission({self.message_id})"

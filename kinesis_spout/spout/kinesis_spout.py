@@ -10,30 +10,53 @@ guarantees of the Spark source.
 Every record is delivered until it is acked, or exhausted and dead-lettered. The checkpoint moves
 only over acked records without a gap. After a crash, records that were not acked are delivered
 again with their attempts counted on, and so are records acked since the last commit.
+
+`KinesisSpout` is what a program has. Behind it, from its opening to its closing, is a
+`SpoutSession`: the parts of the spout, and the threads that run them. The lock around what they
+share is the scheduler's.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import wait
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import InterruptedSleepError, KinesisError, described, malformed_reason
+from kinesis_spout.spout.assigner import SpoutAssigner
+from kinesis_spout.spout.committer import SpoutCommitter
 from kinesis_spout.spout.config import SpoutConfig
+from kinesis_spout.spout.dead_letter_queue import SpoutDeadLetterQueue
 from kinesis_spout.spout.emission import FailRecordError, SpoutEmission
+from kinesis_spout.spout.fetching import SpoutPrefetcher, SpoutRetryFetcher
+from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes
-from kinesis_spout.spout.session import SpoutSession
+from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, SpoutPart, said
+from kinesis_spout.spout.scheduler import SpoutScheduler
+from kinesis_spout.spout.services import SpoutContext, SpoutServices
+from scheme.errors import MalformedRecordError, SchemeUnavailableError
+from state.errors import StateError, StoreUnavailableError
+from state.shard_state import TIMED_OUT
+from state.store.runs import DONE, STOPPED
 from state.tracker.inflight_record_tracker import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
-    from kinesis_spout.spout.outages import SpoutHealth
-    from kinesis_spout.spout.services import SpoutServices
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.threads import Loop
+    from state.sequence_number import SequenceNumber
 
 __all__ = ["FailRecordError", "KinesisSpout", "SpoutClosedError", "SpoutConfig", "SpoutEmission"]
 log = logging.getLogger("kinesis_spout")
+_NO_DEADLINE_S = 60.0
+MAX_MALFORMED_PER_CALL = 100
+_GRACE_S = 0.5  # for the last commit and the release, when the letters took all the time
+_REST_S = 0.5  # for threads that are still busy; they are left running after that
 
 
 class SpoutClosedError(KinesisError):
@@ -131,7 +154,7 @@ class KinesisSpout:
         until the pause is over. Outcomes are taken, and committed.
         """
         session = self._session
-        return session is not None and session.scheduler.is_paused
+        return session is not None and session.scheduler.rotation.is_paused
 
     def activate(self) -> None:
         """Deliver records (again). Connects as `open` does, if that was deferred."""
@@ -267,3 +290,324 @@ class KinesisSpout:
         if session.scheduler.error is not None:
             raise session.scheduler.error
         return session
+
+
+def steady_ms(clock: Clock) -> Callable[[], float]:
+    """Milliseconds since 1970: the clock now, plus a monotonic clock from then on."""
+    # Not a `SteadyTime`, whose method takes several times as long: a spout asks twice per record.
+    monotonic_s = clock.monotonic_s
+    offset_ms = clock.now_ms() - monotonic_s() * 1000
+    return lambda: monotonic_s() * 1000.0 + offset_ms
+
+
+class SpoutSession:
+    """Thread-safe. `begin` and `end` block on the network, and so does a call for a record after a
+    silence (`_check_owner`).
+    """
+
+    def __init__(self, config: SpoutConfig, services: SpoutServices) -> None:
+        self.hooks = SpoutNotifier(config.listeners, on_ack=config.on_ack, on_fail=config.on_fail)
+        self.scheduler = SpoutScheduler(
+            config,
+            steady_ms(services.clock),
+            hooks=self.hooks,
+            wake=self._wake,
+            check_owner=self._check_owner,
+            random=services.random,
+        )
+        self._scheme = config.scheme
+        # It waits for its scheme's registry. No other record goes out meanwhile.
+        self._undecoded: SpoutEmission | None = None
+        self._loops: dict[str, Loop] = {}
+        self._context = context = SpoutContext(
+            config,
+            services,
+            self.scheduler,
+            self.hooks,
+            SpoutOutages(
+                self.hooks, services.clock, services.random, give_up_after_s=config.give_up_after_s
+            ),
+        )
+        self._fetching = SpoutPrefetcher(context)
+        self._assigner = SpoutAssigner(context, self._fetching)
+        self._committer = SpoutCommitter(context, self._assigner)
+        self._dead_letters = SpoutDeadLetterQueue(context)
+        self._retry_fetcher = SpoutRetryFetcher(context, self._assigner.catalog)
+        self._answers = AnswerWatch(
+            self.scheduler.stream_name, config.message_timeout_ms or 0, services.clock
+        )
+
+    @classmethod
+    def begin(cls, config: SpoutConfig, given: SpoutServices | None) -> Self:
+        """Open everything, or nothing. Blocks on the store and on Kinesis."""
+        services = SpoutServices.connect(config) if given is None else given
+        services.closing.clear()
+        session = cls(config, services)
+        with ExitStack() as stack:
+            stack.callback(services.close)
+            session._fetching.open()
+            stack.callback(session._fetching.close)
+            session._assigner.open()
+            stack.pop_all()
+        steps = {
+            "fetch": session._fetching.step,
+            "timeouts": session._expire,
+            "retries": session._retry_fetcher.step,
+            "letters": session._dead_letters.step,
+            "commit": session._committer.step,
+            "coordinate": session._assigner.step,
+        }
+        for name, step in steps.items():
+            session._loops[name] = services.start_loop(name, step, session._stopped_by)
+        return session
+
+    def activated(self, *, is_active: bool) -> None:
+        """The program has activated or deactivated the spout: the next commit stores that."""
+        now_ms = self._context.services.clock.now_ms()
+        self._committer.stall.deactivated_ms = None if is_active else now_ms
+        if is_active:
+            with self.scheduler.changed:
+                self.scheduler.changed.notify_all()
+        else:
+            self._wake("commit")
+
+    # emitting -------------------------------------------------------------------------------------
+    @property
+    def is_plain(self) -> bool:
+        """Whether the scheduler's `emit` can take the place of `next_tuple`: there is nothing to
+        decode or to ack, and nobody listens to single records.
+        """
+        return self._scheme is None and self._context.config.tracking and not self.hooks.any
+
+    def next_tuple(self) -> SpoutEmission | None:
+        """See `KinesisSpout.next_tuple`. Without tracking, each emission counts as acked at once.
+        Records that the scheme cannot decode have their outcome here, and the next one is taken:
+        malformed ones are dead-lettered, and those for which it raises another error fail.
+
+        None after many of these in a row, so that a call stays short; and in an outage of what the
+        scheme needs. The record then stays pending, without a deadline, and is decoded later.
+        """
+        scheduler, scheme = self.scheduler, self._scheme
+        for _ in range(MAX_MALFORMED_PER_CALL):
+            # Of a spout that an error has stopped, `emit` raises it.
+            waiting = self._undecoded if scheduler.error is None else None
+            if waiting is not None and not self._may_decode():
+                return None
+            emission = scheduler.emit() if waiting is None else waiting
+            if emission is None:
+                return None
+            if not self._context.config.tracking:
+                scheduler.resolve(emission, notifies=False)
+            try:
+                decoded = emission if scheme is None else emission.decoded(scheme)
+            except SchemeUnavailableError as exc:
+                # It is no failure of the record: its attempt must not end by a timeout either.
+                emission.extend(None)
+                self._undecoded = emission
+                try:
+                    self._context.outages.failed(SpoutPart.SCHEME, exc)
+                except SchemeUnavailableError:  # it is time to give up
+                    self._stopped_by(exc)
+                    raise
+                return None
+            except MalformedRecordError as exc:
+                reason = malformed_reason(exc)
+                scheduler.record_failure(emission, reason, retry=False, is_malformed=True)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as exc:  # noqa: BLE001  # whatever it raises is its record's failure
+                emission.fail(f"its scheme raised {described(exc)}")
+            else:
+                if waiting is not None:
+                    self._on_scheme_answered()
+                    emission.extend(self._context.config.message_timeout_s)
+                self.hooks.emitted(decoded)
+                return decoded
+            if waiting is not None:
+                self._on_scheme_answered()
+        return None
+
+    def _may_decode(self) -> bool:
+        """Whether it is time to try the record that waits for its scheme's registry again."""
+        outages, clock = self._context.outages, self._context.services.clock
+        return clock.monotonic_s() >= outages.retry_at_s(SpoutPart.SCHEME)
+
+    def _on_scheme_answered(self) -> None:
+        """The record that waited has its fields, or its outcome. Until then it stays: an interrupt
+        in its scheme must not lose a record that has no deadline.
+        """
+        self._undecoded = None
+        self._context.outages.succeeded(SpoutPart.SCHEME)
+
+    def _check_owner(self) -> None:
+        """Raise if another process has taken over: it has got the records that are next here.
+
+        No record was asked for a while, so this process may have been frozen, and its session may
+        have expired. An outage of the store is left to the commits.
+        """
+        try:
+            self._assigner.session.keep()
+        except StoreUnavailableError:
+            pass
+        except StateError as exc:
+            self._stopped_by(exc)
+            raise
+
+    def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
+        """The emission that a message id names, as it was emitted, if its payload is in memory;
+        else None.
+        """
+        emission, scheme = self.scheduler.find(shard_id, sequence, attempt), self._scheme
+        if emission is None or scheme is None:
+            return emission
+        try:
+            return emission.decoded(scheme)
+        except Exception:  # noqa: BLE001  # the outcome counts, whatever the scheme does now
+            return emission
+
+    @property
+    def has_ended(self) -> bool:
+        """See `KinesisSpout.has_ended`."""
+        return self._assigner.has_ended
+
+    def may_emit(self) -> bool:
+        """Whether a call for a record may give one, or an error. The caller holds the lock."""
+        scheduler = self.scheduler
+        if self._undecoded is not None and scheduler.error is None:
+            return self._may_decode()
+        return (
+            scheduler.error is not None
+            or self.has_ended
+            or scheduler.rotation.may_emit(int(scheduler.now_ms()))
+        )
+
+    def metrics(self, waits: WaitTimes) -> SpoutMetrics:
+        total, shards = self.scheduler.metrics(self._assigner.catalog.stream.now_ms())
+        return SpoutMetrics(
+            total=total,
+            shards=shards,
+            waits=replace(waits),
+            failing_s=self._context.outages.failing_s(),
+            outages=self._context.outages.counts(),
+            subscriptions=self._fetching.subscriptions(),
+        )
+
+    def health(self) -> SpoutHealth:
+        """See `KinesisSpout.health`."""
+        health, error = self._context.outages.health(), self.scheduler.error
+        return health if error is None else replace(health, ok=False, last_error=said(error))
+
+    # threads --------------------------------------------------------------------------------------
+    def _wake(self, name: str) -> None:
+        if (loop := self._loops.get(name)) is not None:
+            loop.wake()
+
+    def _stopped_by(self, error: Exception) -> None:
+        """A thread ended with an error. While the spout is closed, waits are interrupted, and the
+        store is closed.
+        """
+        is_closing = self._context.services.closing.is_set()
+        if not (is_closing and isinstance(error, InterruptedSleepError | StateError)):
+            self.scheduler.stop(error)
+
+    def _expire(self) -> float:
+        """Fail timed-out emissions, each at its deadline. Returns the seconds until the next
+        deadline.
+
+        Without a pending deadline it waits a whole timeout: a record emitted meanwhile is due after
+        that at the earliest.
+        """
+        scheduler = self.scheduler
+        expired = scheduler.expire()
+        counts = scheduler.counts()
+        answered = counts.acked + counts.failed - counts.timed_out
+        self._context.outages.no_answers = self._answers.look(answered, len(expired))
+        for emission in expired:
+            self.hooks.notify("timed_out", emission)
+            self.hooks.failed(emission, TIMED_OUT)
+        times = (scheduler.trees.expire(int(scheduler.now_ms())), scheduler.next_deadline_ms())
+        next_ms = min((ms for ms in times if ms is not None), default=None)
+        timeout_s = self._context.config.message_timeout_s or _NO_DEADLINE_S
+        if next_ms is None:
+            return timeout_s
+        return min(timeout_s, max(0.0, (next_ms - int(scheduler.now_ms())) / 1000))
+
+    # the end --------------------------------------------------------------------------------------
+    def end(self, *, crashed: bool, error: BaseException | None = None) -> None:
+        """Close everything within `close_timeout_s` and a second, whatever hangs. No record goes
+        out any more. The order is that of importance: the last commit, the letters, a commit of
+        these, the release of the ownership; threads that hang in Kinesis are waited for last. What
+        does not end in time is left to threads of their own, which do not keep the program from
+        exiting.
+
+        Raises the error of the last commit, unless that is retried. `crashed`, `error`: see
+        `KinesisSpout.close`.
+        """
+        services, clock = self._context.services, self._context.services.clock
+        timeout_s = self._context.config.close_timeout_s
+        self.scheduler.close()
+        self._answers.report()
+        began_s = clock.monotonic_s()
+        services.closing.set()
+        for loop in self._loops.values():
+            loop.stop()
+        pool = services.new_pool(1, "kinesis-spout-close")
+        why = self.scheduler.error or error
+        stored = pool.submit(self._store_last, why, began_s + timeout_s, in_order=not crashed)
+        rest = pool.submit(self._release)
+        pool.shutdown(wait=False)
+        try:
+            stored.result(timeout_s + _GRACE_S)
+        except TimeoutError:
+            if stored.done():
+                raise
+            self._warn_of_redelivery(f"the store did not answer within {timeout_s:g} s")
+        finally:
+            left_s = max(0.0, began_s + timeout_s + _GRACE_S - clock.monotonic_s())
+            if wait([rest], timeout=min(_REST_S, left_s)).not_done:
+                log.warning(
+                    "the spout is closed. Some of its calls still hang and end by themselves"
+                )
+
+    def _store_last(self, why: BaseException | None, deadline_s: float, *, in_order: bool) -> None:
+        """`why` is how the run ended; `in_order`: see `SpoutCommitter.commit_last`."""
+        run, clock = self._assigner.session.run, self._context.services.clock
+        # After a StateError this process may not be the owner any more: it writes nothing.
+        writes = not isinstance(self.scheduler.error, StateError)
+        try:
+            if writes and not self._committer.commit_last(in_order=in_order):
+                self._warn_of_redelivery("the last commit failed")
+                return
+            if writes and self._dead_letters.finish(deadline_s):
+                self._committer.commit_last(in_order=in_order)
+            if why is None:
+                run.end(DONE if self.has_ended else STOPPED)
+            else:
+                run.failed(why)
+        finally:
+            self._dead_letters.close()
+            # A step that uses the store would take its closing for an error.
+            until_s = clock.monotonic_s() + _REST_S
+            for loop in self._loops.values():
+                loop.join(max(0.0, until_s - clock.monotonic_s()))
+            self._context.services.store.close()
+
+    def _release(self) -> None:
+        """Wait for what is still running, and close the rest."""
+        services, loops = self._context.services, self._loops.values()
+        self._fetching.close()
+        is_late = not all(loop.join(0.0) for loop in loops)
+        for loop in loops:
+            loop.join(None)
+        if is_late:
+            services.store.close()  # a late step may have connected it again
+        services.client.close()
+
+    def _warn_of_redelivery(self, why: str) -> None:
+        log.warning(
+            "%s, so the spout closed without its last commit. Records without an outcome are "
+            "redelivered. So are %d records that were acked or dead-lettered since the previous "
+            "commit",
+            why,
+            self.scheduler.counts().resolved - self._committer.stored,
+        )

@@ -6,13 +6,13 @@ import logging
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from kinesis_spout.errors import text_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
-
-from kinesis_spout.errors import text_of
 
 log = logging.getLogger("kinesis_spout")
 MAX_TRACE_CHARS = 20_000
@@ -79,42 +79,28 @@ class SpoutNotifier:
         self.any = bool(listeners or on_ack or on_fail)
 
     def emitted(self, emission: SpoutEmission) -> None:
-        self._notify("emitted", emission)
+        self.notify("emitted", emission)
         if emission.attempt > 1:
-            self._notify("retried", emission)
+            self.notify("retried", emission)
 
     def acked(self, emission: SpoutEmission) -> None:
-        self._notify("acked", emission)
+        self.notify("acked", emission)
         if self._on_ack is not None:
             self._call(self._on_ack, emission)
 
     def failed(self, emission: SpoutEmission, reason: str | None) -> None:
-        self._notify("failed", emission, reason)
+        self.notify("failed", emission, reason)
         if self._on_fail is not None:
             self._call(self._on_fail, emission, reason)
-
-    def timed_out(self, emission: SpoutEmission) -> None:
-        self._notify("timed_out", emission)
-
-    def exhausted(self, letter: Letter) -> None:
-        self._notify("exhausted", letter)
-
-    def checkpointed(self, shard_id: str, checkpoint: str | None) -> None:
-        self._notify("checkpointed", shard_id, checkpoint)
-
-    def shard_started(self, shard_id: str) -> None:
-        self._notify("shard_started", shard_id)
-
-    def shard_finished(self, shard_id: str) -> None:
-        self._notify("shard_finished", shard_id)
 
     def error(self, error: Exception, *, is_logged: bool = True) -> None:
         """An error that is retried, or that has stopped the spout."""
         if is_logged:
             log.warning("%s: %s", type(error).__name__, error)
-        self._notify("error", error)
+        self.notify("error", error)
 
-    def _notify(self, event: str, *arguments: Any) -> None:
+    def notify(self, event: str, *arguments: Any) -> None:
+        """Call the listeners' method of this name."""
         for listener in self._listeners:
             self._call(getattr(listener, event), *arguments)
 

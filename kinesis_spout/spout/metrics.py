@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kinesis_spout.reading.fallback import SubscriptionTotals
+    from kinesis_spout.reading.subscriptions import SubscriptionTotals
 
 LATENCY_BUCKETS = 32  # of 2 ** n ms each: up to 24 days
 

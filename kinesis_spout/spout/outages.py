@@ -132,7 +132,8 @@ class SpoutOutages:
         self._troubles: dict[tuple[SpoutPart, str | None], _Trouble] = {}
         self._began_s: dict[SpoutPart, float] = {}  # by part with an outage that was logged
         self._counts = dict.fromkeys(SpoutPart, 0)
-        self._throttled: dict[str, Throttle] = {}
+        # By shard whose reads were refused because its limits are used up. Replaced, not changed.
+        self.throttled: dict[str, Throttle] = {}
         self.refused_letters: RefusedLetters | None = None  # set by the thread that sends them
         self.not_subscribed: Exception | None = None  # set by the thread that fetches
         self.no_answers: NoAnswers | None = None  # set by the thread that fails what times out
@@ -182,17 +183,18 @@ class SpoutOutages:
         with self._lock:
             if shard_id is not None and _is_of_the_shard(error):
                 now_ms = self._clock.now_ms()
-                self._throttled = throttled_again(self._throttled, shard_id, now_ms)
+                self.throttled = throttled_again(self.throttled, shard_id, now_ms)
             now_s = self._clock.monotonic_s()
-            trouble = self._troubles.get((part, shard_id))
-            if trouble is None:
-                trouble = _Trouble(now_s, self._clock.now_ms(), error)
-                self._troubles[part, shard_id] = trouble
+            new = _Trouble(now_s, self._clock.now_ms(), error)
+            trouble = self._troubles.setdefault((part, shard_id), new)
             trouble.error = error
             trouble.failures += 1
             trouble.retry_at_s = now_s + _PAUSE.wait_s(trouble.failures, self._random)
             failing_s = now_s - trouble.since_s
-            begins = part not in self._began_s and failing_s >= _blip_s(part, error)
+            blip_s = 0.0
+            if part in (SpoutPart.FETCH, SpoutPart.RETRIES):
+                blip_s = _THROTTLED_BLIP_S if isinstance(error, ThrottledError) else _BLIP_S
+            begins = part not in self._began_s and failing_s >= blip_s
             if begins:
                 self._began_s[part] = trouble.since_s
                 self._counts[part] += 1
@@ -230,11 +232,6 @@ class SpoutOutages:
                 self._clock.monotonic_s() - began_s,
             )
 
-    def throttled(self) -> Mapping[str, Throttle]:
-        """The shards whose reads were refused because their limits are used up."""
-        with self._lock:
-            return self._throttled
-
     def forget(self, shard_id: str) -> None:
         """The shard was released: nothing of it is tried again."""
         self.succeeded(SpoutPart.FETCH, shard_id)
@@ -243,33 +240,36 @@ class SpoutOutages:
     def retry_at_s(self, part: SpoutPart, shard_id: str | None = None) -> float:
         """When to try again, on the clock's monotonic scale; -inf without a failure."""
         trouble = self._troubles.get((part, shard_id))
-        return float("-inf") if trouble is None else trouble.retry_at_s
+        return -math.inf if trouble is None else trouble.retry_at_s
 
     def health(self) -> SpoutHealth:
         """The outages at this moment, the longest first. Short faults of reading are none."""
+        outages = []
         with self._lock:
-            outages = sorted(map(self._outage, self._began_s), key=attrgetter("since_ms"))
+            for part in self._began_s:
+                of = sorted(
+                    (trouble.since_s, shard_id or "", trouble)
+                    for (failing, shard_id), trouble in self._troubles.items()
+                    if failing is part
+                )
+                oldest = of[0][2]
+                outages.append(
+                    SpoutOutage(
+                        part=str(part),
+                        shards=tuple(sorted(shard_id for _since_s, shard_id, _ in of if shard_id)),
+                        since_ms=oldest.since_ms,
+                        last_error=said(oldest.error),
+                    )
+                )
         if not outages:
             return SpoutHealth(ok=True)
+        outages.sort(key=attrgetter("since_ms"))
+        first = outages[0]
         return SpoutHealth(
             ok=False,
-            since_ms=outages[0].since_ms,
-            last_error=outages[0].last_error,
+            since_ms=first.since_ms,
+            last_error=first.last_error,
             outages=tuple(outages),
-        )
-
-    def _outage(self, part: SpoutPart) -> SpoutOutage:
-        of = {
-            shard_id or "": trouble
-            for (failing, shard_id), trouble in self._troubles.items()
-            if failing is part
-        }
-        oldest = of[min(of, key=lambda shard_id: (of[shard_id].since_s, shard_id))]
-        return SpoutOutage(
-            part=str(part),
-            shards=tuple(sorted(filter(None, of))),
-            since_ms=oldest.since_ms,
-            last_error=said(oldest.error),
         )
 
     def failing_s(self) -> Mapping[str, float]:
@@ -285,7 +285,7 @@ class SpoutOutages:
 
 
 class AnswerWatch:
-    """One per open spout. For the thread that fails what times out; `finish` is for after it.
+    """One per open spout. For the thread that fails what times out; `report` also for after it.
 
     `timeout_ms`: how long a delivery may be out.
     """
@@ -297,7 +297,7 @@ class AnswerWatch:
         self._answered = 0
         self._silent: NoAnswers | None = None
         self._unreported = 0  # time-outs that no line in the log has
-        self._reported_s = float("-inf")
+        self._reported_s = -math.inf
 
     def look(self, answered: int, timed_out: int) -> NoAnswers | None:
         """`answered`: how many outcomes its program has given so far; `timed_out`: how many
@@ -314,20 +314,16 @@ class AnswerWatch:
             self._silent = NoAnswers(since_ms=since_ms, count=count)
         self._unreported += timed_out
         begins = before is None and self._silent is not None
-        if self._unreported and (
-            begins or self._clock.monotonic_s() - self._reported_s >= _REPORT_INTERVAL_S
-        ):
-            self._report()
+        if begins or self._clock.monotonic_s() - self._reported_s >= _REPORT_INTERVAL_S:
+            self.report()
         if before is not None and self._silent is None:
             log.warning("records of stream %s get outcomes again", self._stream)
         return self._silent
 
-    def finish(self) -> None:
-        """The spout is closed: report what no line has reported."""
-        if self._unreported:
-            self._report()
-
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Report what no line has reported, as at the end; a no-op without any."""
+        if not self._unreported:
+            return
         many = "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries"
         besides = (
             ""
@@ -362,13 +358,6 @@ def said(error: Exception) -> str:
     if isinstance(error, KinesisError | StoreUnavailableError | SchemeUnavailableError):
         return text_of(error)
     return described(error)
-
-
-def _blip_s(part: SpoutPart, error: Exception) -> float:
-    """How long a part may fail before that counts as an outage."""
-    if part not in (SpoutPart.FETCH, SpoutPart.RETRIES):
-        return 0.0
-    return _THROTTLED_BLIP_S if isinstance(error, ThrottledError) else _BLIP_S
 
 
 def _is_of_the_shard(error: Exception) -> bool:

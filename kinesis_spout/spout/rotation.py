@@ -5,17 +5,30 @@ A shard is in the rotation while it has a record to emit; each turn emits one re
 an empty buffer, or with retries that are not due yet, is outside the rotation and costs nothing.
 When `max_pending` records are pending, no new record goes out, but due retries do: their shards are
 in a second rotation.
+
+Isolated delivery finds a record that ends its process at each delivery. Such a record comes again
+in every process after it, and its attempts are never counted, because none of its deliveries has an
+outcome. So after two starts in a row whose spouts were not closed
+(`kinesis_spout.spout.assigner.UncleanStarts`), the same records go out in the same order, but one
+at a time over all shards, and each only once its shard's stored state has the delivery as a failed
+attempt. A process that ends now has counted an attempt of this one record, and of no other. In the
+end the record is exhausted and dead-lettered like any other.
+
+The outcome of an isolated delivery takes the place of the announced failure, so a delivery that is
+answered counts once. Isolation ends after enough deliveries, or when all shards are at their tips,
+once the last outcome is stored. It goes on as long as a record is left that was announced by a
+process which then ended.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from enum import IntEnum
 from heapq import heappop, heappush
 from math import floor
 from typing import TYPE_CHECKING
 
 from kinesis_spout.spout.emission import SpoutEmission
-from kinesis_spout.spout.isolation import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +36,109 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
     from state.sequence_number import SequenceNumber
+
+
+class Phase(IntEnum):
+    """How far an isolated delivery has come. It may be settled from any phase: a late ack of an
+    earlier attempt may come first, or its shard is released.
+    """
+
+    ANNOUNCED = 0  # in its shard's state, which is not stored yet
+    STORED = 1  # the store has it as a failed attempt
+    OUT = 2  # the program has it
+    SETTLED = 3  # the store has its outcome
+
+
+class Isolation:
+    """Whether records go out one at a time. `emission` is the last one that was announced: None
+    when isolation is off, and until the first one. `phase`: how far it has come; settled without
+    one. `ends_when_settled`: no other one is announced. One per spout; the caller holds its lock.
+    """
+
+    def __init__(self) -> None:
+        self.emission: SpoutEmission | None = None
+        self.phase = Phase.SETTLED
+        self.ends_when_settled = False
+        self._asked_with_outcome: bool | None = None
+        self._deliveries_left: int | None = None  # None: off
+
+    @property
+    def is_on(self) -> bool:
+        return self._deliveries_left is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there were as many deliveries as it was begun for."""
+        return not self._deliveries_left
+
+    @property
+    def waits_for_outcome(self) -> bool:
+        """Whether the delivery that was announced was neither acked nor failed, and its shard was
+        not released: no other record goes out.
+        """
+        emission = self.emission
+        if emission is None or emission.assigned.is_released:
+            return False
+        return emission.assigned.shard.is_pending(emission)
+
+    def begin(self, deliveries: int) -> None:
+        """Isolate so many deliveries, at least until there is nothing left to deliver."""
+        self._deliveries_left = max(deliveries, self._deliveries_left or 0)
+        self.ends_when_settled = False
+
+    def announce(self, emission: SpoutEmission, now_ms: int) -> None:
+        """Let the state of its shard have a delivery, which was just taken from the shard, as a
+        failed attempt.
+        """
+        emission.assigned.shard.announce(emission, now_ms)
+        emission.assigned.is_dirty = True
+        self.emission, self.phase = emission, Phase.ANNOUNCED
+        self._asked_with_outcome = None
+        self.ends_when_settled = False
+
+    def asks_for_commit(self) -> bool:
+        """Whether a commit is needed now. True once for the announcement, and once for the
+        outcome.
+        """
+        has_outcome = not self.waits_for_outcome
+        is_stored = self.phase >= (Phase.SETTLED if has_outcome else Phase.STORED)
+        if is_stored or self._asked_with_outcome is has_outcome:
+            return False
+        self._asked_with_outcome = has_outcome
+        return True
+
+    def on_commit(self, emission: SpoutEmission, *, with_outcome: bool) -> None:
+        """The state of its shard is stored, as it was with or without the outcome. A no-op if
+        another one was announced meanwhile.
+        """
+        if emission is self.emission:
+            self.phase = max(self.phase, Phase.SETTLED if with_outcome else Phase.STORED)
+
+    def take(self, deadline_ms: int | None) -> SpoutEmission | None:
+        """The delivery that was announced, for the program: once, and only when it is stored."""
+        emission = self.emission
+        if emission is None or self.phase is not Phase.STORED:
+            return None
+        self.phase = Phase.OUT
+        self._deliveries_left = max(0, (self._deliveries_left or 0) - 1)
+        emission.assigned.shard.extend(emission, deadline_ms)
+        return emission
+
+    def withdraw(self) -> None:
+        """Take the announced attempt back, as at an orderly end: no outcome was due to a crash."""
+        if self.emission is not None and self.waits_for_outcome:
+            self.emission.assigned.shard.withdraw()
+            self.emission.assigned.is_dirty = True
+
+    def end(self) -> bool:
+        """Deliver at full speed again, once the last outcome is stored: else a crash would cost the
+        record of that outcome an attempt. Returns whether it has ended.
+        """
+        self.ends_when_settled = self.phase is not Phase.SETTLED
+        if self.ends_when_settled:
+            return False
+        self.emission = self._deliveries_left = None
+        return True
 
 
 class Rotation:
@@ -73,12 +189,12 @@ class Rotation:
     def may_emit(self, now_ms: int) -> bool:
         """Whether `emit` may have a record. False means that it has none."""
         isolation = self.isolation
-        if isolation.delivery is not None and isolation.waits_for_outcome:
-            return isolation.delivery.may_go_out
+        if isolation.waits_for_outcome:
+            return isolation.phase is Phase.STORED
         if self.is_paused:
             return False
-        if isolation.last is not None:
-            return isolation.last.is_settled
+        if isolation.ends_when_settled:
+            return isolation.phase is Phase.SETTLED
         retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
         return retry_is_due or bool(self._retry_rotation if self.at_limit else self._rotation)
 

@@ -12,12 +12,12 @@ Which thread calls what:
 | retries | `wanted_retries`, `wanted_letters`, `restock` |
 | letters | `letters`, `dead_lettered`, `letter_refused` |
 | commit | snapshots of the shards; `remove` |
-| coordinate | `add`, `remove`, `pause`, `resume` |
+| coordinate | `add`, `remove`; `pause` and `resume` of the rotation |
 
 A thread that reads or changes several things as of one moment holds `changed` around that: the
-coordinator, who takes the states of all shards for a commit; the prefetcher, whose buffers come and
-go with the shards; the sender of letters. The lock is reentrant, so they call the methods as
-everybody does.
+coordinator, who pauses the rotation and takes shards on; the committer, who takes the states of all
+shards; the prefetcher, whose buffers come and go with the shards; the sender of letters. The lock
+is reentrant, so they call the methods as everybody does.
 
 `changed` guards all that hangs on `assigned`: the shards with their trackers, runs and payloads,
 the rotation, the isolation, and the counts. It is held for no I/O, and no listener is called under
@@ -37,8 +37,7 @@ from kinesis_spout.spout.emission import COUNTED_FAILURES, AssignedShard, SpoutE
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import ShardCounts, ShardMetrics
 from kinesis_spout.spout.rotation import Rotation
-from kinesis_spout.tuple_tree.acker import Acker
-from kinesis_spout.tuple_tree.tracked_tuple import TupleTree, fail_timed_out
+from kinesis_spout.tuple_tree import Acker, TupleTree, fail_timed_out
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
@@ -46,9 +45,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.record_run import RecordRun
-    from kinesis_spout.spout.retry_buffer import DueLetter
-    from kinesis_spout.spout.tracked_shard import TrackedShard
+    from kinesis_spout.spout.tracked_shard import DueLetter, RecordRun, TrackedShard
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
@@ -59,7 +56,7 @@ class NothingAckedError(KinesisError):
 
 class SpoutTrees:
     """The tuple trees of a spout's emissions, whose outcomes it passes on
-    (`kinesis_spout.tuple_tree.tracked_tuple.Outcomes`). Any thread.
+    (`kinesis_spout.tuple_tree.Outcomes`). Any thread.
     """
 
     def __init__(self, scheduler: SpoutScheduler, random: Random | None) -> None:
@@ -143,10 +140,6 @@ class SpoutScheduler:
     def assigned(self) -> dict[str, AssignedShard]:
         return self.rotation.assigned
 
-    @property
-    def is_paused(self) -> bool:
-        return self.rotation.is_paused
-
     # emitting -------------------------------------------------------------------------------------
     def emit(self) -> SpoutEmission | None:
         """The next record; None when no shard has one that may go out now. Raises what has stopped
@@ -165,10 +158,8 @@ class SpoutScheduler:
         try:
             changed.acquire()
             emission = self.rotation.emit(now_ms)
-            if emission is None:
-                isolated = self.rotation.isolation.delivery
-                if isolated is not None and isolated.asks_for_commit():
-                    self.wake("commit")
+            if emission is None and self.rotation.isolation.asks_for_commit():
+                self.wake("commit")
         finally:
             try:  # noqa: SIM105  # `suppress` takes longer than all the rest
                 changed.release()
@@ -194,11 +185,6 @@ class SpoutScheduler:
             finally:
                 self._waiting -= 1
         return (self.now_ms() - began_ms) / 1000
-
-    def notify(self) -> None:
-        """Let those who wait look again."""
-        with self.changed:
-            self.changed.notify_all()
 
     def stop(self, error: Exception) -> None:
         """Give out no further record: the next call for one raises the first error. Outcomes still
@@ -266,12 +252,16 @@ class SpoutScheduler:
             if resolved is None:
                 return False
             # 0 for a queued record. 1 if it was read again and delivered since the caller looked.
-            self.rotation.pending -= resolved
-            assigned.is_dirty = True
             assigned.counts.acked += 1
-            self.rotation.enqueue(assigned)
-            self.changed.notify_all()
+            self._answered(assigned, resolved)
             return True
+
+    def _answered(self, assigned: AssignedShard, fewer: int) -> None:
+        """Records of the shard have an outcome, and so many fewer are pending. Hold `changed`."""
+        self.rotation.pending -= fewer
+        assigned.is_dirty = True
+        self.rotation.enqueue(assigned)
+        self.changed.notify_all()
 
     def record_failure(
         self,
@@ -290,21 +280,17 @@ class SpoutScheduler:
             assigned = emission.assigned
             assigned.counts.malformed += is_malformed
             if not (assigned.is_released or self._is_closed):
-                shard = assigned.shard
-                before = shard.pending
-                effect = shard.mark_failed(
+                before = assigned.shard.pending
+                effect = assigned.shard.mark_failed(
                     emission,
                     int(self.now_ms()),
                     reason=reason,
                     retry=retry,
                     max_held_bytes=self._held_bytes_per_shard,
                 )
-                self.rotation.pending += shard.pending - before
-            if effect in COUNTED_FAILURES:
-                assigned.is_dirty = True
-                assigned.counts.failed += 1
-                self.rotation.enqueue(assigned)
-            self.changed.notify_all()
+                if effect in COUNTED_FAILURES:
+                    assigned.counts.failed += 1
+                    self._answered(assigned, before - assigned.shard.pending)
         self._stop_if_nothing_is_acked()
         if effect in COUNTED_FAILURES or is_malformed:
             self._hooks.failed(emission, reason)
@@ -322,14 +308,10 @@ class SpoutScheduler:
                     continue
                 before = shard.pending
                 late = shard.expire(now_ms, max_held_bytes=self._held_bytes_per_shard)
-                self.rotation.pending += shard.pending - before
-                assigned.is_dirty = True
                 assigned.counts.timed_out += len(late)
                 assigned.counts.failed += len(late)
                 expired += [SpoutEmission.of(assigned, delivery) for delivery in late]
-                self.rotation.enqueue(assigned)
-            if expired:
-                self.changed.notify_all()
+                self._answered(assigned, before - shard.pending)
         self._stop_if_nothing_is_acked()
         return expired
 
@@ -407,17 +389,6 @@ class SpoutScheduler:
             self.rotation.reschedule(assigned)
             self.changed.notify_all()
 
-    def pause(self) -> None:
-        """See `Rotation.pause`."""
-        with self.changed:
-            self.rotation.pause()
-
-    def resume(self) -> None:
-        """See `Rotation.resume`."""
-        with self.changed:
-            self.rotation.resume()
-            self.changed.notify_all()
-
     # payloads and letters -------------------------------------------------------------------------
     def wanted_retries(self) -> list[tuple[AssignedShard, list[UnresolvedRecord]]]:
         """The records to read again for their retries, by shard."""
@@ -472,15 +443,13 @@ class SpoutScheduler:
     def dead_lettered(self, assigned: AssignedShard, sequence: SequenceNumber, count: int) -> bool:
         """The letter was written: the record counts as acked. False when a late ack came first."""
         with self.changed:
-            self.changed.notify_all()
             if (
                 assigned.is_released
                 or assigned.shard.mark_dead_lettered(sequence) is not Effect.ACKED
             ):
                 return False
-            assigned.is_dirty = True
             assigned.counts.dead_lettered += count
-            self.rotation.enqueue(assigned)
+            self._answered(assigned, 0)
             return True
 
     def letter_refused(self, assigned: AssignedShard, sequence: SequenceNumber) -> None:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from kinesis_spout.clock import Clock, InterruptibleClock, SystemClock
 from kinesis_spout.config import ReadRate
 from kinesis_spout.reading.pacing import Pacer, RetryPacer
-from kinesis_spout.reading.subscription_feed import NewFeed, ThreadFeed
+from kinesis_spout.reading.subscriptions import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
 from state.memory_store import MemoryStateStore
 from state.zookeeper.embedded import resolve_connect_string
@@ -60,35 +59,19 @@ class SpoutServices:
         closing = threading.Event()
         clock = InterruptibleClock(closing)
         client = KinesisClient(config.aws, config.stream_ref, clock=clock, as_lists=True)
-        return cls(
-            client=client,
-            store=open_store(config),
-            clock=clock,
-            rate=config.rate,
-            closing=closing,
-        )
+        store = open_store(config)
+        return cls(client=client, store=store, clock=clock, rate=config.rate, closing=closing)
 
     def pacer(self, shard_id: str) -> Pacer:
         """The pace at which the shard is read for new records, on the clock's monotonic scale."""
-        if shard_id not in self._pacers:
-            self._pacers[shard_id] = Pacer(self.rate)
-        return self._pacers[shard_id]
+        return self._pacers.setdefault(shard_id, Pacer(self.rate))
 
     def retry_pacer(self, shard_id: str) -> Pacer:
         """The pace at which the shard is read for retries: a share of the shard's calls, counted
         against `pacer`.
         """
-        if shard_id not in self._retry_pacers:
-            self._retry_pacers[shard_id] = RetryPacer(self.rate, self.pacer(shard_id))
-        return self._retry_pacers[shard_id]
-
-    def consumer(self, config: SpoutConfig) -> OwnConsumer | None:
-        """The consumer to subscribe with; None for a spout that polls."""
-        if config.read_mode != "efo":
-            return None
-        return OwnConsumer(
-            self.client, name=config.consumer_name, arn=config.consumer_arn, clock=self.clock
-        )
+        new = RetryPacer(self.rate, self.pacer(shard_id))
+        return self._retry_pacers.setdefault(shard_id, new)
 
     def close(self) -> None:
         """Close the store, which releases the ownership, and the client."""

@@ -1,44 +1,456 @@
-"""One shard of the standalone spout: its records from the buffer to their outcomes. Pure: times are
-arguments, in ms since 1970.
+"""One shard of the standalone spout: its records from the buffer to their outcomes, and the
+payloads that are kept for retries. Pure: times are arguments, in ms since 1970.
 
-New records go out in runs, whose acks cost next to nothing. The tracker learns of a run only when
-it has to: when all its records are acked and nothing before them is pending, when a record fails or
-times out, or when the shard's state is stored. A run is registered only after the runs before it,
-each stretch of acked records as one node, so the tracker has all records in the shard's order.
+New records go out in runs (`PageRuns` cuts the buffered pages into them), for the first time each.
+Most are acked soon after they were emitted, and roughly in order. For these a byte of state per
+record is enough, and their acks cost next to nothing. The tracker learns of a run only when it has
+to: when all its records are acked and nothing before them is pending, when a record fails or times
+out, or when the shard's state is stored. A run is registered only after the runs before it, each
+stretch of acked records as one node, so the tracker has all records in the shard's order.
 
-A record that failed is kept in memory for its retry while there is room (`RetryBuffer`).
+The payloads of the records that the tracker knows one by one are in the `RetryBuffer`: of all
+pending ones, and of queued and exhausted ones while there is room. One can be missing after a
+restart, or for lack of room. Its record is then `wanted`: the retry fetcher reads it again and
+calls `restock`. Letters have half of the room at most, so that a sink that is down stops no retry.
 
 An isolated delivery is announced before it is handed out: the shard's state then has it as a failed
-attempt, until its outcome. See `kinesis_spout.spout.isolation`.
+attempt, until its outcome. See `kinesis_spout.spout.rotation`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
+from dataclasses import dataclass, field
 from math import floor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
-from kinesis_spout.reading.expiry import ExpiryDetector
-from kinesis_spout.spout.record_run import ACKED, RELEASED, Delivery, PageRuns, RecordRun
-from kinesis_spout.spout.retry_buffer import RetryBuffer
+from kinesis_spout.reading.page import ExpiryDetector
+from kinesis_spout.service.get_records_decoder import NO_LISTS
+from state.plan import missing_records
+from state.sequence_number import SequenceNumber
 from state.shard_state import as_whole, verified_by_first_read
 from state.tracker.inflight_record_tracker import UNANSWERED, InflightRecordTracker
 from state.tracker.transitions import Effect, NodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from random import Random
 
-    from kinesis_spout.spout.record_run import PageSource
+    from kinesis_spout.reading.page import Page
     from state.position import Position
     from state.retry_policy import RetryPolicy
-    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState, UnresolvedRecord
 
+PENDING = 0
+ACKED = 1
+RUN_RECORDS = 1_000
 RETRIES_IN_A_ROW = 4  # then a new record goes out, so that retries do not starve new records
+LOOK_AGAIN_MS = 1_000  # a due retry is postponed by this while its record is read again
+GONE = "past the stream's retention before it could be retried"
+# In place of a payload that nobody asks for again. Not of the type of a payload: to use it is an
+# error, and never an empty record.
+RELEASED: Any = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RecordRun:
+    """Consecutive records of a shard: the first `emitted` of them were emitted, `unacked` of them
+    all were not acked.
+
+    The lists are parallel: sequence numbers as text (`texts`; `<sequence>.<sub>` for a user record
+    of an aggregate but its first), partition keys, payloads, arrival times in ms since 1970.
+    `rest`: the last record is followed by this user record of the same aggregate, in the next run;
+    None where its Kinesis record is complete. `deadlines` has one entry in ms per emitted record,
+    ascending, or none where records do not time out. The first `granted` records may be emitted
+    without any further check. `registered` means that the tracker knows the records, and their
+    outcomes go there.
+
+    Emissions keep their run alive, so it lets go of payloads early: of a record once it is acked,
+    and of all when it is registered. An emission has its payload itself.
+
+    Not thread-safe.
+    """
+
+    texts: list[str]
+    keys: list[str | None]
+    data: list[bytes]
+    arrivals: list[int]
+    deadlines: list[float] = field(default_factory=list)
+    size: int = field(init=False)
+    states: bytearray = field(init=False)
+    emitted: int = 0
+    granted: int = 0
+    unacked: int = field(init=False)
+    registered: bool = False
+    rest: SequenceNumber | None = None
+    _first_open: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = self.unacked = len(self.texts)
+        self.states = bytearray(self.size)
+
+    @property
+    def sequences(self) -> list[SequenceNumber]:
+        """The sequence numbers. O(size): computed at each call, as most are never needed."""
+        return list(map(_number, self.texts))
+
+    def sequence(self, index: int) -> SequenceNumber:
+        return _number(self.texts[index])
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(map(len, self.data))
+
+    def register(self) -> None:
+        """The tracker knows the records, and the payloads of pending ones are held elsewhere."""
+        self.registered = True
+        self.data = []
+
+    def cut(self) -> RecordRun:
+        """Move the records that were not emitted yet into a new run, and return it."""
+        emitted = self.emitted
+        rest = self.part(emitted, self.size)
+        rest.rest, self.rest = self.rest, None
+        if emitted and rest.size:
+            self.rest = _rest(self.texts[emitted - 1], rest.texts[0])
+        for column in (self.texts, self.data, self.keys, self.arrivals, self.states):
+            del column[emitted:]
+        self.size = emitted
+        self.unacked -= rest.size
+        return rest
+
+    def part(self, first: int, end: int) -> RecordRun:
+        """A new run of some of the records, not emitted. Keeping it keeps no others in memory."""
+        some = slice(first, end)
+        return RecordRun(self.texts[some], self.keys[some], self.data[some], self.arrivals[some])
+
+    def extend(self, other: RecordRun) -> None:
+        """Append the records of another run that were not emitted."""
+        self.texts += other.texts
+        self.data += other.data
+        self.keys += other.keys
+        self.arrivals += other.arrivals
+        self.states += bytes(other.size)
+        self.size += other.size
+        self.unacked += other.size
+
+    def index_of(self, sequence: SequenceNumber) -> int | None:
+        """The index of an emitted record; None when it is not in this run."""
+        index = bisect_left(self.texts, sequence, key=_number)
+        return index if index < self.emitted and self.sequence(index) == sequence else None
+
+    def oldest_pending(self) -> int | None:
+        """The index of the first pending record; None without one. Amortised O(1)."""
+        states, emitted = self.states, self.emitted
+        index = self._first_open
+        while index < emitted and states[index] != PENDING:
+            index += 1
+        self._first_open = index  # an acked record never becomes pending again
+        return index if index < emitted else None
+
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline of a pending record; None without one."""
+        if not self.deadlines:
+            return None
+        oldest = self.oldest_pending()
+        return None if oldest is None else floor(self.deadlines[oldest])
+
+    def stretches(self) -> Iterator[tuple[int, range]]:
+        """The emitted records as stretches of one state (PENDING or ACKED) with their indices, in
+        order.
+        """
+        states, emitted = self.states, self.emitted
+        end = 0
+        while end < emitted:
+            first, state = end, states[end]
+            found = states.find(PENDING if state == ACKED else ACKED, first, emitted)
+            end = emitted if found < 0 else found
+            yield state, range(first, end)
+
+
+class Delivery(msgspec.Struct, frozen=True, eq=False):
+    """One delivery of one record: `index` is the record's position in `run`, `attempt` counts from
+    1.
+
+    A struct and not a named tuple: one is made per delivery, and a struct costs what a plain tuple
+    does.
+    """
+
+    run: RecordRun
+    index: int
+    attempt: int
+
+    @property
+    def sequence(self) -> SequenceNumber:
+        return self.run.sequence(self.index)
+
+    @property
+    def number(self) -> str:
+        """The sequence number with the sub-sequence number, as a message id has them."""
+        return self.run.texts[self.index]
+
+    @property
+    def sequence_number(self) -> str:
+        """Of the Kinesis record."""
+        return self.run.texts[self.index].partition(".")[0]
+
+    @property
+    def sub_sequence_number(self) -> int:
+        """Of a user record in its aggregate, from 0; 0 for any other record."""
+        return int(self.run.texts[self.index].partition(".")[2] or 0)
+
+
+class PageSource(Protocol):
+    """A buffer of pages in the shard's order, which another thread fills. `drop` removes `page` if
+    it is still the first.
+    """
+
+    def first(self) -> Page | None: ...
+
+    def drop(self, page: Page) -> object: ...
+
+
+class PageRuns:
+    """The runs of a shard. `last_page` is the newest page whose records were all taken, without
+    them; it was dropped from `source`. `source` None: there are no pages.
+
+    `lapse` inspects each page. Behind records that may have expired unread none is taken, until the
+    loss is acknowledged.
+    """
+
+    def __init__(self, source: PageSource | None, lapse: ExpiryDetector) -> None:
+        self.last_page: Page | None = None
+        self.lapse = lapse
+        self._source = source
+        self._page: Page | None = None
+        self._records = NO_LISTS  # of the current page
+        self._taken = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all records up to the shard's end were taken."""
+        return self.last_page is not None and self.last_page.ended
+
+    @property
+    def tip_ms(self) -> int | None:
+        """The service's time when the shard was at its tip or its end, if all records up to there
+        were taken; else None.
+        """
+        page = self.last_page
+        if page is None or self._page is not None or not (page.at_tip or page.ended):
+            return None
+        return page.service_time_ms
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are records in the buffer. Those of the last run may be among them."""
+        page = None if self._source is None else self._source.first()
+        return page is not None and page.count > 0
+
+    def next_run(self) -> RecordRun | None:
+        """The next records, at most 1,000, skipping empty pages. None when there are none now."""
+        while self.lapse.lapsed_ms is None and self._taken >= len(self._records.numbers):
+            if not self._turn_page():
+                return None
+        if self.lapse.lapsed_ms is not None:
+            return None
+        run = RecordRun(*self._records.part(self._taken, self._taken + RUN_RECORDS))
+        self._taken += run.size
+        if self._taken < len(self._records.numbers):
+            run.rest = _rest(run.texts[-1], self._records.numbers[self._taken])
+        return run
+
+    def _turn_page(self) -> bool:
+        """Drop the page that was taken and go on to the next. False when there is none."""
+        if self._source is None:
+            return False
+        if self._page is not None:
+            self._source.drop(self._page)
+            self.last_page = self._page.without_records()
+        self._page = self._source.first()
+        self._records = NO_LISTS if self._page is None else self._page.columns.lists()
+        self._taken = 0
+        if self._page is not None:
+            self.lapse.note(self._page)
+        return self._page is not None
+
+
+class DueLetter(NamedTuple):
+    """An exhausted record, or a range of them, to be dead-lettered. `run` holds what is left of the
+    records; None when the stream has none of them any more.
+    """
+
+    record: UnresolvedRecord
+    run: RecordRun | None
+
+
+class RetryBuffer:
+    """`runs`: payloads by the sequence number of a record, or of the first record of a range.
+    `held_bytes` counts payload, and `letter_bytes` the part of it that is of exhausted records.
+    """
+
+    def __init__(self, tracker: InflightRecordTracker) -> None:
+        self.held_bytes = 0
+        self.letter_bytes = 0
+        self._tracker = tracker
+        self._missing: set[SequenceNumber] = set()
+        self.runs: dict[SequenceNumber, RecordRun] = {}
+        self._gone: set[SequenceNumber] = set()
+        self._letters: set[SequenceNumber] = set()  # exhausted records whose payload is here
+        self._refusals: dict[SequenceNumber, int] = {}  # by exhausted record: of the sink
+
+    def __contains__(self, sequence: SequenceNumber) -> bool:
+        """Whether the payload is here, or is known to be gone from the stream."""
+        return sequence in self.runs or sequence in self._gone
+
+    def hold(self, sequence: SequenceNumber, run: RecordRun) -> None:
+        """Keep the payload of a record, or of what is left of a range. The tracker knows the
+        record.
+        """
+        self._drop_payload(sequence)
+        self._gone.discard(sequence)
+        run.registered = True
+        self.runs[sequence] = run
+        self.held_bytes += run.payload_bytes
+
+    def drop(self, sequence: SequenceNumber) -> None:
+        """Forget a record: it is resolved, or there is no room. A no-op for one that is not
+        here.
+        """
+        self._drop_payload(sequence)
+        self._gone.discard(sequence)
+        self._refusals.pop(sequence, None)
+
+    def fit(self, sequence: SequenceNumber, max_bytes: int) -> None:
+        """A record is not pending any more: keep its payload only if all payloads here fit into
+        `max_bytes`, and those of letters into half of it.
+        """
+        run = self.runs.get(sequence)
+        is_letter = run is not None and self._tracker.queued(sequence) is None
+        if run is not None and is_letter and sequence not in self._letters:
+            self._letters.add(sequence)
+            self.letter_bytes += run.payload_bytes
+        if self.held_bytes > max_bytes or (is_letter and self.letter_bytes > max_bytes // 2):
+            self.drop(sequence)
+
+    def refuse(self, sequence: SequenceNumber, *, drop: bool) -> None:
+        """The sink refused the letter of an exhausted record. With `drop`, its payload makes room
+        for others, and is read again after those that were refused less often.
+        """
+        if sequence in self:
+            self._refusals[sequence] = self._refusals.get(sequence, 0) + 1
+            if drop:
+                self._drop_payload(sequence)
+
+    @property
+    def lacks_letter(self) -> bool:
+        """Whether an exhausted record waits for its payload."""
+        here = len(self._letters) + len(self._gone)
+        return self._tracker.count(NodeState.EXHAUSTED) > here
+
+    def due_retry(self, now_ms: int) -> SequenceNumber | None:
+        """The next due retry whose payload is here.
+
+        Due retries without a payload are postponed, so that they do not block the others.
+        """
+        while (sequence := self._tracker.due_retry(now_ms)) is not None and sequence not in self:
+            self._missing.add(sequence)
+            self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
+        return sequence
+
+    def letters(self) -> list[DueLetter]:
+        """The exhausted records whose payload is here, or is known to be gone."""
+        return [
+            DueLetter(record, self.runs.get(record.first))
+            for record in self._tracker.exhausted
+            if record.first in self
+        ]
+
+    def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
+        """The queued records to read again, in order: due ones without a payload here."""
+        self.due_retry(now_ms)
+        queued = (
+            self._tracker.queued(sequence) for sequence in self._missing if sequence not in self
+        )
+        self._missing = set()
+        return sorted(
+            (record for record in queued if record is not None), key=lambda record: record.first
+        )
+
+    def wanted_letters(self) -> list[UnresolvedRecord]:
+        """The exhausted records to read again, in order: of those without a payload here the ones
+        that were refused least often.
+        """
+        if not self.lacks_letter:
+            return []
+        lacking = [record for record in self._tracker.exhausted if record.first not in self]
+        fewest = min((self._refusals.get(one.first, 0) for one in lacking), default=0)
+        return sorted(
+            (one for one in lacking if self._refusals.get(one.first, 0) == fewest),
+            key=lambda record: record.first,
+        )
+
+    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
+        """Take the payload of a wanted record, or of the records left of a range. `found` None: the
+        stream has none of them any more.
+
+        A no-op for a record whose payload has come meanwhile, or that is not wanted any more.
+        """
+        if record.first in self:
+            return
+        queued = self._tracker.queued(record.first)
+        if queued is not None and found is not None:
+            self._unfold(queued, found, now_ms)
+            return
+        if queued is not None:
+            # Only a pending record can fail, so the retry is begun first. It was never delivered:
+            # `counts` False keeps its number of attempts.
+            emission = self._tracker.retry(record.first)
+            self._tracker.fail(
+                record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False
+            )
+        if all(record.first != one.first for one in self._tracker.exhausted):
+            return  # a late ack came first
+        if found is None:
+            self._gone.add(record.first)
+        else:
+            self.hold(record.first, found)
+            self._letters.add(record.first)
+            self.letter_bytes += found.payload_bytes
+
+    def _drop_payload(self, sequence: SequenceNumber) -> None:
+        run = self.runs.pop(sequence, None)
+        if run is None:
+            return
+        self.held_bytes -= run.payload_bytes
+        if sequence in self._letters:
+            self._letters.discard(sequence)
+            self.letter_bytes -= run.payload_bytes
+
+    def _unfold(self, queued: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
+        """Replace a queued range by its records, each with the range's attempts. They are due at
+        once.
+        """
+        numbers = found.sequences
+        if queued.count > 1:
+            # The tracker splits a pending range only; records that were not found count as acked.
+            emission = self._tracker.retry(queued.first)
+            records = [replace(queued, first=one, last=one, count=1) for one in numbers]
+            if numbers[0] != queued.first:
+                # To be dead-lettered for all those of the range that are gone.
+                missing = missing_records(queued.count, len(numbers), has_first=False)
+                what = f"{missing} of {queued.count} records up to {queued.last} were {GONE}"
+                gone = replace(queued, last=queued.first, count=1, rejected=True, reason=what)
+                records.insert(0, gone)
+                self._gone.add(queued.first)
+            self._tracker.ack_except(queued.first, emission.attempt, records)
+        for at, sequence in enumerate(numbers):
+            self.hold(sequence, found.part(at, at + 1))
+            self._tracker.postpone(sequence, now_ms)
 
 
 class RestoredRecords:
@@ -192,10 +604,8 @@ class TrackedShard:
             self._retries_in_a_row += 1
             return delivery
         self._retries_in_a_row = 0
-        return None if run is None else self._emit_new(run, deadline_ms)
-
-    def _emit_new(self, run: RecordRun, deadline_ms: int | None) -> Delivery:
-        """Emit the next record of the open run."""
+        if run is None:
+            return None
         index = run.emitted
         run.emitted = index + 1
         if deadline_ms is not None:
@@ -309,7 +719,7 @@ class TrackedShard:
         late = [
             Delivery(run, 0, one.attempt)
             for one in expired
-            if (run := self.held.get(one.sequence)) is not None
+            if (run := self.held.runs.get(one.sequence)) is not None
         ]
         # From the latest deadline backwards, until the others fit.
         for one in reversed(expired):
@@ -334,7 +744,7 @@ class TrackedShard:
         for run in self._runs:
             if attempt == 1 and (index := run.index_of(sequence)) is not None:
                 return None if run.states[index] == ACKED else Delivery(run, index, 1)
-        held = self.held.get(sequence)
+        held = self.held.runs.get(sequence)
         return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
@@ -350,7 +760,6 @@ class TrackedShard:
         self.held.restock(record, found, now_ms)
         self._recount()
 
-    # dead letters ---------------------------------------------------------------------------------
     def mark_dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""
         effect = self.tracker.dead_lettered(sequence)
@@ -381,11 +790,17 @@ class TrackedShard:
         """The state to store."""
         # Acks in runs are stored only if the tracker knows them. Runs behind the last ack are left
         # alone: after a restart they are read again from the read position.
-        acked = [run for run in self._runs if run.has_acked]
+        acked = [run for run in self._runs if run.unacked < run.size]
         if acked:
             self._register_through(acked[-1])
         at_tip = not self.pending and self.tip_ms() is not None
-        self._verify(self._oldest_pending_ms() if self.pending else self.tip_ms())
+        if self.pending:
+            found = ((run, run.oldest_pending()) for run in self._runs)
+            times = [run.arrivals[index] for run, index in found if index is not None]
+            times += [run.arrivals[0] for run in self.held.runs.values()]
+            self._verify(min(times, default=None))
+        else:
+            self._verify(self.tip_ms())
         state = self.tracker.snapshot()
         announced = self._announced  # the state has an attempt of it that it has not had yet
         all_answered = (
@@ -399,19 +814,15 @@ class TrackedShard:
             self.tracker.reach_end()
             state = self.tracker.snapshot()
         if self._whole:
-            state = replace(state, unresolved=self._with_whole(state.unresolved))
+            # Those that are delivered here are whole. What was restored lies before them, and stays
+            # as it was delivered.
+            at, unresolved = 0, state.unresolved
+            if self.restored.last is not None:
+                at = bisect_right(unresolved, self.restored.last, key=lambda record: record.last)
+            state = replace(state, unresolved=(*unresolved[:at], *as_whole(unresolved[at:])))
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
     # private --------------------------------------------------------------------------------------
-    def _with_whole(self, unresolved: Sequence[UnresolvedRecord]) -> tuple[UnresolvedRecord, ...]:
-        """The records (ascending), where those that are delivered here are whole. What was restored
-        lies before them, and stays as it was delivered.
-        """
-        at = 0
-        if self.restored.last is not None:
-            at = bisect_right(unresolved, self.restored.last, key=lambda record: record.last)
-        return (*unresolved[:at], *as_whole(unresolved[at:]))
-
     def _verify(self, until_ms: int | None) -> None:
         """Raise the time up to which no record can be missed: all that arrived by then was read and
         is covered by the state.
@@ -419,19 +830,12 @@ class TrackedShard:
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
 
-    def _oldest_pending_ms(self) -> int | None:
-        runs = [
-            run.arrivals[index] for run in self._runs if (index := run.oldest_pending()) is not None
-        ]
-        held_ms = self.held.oldest_arrival_ms()
-        return min(runs if held_ms is None else [*runs, held_ms], default=None)
-
     def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Delivery | None:
         due_ms = self.tracker.next_retry_ms
         if due_ms is None or due_ms > now_ms:
             return None
         sequence = self.held.due_retry(now_ms)
-        run = None if sequence is None else self.held.get(sequence)
+        run = None if sequence is None else self.held.runs.get(sequence)
         if sequence is None or run is None:
             return None
         emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
@@ -474,9 +878,20 @@ class TrackedShard:
                 self.tracker.emit(
                     sequence, deadline_ms=floor(run.deadlines[index]) if run.deadlines else None
                 )
-                self.held.hold(sequence, run.single(index))
+                self.held.hold(sequence, run.part(index, index + 1))
         if run.rest is not None:
             self.tracker.leave_rest(run.rest)
         self._unacked -= run.unacked
         run.register()
         self._runs.popleft()
+
+
+def _number(text: str) -> SequenceNumber:
+    sequence, _, sub = text.partition(".")
+    return SequenceNumber(int(sequence), int(sub) if sub else 0)
+
+
+def _rest(last: str, following: str) -> SequenceNumber | None:
+    """The number of the record that follows, if it is of the same Kinesis record as `last`."""
+    number = _number(following) if "." in following else None
+    return number if number is not None and number.shares_record(_number(last)) else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scripts.reference.markdown import code, page, plain, table
 
 if TYPE_CHECKING:
-    from spark_job.options.foreign import System
+    from spark_job.options import System
 
 
 def foreign_options_page(system: System) -> str:

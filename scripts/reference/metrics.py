@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS, Definition, Kind
+from kinesis_spout.prometheus_exporter import DEFINITIONS, Definition, Kind
 from scripts.reference.markdown import code, page, plain, table
 from scripts.reference.words import PROGRESS
 

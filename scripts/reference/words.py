@@ -842,8 +842,6 @@ NOT_ERRORS = {
     "FetchPostponedError": "the fetch is tried again after a pause",
     "Interrupted": "a signal: the command ends with its exit code",
     "LineError": "`produce` names the line and goes on",
-    "MismatchError": "becomes a `MalformedRecordError`",
-    "NotJsonError": "becomes a `MalformedRecordError`",
     "PlanMismatchError": "the driver warns, and the records are delivered again",
     "Reject": "an outcome, see the [Spark API](api/spark.md)",
     "RemediedError": "the root of all roots: it has `message` and `remedy`",

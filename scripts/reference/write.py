@@ -18,7 +18,7 @@ from scripts.reference.metrics import metrics_page
 from scripts.reference.options import options_page
 from scripts.reference.spout_config import spout_config_page
 from scripts.reference.znodes import znodes_page
-from spark_job.options.foreign import AWSLABS, DATABRICKS
+from spark_job.options import AWSLABS, DATABRICKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -21,7 +22,7 @@ from state.store.ownership import TaskShare
 from state.znodes.paths import ZookeeperPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SHARD, PLAN_ID, TOKEN, NAME = "shard", "1-0", "token", "name"
 _NAMED = (
@@ -49,14 +50,12 @@ BASE = "/<zookeeperRoot>/<applicationName>/<stream>"
 def paths() -> list[str]:
     """Every path below the application's node, with `<name>` for what differs, in tree order."""
     there = ZookeeperPaths(root="root", application="application", stream="stream")
-    found = []
-    for name, member in inspect.getmembers(ZookeeperPaths):
-        if name.startswith("_") or name == "base":
-            continue
-        if isinstance(member, property):
-            found.append(getattr(there, name))
-        elif inspect.isfunction(member):
-            found.append(getattr(there, name)(**_arguments(member)))
+    fields = {field.name for field in dataclasses.fields(there)}
+    found = [
+        member(**_arguments(member)) if callable(member) else member
+        for name, member in inspect.getmembers(there)
+        if not name.startswith("_") and name not in fields
+    ]
     below = (path.removeprefix(f"{there.base}/") for path in found)
     order = list(NODES)
     return sorted({_named(path) for path in below}, key=lambda path: (_place(order, path), path))
@@ -159,11 +158,10 @@ def _link(struct: str | None) -> str:
     return "" if struct is None else f"[`{struct}`](#znode-{struct.lower()})"
 
 
-def _arguments(method: types.FunctionType) -> dict[str, object]:
-    wanted = list(inspect.signature(method).parameters.values())[1:]
+def _arguments(method: Callable[..., str]) -> dict[str, object]:
     return {
         one.name: TaskShare(0, 1) if one.annotation == "TaskShare" else ARGUMENTS[one.name]
-        for one in wanted
+        for one in inspect.signature(method).parameters.values()
     }
 
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
-from spark_job.acker.connected_components import LABEL, component_labels
 from spark_job.acker.run import AckerError
 from spark_job.acker.shares import (
     ANCHOR,
@@ -39,12 +38,14 @@ from spark_job.acker.shares import (
 from spark_job.tracking.spark_sql import only
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spark_job.acker.run import AckerRun, Merge
     from spark_job.tracking.tracked_batch import TrackedBatch
 
-_NODE, _STATUS, _GROUP, _ARRIVED, _FOREIGN = "node", "status", "merged", "arrived", "foreign"
+
+_NODE, _LABEL, _STATUS, _GROUP = "node", "label", "status", "merged"
+_ARRIVED, _FOREIGN = "arrived", "foreign"
 # In this order: a root that has failed for several reasons shows the greatest (`_gravest`).
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
@@ -125,8 +126,8 @@ class _Graph:
         )
         nodes = self._at_fault.unionByName(failed)
         if self._labels is not None:
-            labels = self._labels.join(nodes, _NODE, "left_semi").select(LABEL).distinct()
-            merged = self._labels.join(labels, LABEL, "left_semi").select(
+            labels = self._labels.join(nodes, _NODE, "left_semi").select(_LABEL).distinct()
+            merged = self._labels.join(labels, _LABEL, "left_semi").select(
                 _NODE, F.lit(_MERGED_WITH).alias(_STATUS)
             )
             nodes = nodes.unionByName(merged)
@@ -226,3 +227,57 @@ def _rows(parts: Sequence[DataFrame]) -> DataFrame:
 
 def _gravest(nodes: DataFrame) -> DataFrame:
     return nodes.groupBy(_NODE).agg(F.max(_STATUS).alias(_STATUS))
+
+
+def component_labels(edges: DataFrame, cut: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """Label each node with the least node of its component: columns node and label, a row per node.
+
+    `edges` has the columns a and b (BIGINT). The direction of an edge does not matter, and an edge
+    may be there several times. `cut` must return the frame as one that is computed only once.
+    Blocks on a Spark job for each round.
+
+    This is the alternating algorithm (large-star, small-star) of Kiveris et al., "Connected
+    Components in MapReduce and Beyond", 2014. The number of rounds hardly depends on the diameter
+    of the components.
+    """
+    edges = cut(edges.where("a != b").distinct())
+    before = _fingerprint(edges)
+    while True:
+        edges = cut(_small_star(_large_star(edges)))
+        after = _fingerprint(edges)
+        if after == before:
+            break
+        before = after
+    ends = edges.select(F.col("b").alias(_NODE), F.col("b").alias(_LABEL)).distinct()
+    return edges.select(F.col("a").alias(_NODE), F.col("b").alias(_LABEL)).unionByName(ends)
+
+
+def _large_star(edges: DataFrame) -> DataFrame:
+    """Link each greater neighbour of a node to the least of the node and its neighbours."""
+    both = edges.select("a", "b").union(edges.select("b", "a"))
+    least = both.groupBy("a").agg(F.least(F.min("b"), F.col("a")).alias("least"))
+    return (
+        both.where("b > a")
+        .join(least, "a")
+        .select(F.col("b").alias("a"), F.col("least").alias("b"))
+        .distinct()
+    )
+
+
+def _small_star(edges: DataFrame) -> DataFrame:
+    """Link a node and its lesser neighbours to the least of these.
+
+    Every edge must lead from the greater to the lesser node, as those of `_large_star` do.
+    """
+    least = edges.groupBy("a").agg(F.min("b").alias("least"))
+    neighbours = (
+        edges.join(least, "a")
+        .where("b != least")
+        .select(F.col("b").alias("a"), F.col("least").alias("b"))
+    )
+    return least.select("a", F.col("least").alias("b")).union(neighbours).distinct()
+
+
+def _fingerprint(edges: DataFrame) -> tuple[object, ...]:
+    """A hash of the set of edges, to detect the round that changes nothing."""
+    return tuple(edges.agg(F.count(F.lit(1)), F.bit_xor(F.xxhash64("a", "b"))).collect()[0])

@@ -1,7 +1,7 @@
 """The job of `kinesis-spout doctor --master`: asks each executor how it is.
 
-A process of its own (`kinesis_spout.doctor.executors`). It reads a `Cluster` from stdin, and writes
-an `Answer` to the file that is its argument.
+A process of its own (`kinesis_spout.doctor.examination`). It reads a `Cluster` from stdin, and
+writes an `Answer` to the file that is its argument.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.doctor.executors import Answer, Cluster, SeenExecutor
+from kinesis_spout.doctor.examination import Answer, Cluster, SeenExecutor
 from kinesis_spout.errors import KinesisError
 from spark_job.commands.spark_session import spark_session
-from spark_job.preflight import refuse_embedded_on_cluster
 from spark_job.query_failure import failure_sentence
+from spark_job.registration import refuse_embedded_on_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ def probe(target: bytes | None) -> dict[str, Any]:
         import msgspec  # noqa: PLC0415
 
         from kinesis_spout.doctor.examination import examine  # noqa: PLC0415
-        from kinesis_spout.doctor.target import Target  # noqa: PLC0415
+        from kinesis_spout.doctor.findings import Target  # noqa: PLC0415
     except Exception as exc:  # noqa: BLE001  # a broken installation may raise anything
         return seen | {"error": f"{type(exc).__name__}: {exc}"}
     if target is None:

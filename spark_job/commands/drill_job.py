@@ -23,17 +23,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from kinesis_spout.drills.history.events import Fate, Step, Told, fate
-from kinesis_spout.drills.spark_arguments import (
+from kinesis_spout.drills.consumer import (
     RETRY_FIRST_DELAY,
     RETRY_LIMIT,
     RETRY_MAX_DELAY,
     SCRATCH,
     Outage,
     SparkArguments,
+    Teller,
+    is_poison,
+    key_and_number,
     takes_scratch,
 )
-from kinesis_spout.drills.teller import Teller, is_poison, key_and_number
+from kinesis_spout.drills.history.events import Fate, Step, Told, fate
 from kinesis_spout.programs import load_function
 from spark_job.dead_letter.dead_letter import DeadLetter
 from spark_job.kinesis_source import KinesisSource
@@ -60,8 +62,12 @@ def fail_in(outage: Outage, outages: str) -> None:
         raise OSError(f"outage of {outage}")
 
 
-def by_fate(record: Record, outages: str) -> dict[str, object]:
-    """The drill's own function for a record: it fails those whose number says so."""
+def by_fate(record: Record, outages: str, driver: int | None = None) -> dict[str, object]:
+    """The drill's own function for a record: it fails those whose number says so. One kills the
+    driver, if this is given its process id.
+    """
+    if driver is not None and is_poison(record.data):
+        os.kill(driver, signal.SIGKILL)
     fail_in(Outage.RECORDS, outages)
     key, number = key_and_number(record.data, record.partition_key)
     of = fate(number)
@@ -72,22 +78,10 @@ def by_fate(record: Record, outages: str) -> dict[str, object]:
     return {"key": key, "number": number, "attempt": record.attempt}
 
 
-def killing(of_record: Callable[[Record], object], driver: int) -> Callable[[Record], object]:
-    """The function, but one record kills the driver, whose process id this is."""
-
-    def poisoned(record: Record) -> object:
-        if is_poison(record.data):
-            os.kill(driver, signal.SIGKILL)
-        return of_record(record)
-
-    return poisoned
-
-
 def writing_to(given: SparkArguments) -> Callable[[TrackedBatch], None]:
     """The drill's own function for a batch."""
-    written: Callable[[Record], object] = partial(by_fate, outages=given.outages)
-    if given.is_poisoned:
-        written = killing(written, os.getpid())
+    driver = os.getpid() if given.is_poisoned else None
+    written = partial(by_fate, outages=given.outages, driver=driver)
     out = given.out
 
     def process(batch: TrackedBatch) -> None:
@@ -121,7 +115,13 @@ def telling(
         def tell_outcomes(error: BaseException | None) -> None:
             if error is None:
                 failures = batch.failures
-                teller.tell(*(_outcome(row, failures.get(row["messageId"])) for row in rows))
+                teller.tell(*(outcome(row, failures.get(row["messageId"])) for row in rows))
+
+        def outcome(row: dict[str, Any], failure: Any) -> Told:
+            if failure is None:
+                return _told(Step.ACK, **row)
+            step = Step.REJECT if failure.outcome is Outcome.REJECT else Step.FAIL
+            return _told(step, **row, reason=failure.reason or "")
 
         batch.at_end(tell_outcomes)
         fail_in(Outage.SINK, outages)
@@ -151,13 +151,6 @@ def letters_to(teller: Teller, outages: str) -> Callable[[list[Letter]], None]:
         )
 
     return tell
-
-
-def _outcome(row: dict[str, Any], failure: Any) -> Told:
-    if failure is None:
-        return _told(Step.ACK, **row)
-    step = Step.REJECT if failure.outcome is Outcome.REJECT else Step.FAIL
-    return _told(step, **row, reason=failure.reason or "")
 
 
 def _told(step: Step, *, reason: str = "", **row: Any) -> Told:

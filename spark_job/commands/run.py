@@ -1,17 +1,27 @@
 """`kinesis-spout run`: writes a stream to parquet, json, the console or nowhere."""
 
-import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Annotated, Any
+from __future__ import annotations
 
+import re
+import tempfile
+import warnings
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 import typer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
+from rich.text import Text
 
+from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.places import note, warnings_as_notes, zookeeper_flag
 from kinesis_spout.cli.shared_options import (
@@ -23,18 +33,47 @@ from kinesis_spout.cli.shared_options import (
     usage_errors,
     with_zone,
 )
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import duration
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs import load_function, split_name
-from spark_job.commands.run_job import Progress, ProgressLine, RunJob, Sink, follow
 from spark_job.commands.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
 from spark_job.commands.spark_session import quiet, spark_session
 from spark_job.kinesis_source import KinesisSource
 from spark_job.metrics import serve
-from spark_job.preflight import refuse_embedded_on_cluster
-from spark_job.query_failure import failure_sentence
+from spark_job.metrics.source_report import reports_in
+from spark_job.process_services import open_store
+from spark_job.query_failure import failure_sentence, for_spark
+from spark_job.registration import refuse_embedded_on_cluster
 from spark_job.settings import texts_from_options
+from state.failpoint import failpoint
+from state.store.runs import DONE, STOPPED, ReportedError, RunEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from state.store.runs import RunLog
 
 STREAM, WRITE, MONITORING = "The stream", "The output", "Monitoring"
+POLL_S = 0.5
+_CONSOLE_ROWS = 20
+_QUERY_ID = "sql.streaming.queryId"  # Spark sets it in the thread of `foreachBatch`
+
+
+class Sink(StrEnum):
+    """The sinks of `run`."""
+
+    PARQUET = "parquet"
+    JSON = "json"
+    CONSOLE = "console"
+    NOOP = "noop"
+
+    @property
+    def writes_files(self) -> bool:
+        return self in (Sink.PARQUET, Sink.JSON)
 
 
 def run(
@@ -152,11 +191,18 @@ def run(
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
         with warnings_as_notes():
             source = source_of(named, pairs)
+        if not checkpoint_location and path is not None:
+            checkpoint_location = f"{path.rstrip('/')}/_checkpoint"  # a name that readers skip
+        elif not checkpoint_location:
+            temporary = tempfile.TemporaryDirectory(
+                prefix="kinesis-spout-", ignore_cleanup_errors=True
+            )
+            checkpoint_location = Path(stack.enter_context(temporary)).as_uri()
         job = RunJob(
             source=source,
             sink=sink,
             path=path,
-            checkpoint_location=checkpoint_location or _checkpoint_location(sink, path, stack),
+            checkpoint_location=checkpoint_location,
             trigger=trigger,
             available_now=available_now,
             process=None if process is None else load_process(process),
@@ -247,8 +293,8 @@ def _run(
             _say(console, f"[yellow]note:[/] {escape(text)}")
         progress = Progress()
         try:
-            with stop.deferred(), ProgressLine(console) as line:
-                progress = follow(query, job, line, stop, log_file=log_file)
+            with stop.deferred(), progress_line(console) as show:
+                progress = follow(query, job, show, stop, log_file=log_file)
         finally:
             if query.isActive:
                 query.stop()
@@ -262,14 +308,226 @@ def _say(console: Console, text: str) -> None:
     console.print(text.rstrip(), highlight=False, soft_wrap=True)
 
 
-def _checkpoint_location(sink: Sink, path: str | None, stack: ExitStack) -> str:
-    """A directory beside the sink's files, under a name that readers skip; without files, a
-    temporary directory of this run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunJob:
+    """The query to run.
+
+    - `checkpoint_location`: the directory of Spark's own log. ZooKeeper keeps what was consumed.
+    - `trigger`: the processing time between batches, like "5 seconds".
+    - `process`: applied to each batch; None writes the batch as it is.
     """
-    if sink.writes_files and path is not None:
-        return f"{path.rstrip('/')}/_checkpoint"
-    return Path(
-        stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="kinesis-spout-", ignore_cleanup_errors=True)
+
+    source: KinesisSource
+    sink: Sink
+    path: str | None
+    checkpoint_location: str
+    trigger: str | None = None
+    available_now: bool = False
+    process: Callable[[DataFrame], DataFrame] | None = None
+
+    def start(self, spark: SparkSession) -> tuple[StreamingQuery, list[str]]:
+        """Start the query, and return it with the warnings for the user.
+
+        Raises what `KinesisSource.read_stream` raises.
+        """
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            frame = self.source.read_stream(spark)
+        notes = [str(warning.message) for warning in caught if warning.category is UserWarning]
+        writer = frame.writeStream.option("checkpointLocation", self.checkpoint_location)
+        if self.available_now:
+            writer = writer.trigger(availableNow=True)
+        elif self.trigger is not None:
+            writer = writer.trigger(processingTime=self.trigger)
+        if self.process is not None:
+            return writer.foreachBatch(partial(self.write, self.process)).start(), notes
+        return writer.format(self.sink.value).start(self.path), notes
+
+    def write(
+        self, process: Callable[[DataFrame], DataFrame], batch: DataFrame, batch_id: int
+    ) -> None:
+        """Apply the function to a batch, and write the result. Blocks until it is written; Spark
+        calls this on the driver.
+
+        Files go to a directory of the batch, `batch=<query>-<id>`, which Spark reads as a partition
+        column. The source replays a batch row for row under the same id of the same query, whose
+        id its checkpoint location keeps. So a replayed batch replaces its first writing.
+        """
+        try:
+            result = process(batch)
+        except BaseException as exc:
+            error = for_spark(exc, "the function applied to each batch")
+            if error is exc:
+                raise
+            raise error from None
+        if not isinstance(result, type(batch)):
+            raise TypeError(
+                f"the function applied to each batch returned a {type(result).__name__}, not a "
+                "DataFrame; let it return a DataFrame"
+            )
+        if self.sink.writes_files:
+            query_id = str(batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID))
+            place = f"{self.path}/batch={query_id[:8]}-{batch_id}"
+            result.write.mode("overwrite").format(self.sink.value).save(place)
+        elif self.sink is Sink.CONSOLE:
+            result.show(_CONSOLE_ROWS, truncate=False)
+        else:
+            result.write.mode("overwrite").format("noop").save()
+        failpoint("sink-written")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The figures of a query so far.
+
+    - `rows_per_s`: of the last batch.
+    - `lag_ms`, `unresolved`, `oldest_unresolved_ms`, `dead_lettered`, `outage`: from the source's
+      reports, over all streams. `lag_ms` is None until there is one.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    rows_per_s: float = 0.0
+    lag_ms: int | None = None
+    unresolved: int = 0
+    oldest_unresolved_ms: int = 0
+    dead_lettered: int = 0
+    outage: bool = False
+    last_batch: int = -1
+
+    def after(self, report: Mapping[str, Any]) -> Progress:
+        """The figures after one more of Spark's progress reports.
+
+        A report of a batch already counted adds no rows: an idle query repeats its reports.
+        """
+        streams = [progress.report for progress in reports_in(report)]
+        seen = replace(
+            self,
+            unresolved=sum(stream.unresolved for stream in streams),
+            oldest_unresolved_ms=max((each.oldest_unresolved_ms for each in streams), default=0),
+            outage=any(stream.outage for stream in streams),
         )
-    ).as_uri()
+        if streams:
+            seen = replace(
+                seen,
+                lag_ms=max(stream.lag_ms for stream in streams),
+                dead_lettered=sum(stream.dead_lettered for stream in streams),
+            )
+        if int(report["batchId"]) <= self.last_batch or not report.get("numInputRows"):
+            return seen
+        return replace(
+            seen,
+            batches=self.batches + 1,
+            rows=self.rows + int(report["numInputRows"]),
+            rows_per_s=float(report.get("processedRowsPerSecond") or 0.0),
+            last_batch=int(report["batchId"]),
+        )
+
+    @property
+    def total(self) -> str:
+        """The totals, without the momentary figures: a run that has ended has no rate or lag."""
+        return f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}  {self.rows:,} rows"
+
+    def __str__(self) -> str:
+        parts = [self.total, f"{self.rows_per_s:,.0f} rows/s"]
+        if self.lag_ms is not None:
+            parts.append(f"lag {duration(self.lag_ms)}")
+        if self.unresolved:
+            oldest = (
+                f" (oldest {duration(self.oldest_unresolved_ms)})"
+                if self.oldest_unresolved_ms
+                else ""
+            )
+            parts.append(f"{self.unresolved:,} unresolved{oldest}")
+        if self.dead_lettered:
+            parts.append(f"{self.dead_lettered:,} dead-lettered")
+        if self.outage:
+            parts.append("most records fail, so no new records are read")
+        return "  ".join(parts)
+
+
+@contextmanager
+def progress_line(console: Console) -> Iterator[Callable[[Progress], None]]:
+    """Gives a function that shows progress on the console, unless it equals the last one shown. For
+    the main thread.
+    """
+    shown: Progress | None = None
+    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+
+    def show(progress: Progress) -> None:
+        nonlocal shown
+        if progress == shown:
+            return
+        shown = progress
+        if live:
+            live.update(Text(str(progress)), refresh=True)
+        else:
+            console.print(str(progress), highlight=False, soft_wrap=True)
+
+    with live or nullcontext():
+        yield show
+
+
+_INTERVAL = re.compile(r"(?:interval )?(\d+) *(second|minute|hour|day)s?", re.IGNORECASE)
+_UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+
+
+def interval_ms(trigger: str) -> int | None:
+    """Of a trigger like "15 minutes"; None for another form that Spark takes."""
+    match = _INTERVAL.fullmatch(trigger.strip())
+    return None if match is None else int(match[1]) * _UNITS_MS[match[2].lower()] or None
+
+
+def follow(
+    query: StreamingQuery,
+    job: RunJob,
+    show: Callable[[Progress], None],
+    stop: StopSignals,
+    *,
+    log_file: Path,
+) -> Progress:
+    """Show the query's progress until it ends, or stop the query at a signal. Note in the
+    application's state what its source cannot know: the trigger, and how the query ended.
+
+    Blocks; call it with signals deferred. Raises `CliError` with the cause when the query failed.
+    """
+    progress = Progress()
+    trigger_ms = None if job.trigger is None else interval_ms(job.trigger)
+    is_noted = trigger_ms is None
+    interrupted = False
+    while query.isActive and not interrupted:
+        interrupted = stop.wait(POLL_S)
+        progress = _caught_up(query, progress)
+        show(progress)
+        # The source writes the run that is amended before it reports for the first time.
+        if not is_noted and progress.lag_ms is not None:
+            is_noted = True
+            _amend(job, lambda runs: msgspec.structs.replace(runs, trigger_ms=trigger_ms))
+    if interrupted:
+        query.stop()
+    progress = _caught_up(query, progress)
+    show(progress)
+    error = None if interrupted else query.exception()
+    cause = None if error is None else failure_sentence(str(error))
+    now_ms = SystemClock().now_ms()
+    end = RunEnd(time_ms=now_ms, kind=STOPPED if interrupted else DONE)
+    if cause is not None:
+        end = failure(ReportedError.of_text(cause), now_ms)
+    _amend(job, lambda runs: runs.ended(end))
+    if error is not None:
+        raise CliError(f"the query failed: {cause}", log_file=log_file) from error
+    return progress
+
+
+def _amend(job: RunJob, amended: Callable[[RunLog], RunLog]) -> None:
+    """Amend the newest run of each stream. Blocks on ZooKeeper; raises nothing."""
+    with suppress(Exception):
+        for settings in job.source.query().with_passwords().streams:
+            with closing(open_store(settings)) as store:
+                amend_newest_run(store.runs, amended)
+
+
+def _caught_up(query: StreamingQuery, progress: Progress) -> Progress:
+    for report in query.recentProgress:
+        progress = progress.after(report)
+    return progress

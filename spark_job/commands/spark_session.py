@@ -103,21 +103,21 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
                 "give another file with --log-file",
             ) from exc
         _flush()
-        screen = Screen(*(stack.enter_context(_copy_of(each)) for each in (stdout, stderr)))
+        screen = Screen(
+            *(
+                stack.enter_context(
+                    os.fdopen(os.dup(each), "w", encoding="utf-8", errors="replace")
+                )
+                for each in (stdout, stderr)
+            )
+        )
         for descriptor in (stderr,) if keep_stdout else (stderr, stdout):
-            stack.callback(_restore, descriptor, os.dup(descriptor))
+            saved = os.dup(descriptor)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, descriptor)
             os.dup2(log.fileno(), descriptor)
+        stack.callback(_flush)
         yield screen
-
-
-def _copy_of(descriptor: int) -> IO[str]:
-    return os.fdopen(os.dup(descriptor), "w", encoding="utf-8", errors="replace")
-
-
-def _restore(descriptor: int, saved: int) -> None:
-    _flush()
-    os.dup2(saved, descriptor)
-    os.close(saved)
 
 
 def _flush() -> None:

@@ -13,20 +13,31 @@ letter once. Other sinks may hold it twice, with the same `messageId`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
+
+from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.dead_letter.letter import LETTER_COLUMNS, Letter, in_chunks
+from kinesis_spout.dead_letter.outgoing import envelopes, payload_records
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
+from kinesis_spout.service.botocore_connection import KinesisConnection
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.service.surroundings import for_executors
 from spark_job.dead_letter.spark_files import letter_of, with_plain_times
-from spark_job.dead_letter.stream_sink import StreamSink
-from spark_job.dead_letter.writer_sink import WriterSink
 from spark_job.query_failure import failure_sentence, for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame
+
+    from kinesis_spout.dead_letter.letter import Letter
+
 
 _SPARK_MODULES = ("pyspark.", "py4j.")
 
@@ -162,3 +173,182 @@ def _text_of(exc: BaseException) -> str:
     # The text of a Spark error is complete; that of another error says little without its class.
     is_complete = isinstance(exc, KinesisError) or type(exc).__module__.startswith(_SPARK_MODULES)
     return text_of(exc, MAX_MESSAGE_CHARS) if is_complete else described(exc)
+
+
+FILE_FORMATS = frozenset({"parquet", "orc", "avro", "json"})
+PLAN_COLUMN = "plan"
+_NO_BYTES = frozenset({"csv", "text", "xml"})
+_RESERVED = frozenset({"mode", "partitionby", "replacewhere", "txnappid", "txnversion"})
+_FORMAT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_PLAN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_SECRET = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
+_USER_INFO = re.compile(r"//[^/@\s]*@")
+_SHORTEST_SECRET = 4
+# Spark's own default cuts times to milliseconds.
+_JSON_DEFAULTS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WriterSink:
+    """A Spark writer: its format, path and options."""
+
+    format: str
+    path: str | None
+    options: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, format: object, path: object, options: Mapping[str, object]) -> WriterSink:  # noqa: A002  # Spark's name for it
+        """Check the arguments. Raises `ConfigError`."""
+        if not isinstance(format, str) or not _FORMAT.fullmatch(format):
+            raise ConfigError(
+                f"DeadLetter: {format!r} is not a format of a Spark writer",
+                "give one like parquet, json, delta or jdbc",
+            )
+        if format.lower() in _NO_BYTES:
+            raise ConfigError(
+                f"DeadLetter: format {format} cannot contain dead letters",
+                "use parquet, orc, avro or json, which can contain the bytes of a payload",
+            )
+        if path is not None and (not isinstance(path, str) or not path.strip()):
+            raise ConfigError(
+                "DeadLetter: path is empty or not a text",
+                "give a directory, like s3a://bucket/dead or /data/dead",
+            )
+        if path is None and format.lower() in FILE_FORMATS:
+            raise ConfigError(
+                f"DeadLetter: format {format} needs a path",
+                "give the directory for the dead letters",
+            )
+        for name, value in options.items():
+            if name.lower() in _RESERVED:
+                raise ConfigError(
+                    f"DeadLetter: option {name} cannot be given: DeadLetter sets it itself "
+                    "to replace or append letters",
+                    "leave it out",
+                )
+            if not isinstance(value, str | int | float):
+                raise ConfigError(
+                    f"DeadLetter: option {name} is of type {type(value).__name__}",
+                    "give a text or a number",
+                )
+        texts = (
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in options.items()
+        )
+        return cls(format, path, tuple(texts))
+
+    def __str__(self) -> str:
+        """The place, for messages. Option values may be secrets, and are left out."""
+        at = "" if self.path is None else f" at {_USER_INFO.sub('//***@', self.path)}"
+        return f"{self.format}{at}"
+
+    def __repr__(self) -> str:
+        shown = "".join(f", {name}='***'" for name, _ in self.options)
+        return f"WriterSink({str(self)!r}{shown})"
+
+    def write(self, letters: DataFrame, *, plan_id: str) -> None:
+        if not _PLAN_ID.fullmatch(plan_id):  # it becomes part of a path, or of a condition
+            raise ValueError(f"{plan_id!r} is not a plan id")
+        kind = self.format.lower()
+        if kind == "delta":
+            letters = letters.withColumn(PLAN_COLUMN, F.lit(plan_id))
+        defaults = _JSON_DEFAULTS if kind == "json" else {}
+        writer = letters.write.format(self.format).options(**defaults).options(**dict(self.options))
+        if kind in FILE_FORMATS and self.path is not None:
+            place = self.path.rstrip("/") or "/"
+            writer.mode("overwrite").save(f"{place}/{PLAN_COLUMN}={plan_id}")
+        elif kind == "delta":
+            # Not by delta's transaction id: it would skip a repeated plan, which may have other
+            # letters than the first time.
+            replaced = f"{PLAN_COLUMN} = '{plan_id}'"
+            writer.mode("overwrite").partitionBy(PLAN_COLUMN).option("replaceWhere", replaced).save(
+                self.path
+            )
+        else:
+            writer.mode("append").save(self.path)
+
+    def without_secrets(self, text: str) -> str:
+        text = _USER_INFO.sub("//***@", text)
+        for name, value in self.options:
+            if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET:
+                text = text.replace(value, "***")
+        return text
+
+
+# Data and key of a record that every stream takes (API reference of UpdateMaxRecordSize).
+ANY_STREAM_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSink:
+    """Another Kinesis stream, on which the executors put the letters."""
+
+    stream: StreamRef
+    aws: AwsConfig
+    payload_only: bool
+
+    @classmethod
+    def of(cls, stream: str, *, payload_only: bool, aws: Mapping[str, Any]) -> StreamSink:
+        """Check the arguments. Raises `ConfigError`."""
+        known = [field.name for field in fields(AwsConfig)]
+        for name in aws:
+            if name not in known:
+                nearest = nearest_name(name, known)
+                hint = (
+                    f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
+                )
+                raise ConfigError(f"DeadLetter.to_stream: option {name} is not known", hint)
+        if not isinstance(stream, str):
+            raise ConfigError(
+                "DeadLetter.to_stream: the stream is not a string",
+                "give its name or its ARN",
+            )
+        ref = StreamRef.of(stream)
+        config = AwsConfig(**aws)
+        ref.region_or(config.region)
+        return cls(ref, config, payload_only)
+
+    def __str__(self) -> str:
+        return f"stream {self.stream}"
+
+    def write(self, letters: DataFrame, *, plan_id: str) -> None:  # noqa: ARG002  # message ids identify repetitions
+        # The executors have neither the driver's files nor its environment.
+        sink = replace(self, aws=for_executors(self.aws, self.stream))
+        with_plain_times(letters).foreachPartition(sink.put)
+
+    def put(self, rows: Iterable[Any]) -> None:
+        """Put rows of letters. Runs on an executor.
+
+        Blocks until the stream has accepted all of them. Raises `KinesisError`.
+        """
+        with closing(KinesisConnection(self.aws, self.stream, answered_before=True)) as connection:
+            putter = RecordPutter(connection)
+            letters = map(letter_of, rows)
+            putter.put(
+                record for letter in letters for record in self.records_of(letter, self._takes)
+            )
+
+    def records_of(
+        self, letter: Letter, takes: Callable[[OutgoingRecord], bool]
+    ) -> Iterator[OutgoingRecord]:
+        """The records that a letter becomes on the stream. `takes`: whether the stream takes a
+        record of this size. The key of an envelope is as in `payload_records`.
+        """
+        if self.payload_only and letter.data is not None:
+            bare = payload_records(letter)
+            if all(map(takes, bare)):
+                yield from bare
+                return
+        for value in envelopes(letter):
+            yield OutgoingRecord(letter.partition_key or letter.message_id, value)
+
+    def _takes(self, record: OutgoingRecord) -> bool:
+        """Calls the service for a record that not every stream takes."""
+        if record.size_bytes <= ANY_STREAM_BYTES:
+            return True
+        with closing(KinesisClient(self.aws, self.stream)) as client:
+            most_bytes = client.describe().max_record_bytes or ANY_STREAM_BYTES
+        return record.size_bytes <= most_bytes
+
+    def without_secrets(self, text: str) -> str:
+        return text  # the errors of the client hold no secrets

@@ -9,9 +9,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
 from kinesis_spout.dead_letter.files import (
+    LEDGER_DDL,
+    LEDGER_FOLDER,
+    LEDGER_IDENTITY,
     LetterFormat,
 )
-from kinesis_spout.dead_letter.ledger import LEDGER_DDL, LEDGER_FOLDER, LEDGER_IDENTITY
 from kinesis_spout.dead_letter.letter import ALL_MEMBERS, COLUMNS, Letter, piece_of, piece_of_line
 from scheme.record import KPL_MAGIC
 

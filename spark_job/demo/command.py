@@ -18,8 +18,7 @@ from rich.table import Table
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
 from kinesis_spout.cli.shared_options import errors, is_debug
-from kinesis_spout.drills.history.events import History
-from kinesis_spout.drills.history.history_json import decode_history, encode_history
+from kinesis_spout.drills.history.events import History, decode_history, encode_history
 from spark_job.demo.drill import OUTPUT, run_demo
 from spark_job.demo.flights import TOTAL, read_flights
 from spark_job.demo.verdict import Verdict, judge

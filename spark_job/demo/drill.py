@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 
 from kinesis_spout.drills.drill import Drilled, disturbed
 from kinesis_spout.drills.history.events import Put
-from kinesis_spout.drills.world.setting import Setting
-from kinesis_spout.drills.world.world import opened
+from kinesis_spout.drills.setting import Setting
+from kinesis_spout.drills.world import opened
 from spark_job.demo.flights import to_json
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from kinesis_spout.drills.world.kinesis import DrillStream
-    from kinesis_spout.drills.world.producers import Producers
+    from kinesis_spout.drills.stream import DrillStream, Producers
     from spark_job.demo.flights import Flight
 
 OUTPUT = "scratch/flights"  # in the demo's directory

@@ -12,9 +12,9 @@ import msgspec
 import pyarrow.parquet as pq
 
 from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.drills.consumer import RETRY_LIMIT
 from kinesis_spout.drills.history.checks import broken_promises
 from kinesis_spout.drills.history.events import FAIL, LETTER
-from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
 from spark_job.demo.flights import TYPES, cancelled_reason, is_cancelled, to_json
 
 if TYPE_CHECKING:

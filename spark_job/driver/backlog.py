@@ -11,26 +11,34 @@ it says so. For one thread.
 from __future__ import annotations
 
 import logging
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import SteadyTime
-from spark_job.driver.prober import Prober
+from kinesis_spout.errors import (
+    ExpiredIteratorError,
+    ShardNotFoundError,
+    ThrottledError,
+    UnreadableRecordError,
+)
+from kinesis_spout.service.shard_info import ITERATOR_LIFE_S
 from state.retry_policy import SUSPICION_MS, RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from concurrent.futures import Executor, Future
 
     from kinesis_spout.shards.catalog import ShardCatalog
-    from spark_job.driver.outcome_summary import OutcomeSummary
-    from spark_job.driver.prober import ProbeResult, ShardTips
+    from spark_job.driver.stream_plans import OutcomeSummary
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult
-    from state.report import OutcomePolicy
+    from state.position import Position
     from state.shard_state import ShardState
+    from state.store.shard_states import StoredState
 
 log = logging.getLogger("kinesis_spout")
 NEVER_S = float("-inf")
@@ -40,6 +48,13 @@ PROBE_MAX_SHARDS = 100
 IDLE_INTERVAL_S = 10.0
 RETRY_MARGIN_MS = 30_000
 MAX_RETRY_WAIT_MS = 86_400_000
+MAX_CONCURRENT = 16
+# An answer takes milliseconds, the first one of a process some hundred. Those that come late are
+# left out of the next batch, so it is better to wait for all that do not hang.
+ANSWER_TIMEOUT_S = 2.0
+POLL_S = 0.05
+SHORTEST_PAUSE_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
+MAX_HINT_MS = 60_000  # a task does not try for longer (`executor.shard_feed`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +103,7 @@ class Backlog:
         self._outcomes = outcomes
         self._probe_max_shards = probe_max_shards
         self._idle_interval_s = idle_interval_s
-        self._prober = Prober(
-            services.client,
-            tips,
-            services.clock,
-            interval_s=settings.probe_interval_ms / 1000,
-            calls_per_second=settings.rate.reads_per_second,
-            new_pool=services.new_pool,
-        )
+        self._prober = Prober(settings, services, tips)
         self._newest_plan_s = NEVER_S
         self._run: AvailableNowRun | None = None
 
@@ -162,77 +170,63 @@ class Backlog:
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
         """Look once, in a wait that began at `begun_s`. Blocks on Kinesis."""
-        wanted = self._wanted_shards()
-        shards, has_retries = self._due_shards(wanted), self._has_retries()
+        run, queue = self._run, self._outcomes.queue
+        wanted = [
+            shard
+            for shard in self._catalog.readable()
+            if not (run is not None and run.is_done(shard))
+            and not self._outcomes.blocks_reading(shard)
+        ]
+        shards = self._due_shards(wanted)
+        # An AvailableNow run whose retry wait is over makes no more plans for retries alone.
+        has_retries = queue.is_due(self.now_ms()) and (
+            run is None or self._retry_wait_left_s(run) >= 0
+        )
         if shards or has_retries:
             return Found(shards, has_retries)
         left_s = self._wait_left_s(begun_s)
         # While an answer is missing, nobody knows whether there is something to read.
         if left_s <= 0 and not self._prober.is_waiting:
             return Found()
-        pause_s = self._prober.pause_s(self._probed(wanted))
+        pause_s = self._prober.pause_s(wanted if self._are_probed(wanted) else ())
         return Found(pause_s=min(pause_s, left_s) if left_s > 0 else pause_s)
 
-    def _has_retries(self) -> bool:
-        """Whether a plan may be made for retries alone.
-
-        An AvailableNow run whose retry wait is over makes no more of them.
-        """
-        return self._outcomes.queue.is_due(self.now_ms()) and (
-            self._run is None or self._retry_wait_left_s(self._run) >= 0
-        )
-
-    def _wanted_shards(self) -> list[str]:
-        """The shards of which new records may be read now."""
-        run = self._run
-        shards = [
-            shard for shard in self._catalog.readable() if run is None or not run.is_done(shard)
-        ]
-        return [shard for shard in shards if not self._outcomes.blocks_reading(shard)]
-
-    def _probed(self, shards: Sequence[str]) -> Sequence[str]:
-        """The shards, unless they are too many to be probed: then none."""
-        return shards if len(shards) <= self._probe_max_shards else ()
+    def _are_probed(self, shards: Sequence[str]) -> bool:
+        return len(shards) <= self._probe_max_shards
 
     def _due_shards(self, shards: Sequence[str]) -> Sequence[str]:
         """Those to plan now; empty while none is known to have something to read."""
-        if shards and not self._probed(shards):
-            due = shards if self._idle_interval_is_over(shards) else []
+        tips, now_s = self._tips, self._clock.monotonic_s()
+        if not self._are_probed(shards):
+            # All of them: at once when one is not known to be at its tip, else at intervals.
+            is_over = now_s - self._newest_plan_s >= self._idle_interval_s
+            due = shards if is_over or not all(map(tips.is_at_tip, shards)) else []
             self._catalog.check_retention(due)
             return due
         answers = self._prober.ask(
-            [shard for shard in shards if self._tips.is_at_tip(shard) is not False],
+            [shard for shard in shards if tips.is_at_tip(shard) is not False],
             self._catalog.states,
         )
         # Before the answers are noted: a tip that a probe has seen says nothing of what expired
         # before, also while it was asked.
         self._catalog.check_retention(shards)
-        self._note(answers)
-        behind = {shard for shard in shards if self._tips.is_at_tip(shard) is False}
+        for answer in answers:
+            tips.on_answer(answer, self._clock.monotonic_s())
+            if not answer.has_work and not answer.gone:
+                self._on_tip(answer.shard_id)
+        behind = {shard for shard in shards if tips.is_at_tip(shard) is False}
         if not behind:
             return []
         return [shard for shard in shards if shard in behind or self._prober.is_due(shard)]
 
-    def _idle_interval_is_over(self, shards: Sequence[str]) -> bool:
-        """Whether to plan all of the shards, which are too many to probe: at once when one of them
-        is not known to be at its tip, else at intervals.
-        """
-        waited_s = self._clock.monotonic_s() - self._newest_plan_s
-        return waited_s >= self._idle_interval_s or any(
-            not self._tips.is_at_tip(shard) for shard in shards
-        )
-
-    def _note(self, answers: Iterable[ProbeResult]) -> None:
-        for answer in answers:
-            self._tips.on_answer(answer, self._clock.monotonic_s())
-            if not answer.has_work and not answer.gone:
-                self._on_tip(answer.shard_id)
-
     # waiting --------------------------------------------------------------------------------------
     def _retry_wait_left_s(self, run: AvailableNowRun) -> float:
-        return run.wait_left_s(
-            self._settings.available_now_retry_wait_ms, self._outcomes.queue.policy
-        )
+        """Seconds that the run may still wait for retries; negative when its wait is over."""
+        longest_ms = self._settings.available_now_retry_wait_ms
+        if longest_ms is None:
+            policy = self._outcomes.queue.policy
+            longest_ms = retry_wait_ms(RetryPolicy() if policy is None else policy.retry)
+        return longest_ms / 1000 - run.waited_s
 
     def _wait_left_s(self, begun_s: float) -> float:
         """Seconds that a wait since `begun_s` may still last; 0 or less when it is over."""
@@ -240,14 +234,9 @@ class Backlog:
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
-        searched = [
-            shard for shard in self._unread(run) if not self._outcomes.blocks_reading(shard)
-        ]
-        search_s = (
-            max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
-            if searched
-            else 0.0
-        )
+        search_s = 0.0
+        if not all(map(self._outcomes.blocks_reading, self._unread(run))):
+            search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
         next_ms = self._outcomes.queue.next_ms()
         if next_ms is None:
             return search_s
@@ -351,15 +340,6 @@ class AvailableNowRun:
             unread -= later
         return sorted(unread)
 
-    def wait_left_s(self, option_ms: int | None, policy: OutcomePolicy | None) -> float:
-        """Seconds that the run may still wait for retries; negative when its wait is over."""
-        longest_ms = (
-            retry_wait_ms(RetryPolicy() if policy is None else policy.retry)
-            if option_ms is None
-            else option_ms
-        )
-        return longest_ms / 1000 - self.waited_s
-
 
 @lru_cache(maxsize=4)  # it is asked for at each poll
 def retry_wait_ms(policy: RetryPolicy) -> int:
@@ -376,3 +356,232 @@ def retry_wait_ms(policy: RetryPolicy) -> int:
         if total_ms >= MAX_RETRY_WAIT_MS or not delay_ms:
             break
     return min(total_ms, MAX_RETRY_WAIT_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """The answer to a probe, which asks a shard whether there is anything to read.
+
+    - `position`: where the shard stood. The answer is outdated if it was read on since.
+    - `has_work`: the shard has a record, its end, or a stretch behind the tip to read. Also true
+      for a throttled shard.
+    - `iterator`: where the next read should start.
+    - `tip_ms`: the service's time at the tip; None when the shard was not seen at its tip.
+    - `gone`: the service does not know the shard, or no longer does. The next listings show which.
+    """
+
+    shard_id: str
+    position: Position
+    has_work: bool
+    iterator: str | None = None
+    tip_ms: int | None = None
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class _Tip:
+    checked_s: float = NEVER_S
+    at_tip: bool = False
+    iterator: str | None = None
+    iterator_s: float = NEVER_S
+    verified_ms: int | None = None
+    next_read_ms: int | None = None
+
+
+_UNSEEN = _Tip()
+
+
+@dataclass(slots=True)
+class ShardTips:
+    """A cache that may be lost: a shard that it does not know is probed again.
+
+    Times are the clock's monotonic seconds, unless the name says `_ms`.
+    """
+
+    _tips: dict[str, _Tip] = field(default_factory=dict)
+    _next_subscribe_ms: dict[str, int] = field(default_factory=dict)
+
+    def on_end(self, end: ShardReadResult, now_s: float, *, checked_s: float) -> None:
+        """Note what a task read of the shard, at `checked_s` or later. A shard that is gone counts
+        as idle: another plan would find nothing.
+        """
+        at_tip = end.at_tip or end.gone
+        self._tips[end.shard_id] = _Tip(
+            checked_s, at_tip, end.iterator, now_s, next_read_ms=end.next_read_ms
+        )
+
+    def on_subscribed(self, end: ShardReadResult) -> None:
+        """Note when the shard may be subscribed to again. It holds whenever it was read."""
+        if end.next_subscribe_ms is not None:
+            known_ms = self._next_subscribe_ms.get(end.shard_id, 0)
+            self._next_subscribe_ms[end.shard_id] = max(known_ms, end.next_subscribe_ms)
+
+    def forget(self, shard_id: str) -> None:
+        """Forget a shard that was read at an unknown time, since what is known of it is old."""
+        self._tips.pop(shard_id, None)
+
+    def on_answer(self, answer: ProbeResult, now_s: float) -> None:
+        """Note the answer to a probe."""
+        tip = self._tips.setdefault(answer.shard_id, _Tip())
+        tip.checked_s, tip.at_tip = now_s, not answer.has_work
+        tip.iterator, tip.iterator_s = answer.iterator, now_s
+        if answer.tip_ms is not None:
+            tip.verified_ms = answer.tip_ms
+
+    def is_at_tip(self, shard_id: str) -> bool | None:
+        """Whether the shard was at its tip when it was last checked; None for an unknown shard."""
+        tip = self._tips.get(shard_id)
+        return None if tip is None else tip.at_tip
+
+    def checked_s(self, shard_id: str) -> float:
+        """When the shard was last checked; minus infinity if never."""
+        return self._tips.get(shard_id, _UNSEEN).checked_s
+
+    def verified_ms(self, shard_id: str) -> int | None:
+        """The service's time at the last tip that a probe saw; None without one."""
+        return self._tips.get(shard_id, _UNSEEN).verified_ms
+
+    def iterator(self, shard_id: str, now_s: float) -> str | None:
+        """An iterator for the shard's next read, unless it is about to expire."""
+        tip = self._tips.get(shard_id, _UNSEEN)
+        return tip.iterator if now_s - tip.iterator_s < ITERATOR_LIFE_S else None
+
+    def iterators(self, shard_ids: Sequence[str], now_s: float) -> dict[str, str]:
+        return {
+            shard: iterator
+            for shard in shard_ids
+            if (iterator := self.iterator(shard, now_s)) is not None
+        }
+
+    def next_reads(self, shard_ids: Iterable[str], now_ms: int) -> dict[str, int]:
+        """Of the shards that the service does not let anybody read yet, when it will."""
+        return {
+            shard: next_ms
+            for shard in shard_ids
+            if (next_ms := self._tips.get(shard, _UNSEEN).next_read_ms or 0) > now_ms
+        }
+
+    def next_subscribes(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
+        """Of the shards that the service does not let anybody subscribe to yet, when it will. The
+        clock of the machine that says so may be ahead: what is too far away is not believed.
+        """
+        return {
+            shard: next_ms
+            for shard in shard_ids
+            if now_ms < (next_ms := self._next_subscribe_ms.get(shard, 0)) <= now_ms + MAX_HINT_MS
+        }
+
+    def keep_only(self, shard_ids: Collection[str]) -> None:
+        self._tips = {shard: tip for shard, tip in self._tips.items() if shard in shard_ids}
+        self._next_subscribe_ms = {
+            shard: next_ms
+            for shard, next_ms in self._next_subscribe_ms.items()
+            if shard in shard_ids
+        }
+
+
+class Prober:
+    """Asks shards for one record, each at most once per probe interval, counted from its last
+    check. At most `MAX_CONCURRENT` at a time. For one thread.
+    """
+
+    def __init__(
+        self, settings: SourceSettings, services: ProcessServices, tips: ShardTips
+    ) -> None:
+        self._client = services.client
+        self._tips = tips
+        self._clock = services.clock
+        self._interval_s = settings.probe_interval_ms / 1000
+        self._call_s = 1 / settings.rate.reads_per_second
+        self._new_pool = services.new_pool
+        self._pool: Executor | None = None
+        self._asked: dict[str, Future[ProbeResult]] = {}
+
+    def ask(self, shards: Iterable[str], states: Mapping[str, StoredState]) -> list[ProbeResult]:
+        """Ask those that are due. Returns the answers that have come, also those to earlier probes.
+
+        Waits for the answers, but no longer than `ANSWER_TIMEOUT_S`: a shard whose call hangs must
+        not delay the others. What comes later is returned by a later call. Raises `KinesisError`.
+        """
+        if self._pool is None:
+            self._pool = self._new_pool(MAX_CONCURRENT, "kinesis-probe")
+        now_s = self._clock.monotonic_s()
+        asked = {
+            shard: self._pool.submit(
+                self._answer,
+                shard,
+                states[shard].state.read_position,
+                self._tips.iterator(shard, now_s),
+            )
+            for shard in shards
+            if self.is_due(shard)
+        }
+        wait(asked.values(), timeout=ANSWER_TIMEOUT_S)
+        self._asked |= asked
+        answered = [shard for shard, future in self._asked.items() if future.done()]
+        # All leave together: a later call would raise an error that stayed as if it were new.
+        done = [self._asked.pop(shard) for shard in answered]
+        answers = [future.result() for future in done]
+        return [
+            answer
+            for answer in answers
+            # If the shard was read since, the iterator of the answer would read the same again.
+            if (stored := states.get(answer.shard_id)) is not None
+            and stored.state.read_position == answer.position
+        ]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer of any shard is still to come."""
+        return bool(self._asked)
+
+    def is_due(self, shard_id: str) -> bool:
+        """Whether the shard may be checked now. Not while an answer of it is still to come: it
+        hangs, and so would the task that reads it.
+        """
+        return self._due_in_s(shard_id) <= 0 and shard_id not in self._asked
+
+    def pause_s(self, shards: Iterable[str]) -> float:
+        """Seconds until the next of these probes is due, and at most `POLL_S`: late answers, and
+        other things, are polled.
+        """
+        due_in_s = (self._due_in_s(shard) for shard in shards if shard not in self._asked)
+        return min(POLL_S, max(min(due_in_s, default=POLL_S), SHORTEST_PAUSE_S))
+
+    def checked_by_plan_s(self, planned_s: float) -> float:
+        """When a shard counts as checked that a plan of this time has read. Its probe and the
+        task's page are two calls, which the shard's limit may allow less often than the interval.
+        """
+        return planned_s + max(0.0, 2 * self._call_s - self._interval_s)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+            self._asked = {}
+
+    def _due_in_s(self, shard_id: str) -> float:
+        return self._tips.checked_s(shard_id) + self._interval_s - self._clock.monotonic_s()
+
+    def _answer(self, shard_id: str, position: Position, iterator: str | None) -> ProbeResult:
+        """`iterator`: a hint that may have expired."""
+        answer = partial(ProbeResult, shard_id, position)
+        try:
+            begin = iterator or self._client.shard_iterator(shard_id, position)
+            try:
+                page = self._client.get_records(begin, 1, retry_throttled=False)
+            except ExpiredIteratorError:
+                begin = self._client.shard_iterator(shard_id, position)
+                page = self._client.get_records(begin, 1, retry_throttled=False)
+        except (ThrottledError, ExpiredIteratorError, UnreadableRecordError):
+            # Other consumers use up the shard's calls, or clocks disagree. An error here would end
+            # the query, so the shard is left to a task, which retries for longer, and which reads
+            # all that is before a record that cannot be read.
+            return answer(has_work=True, iterator=iterator)
+        except ShardNotFoundError:
+            return answer(has_work=False, gone=True)
+        if page.count or page.next_iterator is None:
+            return answer(has_work=True, iterator=begin)
+        if page.millis_behind_latest:
+            return answer(has_work=True, iterator=page.next_iterator)
+        return answer(has_work=False, iterator=page.next_iterator, tip_ms=page.service_time_ms)

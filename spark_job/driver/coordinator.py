@@ -31,22 +31,32 @@ calls all of them from one thread.
 
 from __future__ import annotations
 
+import logging
 import secrets
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.application.session import STANDS_STILL, ApplicationSession
+from kinesis_spout.errors import KinesisError, ServiceUnavailableError
+from kinesis_spout.reading.fallback import Fallback
+from kinesis_spout.reading.subscriptions import SharedConsumer
+from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
 from kinesis_spout.shards.start_position import OLDEST
-from spark_job.driver.backlog import IDLE_INTERVAL_S, PROBE_MAX_SHARDS, Backlog, Found
-from spark_job.driver.outcome_summary import OutcomeSummary
+from spark_job.driver.backlog import (
+    IDLE_INTERVAL_S,
+    POLL_S,
+    PROBE_MAX_SHARDS,
+    Backlog,
+    Found,
+    ShardTips,
+)
 from spark_job.driver.planner import PlanLimits, ShardHints, make_plan
-from spark_job.driver.prober import POLL_S, ShardTips
-from spark_job.driver.settle_plan import settle
-from spark_job.driver.stream_plans import StreamPlans
-from spark_job.driver.subscriptions import QuerySubscriptions
+from spark_job.driver.stream_plans import OutcomeSummary, StreamPlans
+from spark_job.settings import EFO
 from state.failpoint import failpoint
-from state.plan import TaskPlan, make_plan_id
+from state.plan import Plan, TaskPlan, make_plan_id
 from state.position import Position
 from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again
@@ -54,18 +64,23 @@ from state.store.runs import DONE, SPARK, Run, throttled_again
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.shards.start_position import RequestedStart
-    from spark_job.driver.settle_plan import Settled
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult
     from state.store.identity import StartPin
     from state.store.runs import Throttle
 
+log = logging.getLogger("kinesis_spout")
 NONCE_BYTES = 6
 # The service's Date header has whole seconds, and arrival times are approximate.
 UNTIL_MARGIN_MS = 2_000
 MAX_REPORTED_SHARDS = 100
+_START_WAIT_S = 15.0  # a new consumer is CREATING for some seconds
+_LOOK_AGAIN_S = 0.5
+_ASK_AGAIN_S = 60.0
 
 
 class Coordinator:
@@ -103,7 +118,11 @@ class Coordinator:
             settings.application, store, services.client, services.clock, self._catalog
         )
         self.plans = StreamPlans(
-            store.plans, store.shard_states, self._catalog, settings.aggregated_records
+            store.plans,
+            store.shard_states,
+            store.reports,
+            self._catalog,
+            settings.aggregated_records,
         )
         self._outcomes = OutcomeSummary(settings, store.plans, store.reports)
         self._backlog = Backlog(
@@ -141,33 +160,28 @@ class Coordinator:
         `failOnDataLoss` is false, starts at the oldest record, whatever start was requested.
         """
         if not self.session.is_loaded:
-            self.session.claim(self._run(), timeout_s=self.settings.owner_wait_ms / 1000)
+            settings = self.settings
+            reads, size = settings.rate.own_limits()
+            run = Run(
+                owner=this_process(self.clock.now_ms()),
+                kind=SPARK,
+                session_timeout_ms=settings.zookeeper_session_timeout_ms,
+                read_mode=settings.read_mode,
+                max_records=settings.max_records_per_trigger,
+                max_unresolved_per_shard=settings.max_unresolved_per_shard,
+                reads_per_second=reads,
+                bytes_per_second=size,
+            )
+            self.session.claim(run, timeout_s=settings.owner_wait_ms / 1000)
             self.session.load()
             self._outcomes.open(self._catalog.states, self._backlog.set_time())
-            self._note_subscriptions_of_earlier_run()
+            # The newest plan says when its tasks have subscribed, so that this run waits for that.
+            pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
+            if pointer is not None:
+                for task in self._store.plans.read_ends(pointer.id).values():
+                    for end in task.shards:
+                        self._tips.on_subscribed(end)
         return self.session.pin_start(partial(self._requested_start, known_plan))
-
-    def _run(self) -> Run:
-        settings = self.settings
-        reads, size = settings.rate.own_limits()
-        return Run(
-            owner=this_process(self.clock.now_ms()),
-            kind=SPARK,
-            session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            read_mode=settings.read_mode,
-            max_records=settings.max_records_per_trigger,
-            max_unresolved_per_shard=settings.max_unresolved_per_shard,
-            reads_per_second=reads,
-            bytes_per_second=size,
-        )
-
-    def _note_subscriptions_of_earlier_run(self) -> None:
-        """The newest plan says when its tasks have subscribed, so that this run waits for that."""
-        pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
-        if pointer is not None:
-            for task in self._store.plans.read_ends(pointer.id).values():
-                for end in task.shards:
-                    self._tips.on_subscribed(end)
 
     def _requested_start(self, known_plan: str) -> RequestedStart:
         """The start to pin, since none is pinned. Reports that the application is lost."""
@@ -208,10 +222,19 @@ class Coordinator:
         # created before that time must have a state by then, so the shards are listed first.
         self._refresh(pin)
         tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before a part is written
-        settled = self.session.on_stored(lambda: self._settled(start, tracked_since_ms))
+        # A conflict loads the states again.
+        settled = self.session.on_stored(
+            lambda: self.plans.settle(start, tracked_since_ms=tracked_since_ms)
+        )
         self._catalog.states = settled.states
         self._subscriptions.note(settled.ends)
-        self._note_throttled(settled.ends)
+        now_ms = self.clock.now_ms()
+        for end in settled.ends:
+            if end.throttled:
+                self._throttled = throttled_again(
+                    self._throttled, end.shard_id, now_ms, count=end.throttled
+                )
+        self.session.run.write(throttled=self._throttled)
         is_of_this_run = self.plans.made(start) is not None
         for end in settled.ends:
             if end.at_shard_end:
@@ -238,28 +261,6 @@ class Coordinator:
         """List the shards if it is time."""
         if self._catalog.refresh(pin):
             self._backlog.on_listed()
-
-    def _settled(self, plan_id: str, tracked_since_ms: int) -> Settled:
-        """One try to settle, from the states as they are now: a conflict loads them again."""
-        return settle(
-            self._store.plans,
-            self._store.shard_states,
-            self._store.reports,
-            plan_id,
-            tracked_since_ms=tracked_since_ms,
-            on_lapsed=self._catalog.report_lapsed,
-            plan=self.plans.made(plan_id),
-            known=self._catalog.states,
-        )
-
-    def _note_throttled(self, ends: Iterable[ShardReadResult]) -> None:
-        now_ms = self.clock.now_ms()
-        for end in ends:
-            if end.throttled:
-                self._throttled = throttled_again(
-                    self._throttled, end.shard_id, now_ms, count=end.throttled
-                )
-        self.session.run.write(throttled=self._throttled)
 
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
@@ -301,11 +302,11 @@ class Coordinator:
         found: Found,
         *,
         max_records: int | None,
-        max_tasks: int | None = None,
-        max_search_ms: int | None = None,
+        max_tasks: int,
+        max_search_ms: int | None,
     ) -> str | None:
         """Store a plan of what the last look has found, and return its id; None when there is
-        nothing. `max_tasks`, `max_search_ms`: lower limits than those of the options.
+        nothing. `max_search_ms`: a lower limit than that of the option; None: none.
 
         A wait is over with it, also that of a stream that has nothing to plan. So it stores what
         the looks have verified, and whether the shards are subscribed to.
@@ -321,7 +322,14 @@ class Coordinator:
         now_ms, now_s = self.clock.now_ms(), self.clock.monotonic_s()
         number = self.plans.next_number(start)
         plan = make_plan(
-            make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
+            Plan(
+                plan_id=make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
+                created_ms=now_ms,
+                tasks=(),
+                until_ms=self._backlog.until_ms,
+                outages=self._outcomes.outages,
+                delivery_limit=self._outcomes.delivery_limit,
+            ),
             shards,
             self._catalog.verified_states(members),
             PlanLimits(
@@ -337,7 +345,7 @@ class Coordinator:
                     aggregated_records=settings.aggregated_records,
                     consumer_arn=consumer_arn,
                 ),
-                max_tasks=max_tasks or settings.max_tasks,
+                max_tasks=max_tasks,
                 max_records_per_trigger=max_records,
                 max_records_per_shard=settings.max_records_per_shard,
                 max_unresolved_per_shard=self._outcomes.max_unresolved_per_shard,
@@ -350,13 +358,9 @@ class Coordinator:
                 hash_keys=self._catalog.stream.hash_key_ranges(),
                 gone=self._catalog.loss.gone,
             ),
-            now_ms=now_ms,
-            until_ms=self._backlog.until_ms,
             turn=number,
             retries=retries,
             in_order=queue.in_order,
-            outages=self._outcomes.outages,
-            delivery_limit=self._outcomes.delivery_limit,
         )
         self.plans.create(plan)
         failpoint("plan-created")
@@ -405,3 +409,113 @@ class Coordinator:
     def close(self) -> None:
         self._backlog.close()
         self._store.close()
+
+
+class QuerySubscriptions:
+    """The subscriptions of the tasks of one stream (enhanced fan-out): the registered consumer that
+    they use, and how much came by them in the plans that this run has settled; of a stream that is
+    polled, none. For the driver's thread.
+    """
+
+    def __init__(self, settings: SourceSettings, client: KinesisClient, clock: Clock) -> None:
+        name, arn = settings.consumer_name, settings.consumer_arn
+        self._label = settings.label
+        self._clock = clock
+        self._own = (
+            OwnConsumer(client, name=name, arn=arn, clock=clock)
+            if settings.read_mode == EFO
+            else None
+        )
+        self._shared = SharedConsumer(name or arn or "", option="consumerName")
+        self._arn: str | None = None
+        self._ask_at_s: float | None = None  # None: it was never asked for
+        self._no_consumer: KinesisError | None = None  # why the last answer had none
+        self._is_refused = False  # the service has opened none of the last subscriptions
+        self._records: Counter[str] = Counter()
+        self._fallbacks: Counter[str] = Counter()
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether the query is to read by subscription."""
+        return self._own is not None
+
+    def consumer_arn(self) -> str | None:
+        """The consumer's ARN; None while there is none that is ACTIVE: the tasks poll then.
+
+        Registers it where it is missing and may be. The first call waits up to 15 s until it is
+        ACTIVE; later ones ask once a minute, and do not wait. Raises nothing that the service says.
+        """
+        if self._own is None or self._arn is not None:
+            return self._arn
+        now_s = self._clock.monotonic_s()
+        if self._ask_at_s is not None and now_s < self._ask_at_s:
+            return None
+        until_s = now_s + (_START_WAIT_S if self._ask_at_s is None else 0.0)
+        try:
+            while self._arn is None:
+                try:
+                    self._arn = self._own.active_arn()
+                except KinesisError as exc:
+                    if not exc.retryable or self._clock.monotonic_s() >= until_s:
+                        raise
+                    self._clock.sleep(_LOOK_AGAIN_S)
+        except KinesisError as exc:
+            self._ask_at_s = self._clock.monotonic_s() + _ASK_AGAIN_S
+            if self._no_consumer is None:
+                log.warning(
+                    "stream %s is polled, because its enhanced fan-out consumer cannot be used "
+                    "(%s). The job tries the consumer again every minute",
+                    self._label,
+                    exc,
+                )
+            self._no_consumer = exc
+            return None
+        self._ask_at_s = self._clock.monotonic_s()
+        if self._no_consumer is not None:
+            log.warning("stream %s is read by subscription again", self._label)
+        self._no_consumer = None
+        return self._arn
+
+    def note(self, ends: Iterable[ShardReadResult]) -> None:
+        """Note how the tasks of a settled plan have read."""
+        is_missing = False
+        for end in ends:
+            if end.pushed or end.fallback is not None:
+                self._is_refused = end.fallback == Fallback.REFUSED
+            self._records["pushed"] += end.pushed
+            self._records["polled"] += max(0, end.count - end.pushed)
+            if end.fallback is not None:
+                self._fallbacks[end.fallback] += 1
+            is_missing |= end.fallback == Fallback.MISSING
+            # Its own tasks wait for the service's five seconds: plans say when these are over.
+            if end.fallback == Fallback.IN_USE:
+                self._shared.note(end.shard_id, self._clock.monotonic_s())
+        if is_missing and self._own is not None and self._arn is not None:
+            # The service did not find the consumer, or the shard, for a task: look again.
+            self._own.forget(self._arn)
+            self._arn = None
+
+    def why_polled(self) -> KinesisError | None:
+        """Why shards are polled that are to be read by subscription; None where none is."""
+        if self._no_consumer is not None:
+            return self._no_consumer
+        if taken := self._shared.conflict(self._clock.monotonic_s()):
+            return taken
+        if not self._is_refused:
+            return None
+        return ServiceUnavailableError(
+            "Kinesis did not open a subscription (SubscribeToShard)",
+            "check that the executors' IAM role or user may call SubscribeToShard on the consumer",
+        )
+
+    def report(self) -> dict[str, Any]:
+        """For the progress report; empty for a stream that is polled. `fallbacks`: reads of a shard
+        whose subscription had failed at their end, by why.
+        """
+        if not self.are_wanted:
+            return {}
+        return {
+            "pushedRecords": self._records["pushed"],
+            "polledRecords": self._records["polled"],
+            "fallbacks": dict(sorted(self._fallbacks.items())),
+        }

@@ -7,7 +7,7 @@ whose number of sources has changed ("There are [2] sources in the checkpoint of
 are [3] sources requested by the query", PySpark 4.3.0). A query could then never add a stream, or
 leave one. Here the union is below the source: each stream has its plans, states, limits,
 connections and its owner's lock in ZooKeeper, as a query of its own has them, and the offset names
-a plan for each (`offsets`). A batch is the tasks of all streams that have something to read.
+a plan for each. A batch is the tasks of all streams that have something to read.
 
 - Each stream's plan is settled by itself, which can be repeated. A driver that is killed between
   two of them settles the others when it comes back: Spark hands it the same offset.
@@ -38,27 +38,24 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.threads import thread_pool
-from spark_job.driver.backlog import Found
+from spark_job.driver.backlog import POLL_S, Found
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.offsets import read_offset, refuse_missing, with_plans
-from spark_job.driver.prober import POLL_S
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import named_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.threads import NewPool
-    from spark_job.driver.offsets import Plans
     from spark_job.settings import QuerySettings, SourceSettings
     from state.plan import TaskPlan
 
@@ -91,8 +88,8 @@ class _Trouble:
 
     error: BaseException
     since_s: float
-    last_s: float
-    times: int = 1
+    last_s: float = 0.0
+    times: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -224,15 +221,7 @@ class QueryDriver:
         run waits up to `maxSearchTime` for shards that are not read up to its start, and up to
         `availableNowRetryWait` for retries. A paused one ends.
         """
-        before = read_offset(start)
-        plans = self.named(before)
-        after = self._next_plans(plans, max_records)
-        if after == plans:
-            return dict(start)
-        return with_plans(before, after, is_of_one=self._query.is_of_one)
-
-    def _next_plans(self, plans: dict[str, str], max_records: int | None) -> dict[str, str]:
-        """The next plan of each stream; that of `plans` where there is nothing to read."""
+        plans = self._named(start)
         self._trigger.called(self._clock.now_ms())
         for stream in self._streams:
             stream.is_settled, stream.searched_s = False, 0.0
@@ -245,7 +234,8 @@ class QueryDriver:
             pause_s = POLL_S if is_any else self._pause_s(looked_at, begun_s)
             is_over = is_any or pause_s is None
             if is_over and (new := self._planned(plans, looked_at, max_records)):
-                return plans | new
+                after = plans | new
+                return with_plans(read_offset(start), after, is_of_one=self._query.is_of_one)
             if pause_s is None:
                 break
             self._clock.sleep(pause_s)
@@ -255,7 +245,7 @@ class QueryDriver:
         if self._is_available_now:
             for stream in self._streams:
                 stream.coordinator.end_run(is_paused=stream.found.is_paused)
-        return plans
+        return dict(start)
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueryTask]:
         """The tasks of the batch between two offsets.
@@ -264,19 +254,19 @@ class QueryDriver:
         """
         if start == end:
             return []
-        begins, ends = self.named(read_offset(start)), self.named(read_offset(end))
+        begins, ends = self._named(start), self._named(end)
         refuse_missing(begins, ends, {stream.name for stream in self._streams})
         wanted = {name: plan for name, plan in ends.items() if plan != begins.get(name, "")}
         tasks_of = partial(_tasks_of, ends=ends, wanted=wanted, is_of_one=self._query.is_of_one)
         found = self._each(self._streams, tasks_of, strict=True)
         # Those of open plans first. A tracked batch has reports for these, and counts its
-        # partitions without those of the others (`tracking.stream_part`).
+        # partitions without those of the others (`tracking.foreach_batch`).
         return [
             task
             for is_open in (True, False)
             for stream in sorted(self._streams, key=lambda stream: stream.settings.label)
-            for task in found[stream.index][1]
-            if found[stream.index][0] is is_open
+            for task in found[stream][1]
+            if found[stream][0] is is_open
         ]
 
     def report(self) -> dict[str, Any]:
@@ -311,8 +301,7 @@ class QueryDriver:
         settled = self._each(
             streams, lambda stream: stream.coordinator.settle(plans.get(stream.name, ""))
         )
-        for index, was_empty in settled.items():
-            stream = self._streams[index]
+        for stream, was_empty in settled.items():
             stream.is_settled = True
             if self._trigger.is_known and not self._is_available_now:
                 stream.coordinator.session.run.write(trigger_ms=self._trigger.known_ms)
@@ -338,13 +327,12 @@ class QueryDriver:
         found = self._each(
             streams, lambda stream: stream.coordinator.look(now_s - stream.searched_s)
         )
-        served = [self._streams[index] for index in found]
-        for stream in served:
-            stream.found = found[stream.index]
+        for stream, one in found.items():
+            stream.found = one
             if stream.trouble is not None:
                 log.warning("Kinesis answers for stream %s again", stream.settings.label)
             stream.trouble = None
-        return served
+        return list(found)
 
     def _pause_s(self, looked_at: Sequence[_Stream], begun_s: float) -> float | None:
         """The seconds until the next pass; None where all waits are over.
@@ -381,31 +369,31 @@ class QueryDriver:
     ) -> dict[str, str]:
         """New plans by stream. Their tasks share the limit of tasks by the shards of each."""
         self._turn += 1
-        shares = _shares(
+        limits = _shares(
             [stream for stream in looked_at if stream.found.is_any], max_records, self._turn
         )
-        limits = {stream.index: limit for stream, limit in shares}
-        shards = sum(len(stream.found.shards) for stream, _ in shares)
+        shards = sum(len(stream.found.shards) for stream in limits)
         max_tasks = max(stream.settings.max_tasks for stream in self._streams)
+
+        def share_of_tasks(stream: _Stream) -> int:
+            own = max_tasks * len(stream.found.shards) // shards if shards else max_tasks
+            return min(stream.settings.max_tasks, max(1, own))
+
         made = self._each(
             [stream for stream in looked_at if not stream.found.is_paused],
             lambda stream: stream.coordinator.plan(
                 plans.get(stream.name, ""),
-                stream.found if stream.index in limits else Found(),
-                max_records=limits.get(stream.index),
-                max_tasks=_share_of_tasks(stream, shards, max_tasks),
+                stream.found if stream in limits else Found(),
+                max_records=limits.get(stream),
+                max_tasks=share_of_tasks(stream),
                 max_search_ms=None if self._query.is_of_one else stream.search_ms,
             ),
         )
-        return {
-            self._streams[index].name: plan_id
-            for index, plan_id in made.items()
-            if plan_id is not None
-        }
+        return {stream.name: plan_id for stream, plan_id in made.items() if plan_id is not None}
 
-    def named(self, plans: Plans) -> dict[str, str]:
-        """The plans by stream. Blocks only where an offset does not name its stream."""
-        return plans.named(self._stream_of)
+    def _named(self, offset: Mapping[str, Any]) -> dict[str, str]:
+        """The plans of an offset by stream. Blocks only where it does not name its stream."""
+        return {name or self._stream_of(plan): plan for name, plan in read_offset(offset).items()}
 
     def _stream_of(self, plan_id: str) -> str:
         """The stream of a plan that a query of one stream has made."""
@@ -415,7 +403,7 @@ class QueryDriver:
             known = self._each(
                 self._streams, lambda stream: stream.coordinator.plans.knows(plan_id), strict=True
             )
-            name = next((self._streams[i].name for i, is_known in known.items() if is_known), None)
+            name = next((stream.name for stream, is_known in known.items() if is_known), None)
             if name is None:
                 raise self._unknown_plan(plan_id)
             self._found[plan_id] = name
@@ -429,7 +417,7 @@ class QueryDriver:
             self._streams, lambda stream: stream.coordinator.session.was_moved(), strict=True
         )
         labels = [stream.settings.label for stream in self._streams]
-        moved_labels = [label for index, label in enumerate(labels) if moved[index]]
+        moved_labels = [stream.settings.label for stream in self._streams if moved[stream]]
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
         reason = (
             f"an operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
@@ -447,15 +435,16 @@ class QueryDriver:
     # threads and errors
     def _each(
         self, streams: Sequence[_Stream], step: Callable[[_Stream], _T], *, strict: bool = False
-    ) -> dict[int, _T]:
+    ) -> dict[_Stream, _T]:
         """The results of a step by stream. A stream whose service is in trouble for a while has
         none; with `strict`, and before it was reached once, its error is raised.
         """
         if self._query.is_of_one:
-            return {stream.index: step(stream) for stream in streams}
-        futures = [(stream, self._pool.submit(step, stream)) for stream in streams]
-        errors = [(stream, future.exception()) for stream, future in futures]
-        for stream, error in errors:
+            return {stream: step(stream) for stream in streams}
+        futures = {stream: self._pool.submit(step, stream) for stream in streams}
+        # All of them have ended before the first error is raised.
+        errors = {stream: future.exception() for stream, future in futures.items()}
+        for stream, error in errors.items():
             if error is None:
                 continue
             is_transient = isinstance(error, KinesisError) and error.retryable
@@ -463,18 +452,13 @@ class QueryDriver:
                 raise named_error(stream.settings.label, error)
             self._on_trouble(stream, error)
         return {
-            stream.index: future.result()
-            for (stream, error), (_, future) in zip(errors, futures, strict=True)
-            if error is None
+            stream: future.result() for stream, future in futures.items() if errors[stream] is None
         }
 
     def _on_trouble(self, stream: _Stream, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
-        if stream.trouble is None:
-            stream.trouble = _Trouble(error, now_s, now_s)
-        else:
-            stream.trouble.error, stream.trouble.last_s = error, now_s
-            stream.trouble.times += 1
+        before = stream.trouble or _Trouble(error, since_s=now_s)
+        stream.trouble = replace(before, error=error, last_s=now_s, times=before.times + 1)
         wait_s = LEFT_OUT.wait_s(stream.trouble.times)
         stream.left_out_until_s = now_s + wait_s
         log.warning(
@@ -501,25 +485,87 @@ def _tasks_of(
 
 def _shares(
     working: Sequence[_Stream], max_records: int | None, turn: int
-) -> list[tuple[_Stream, int | None]]:
+) -> dict[_Stream, int | None]:
     """The streams of a batch, and how many records each may give.
 
     How much a stream has is not known before it is read, so the streams get equal parts of the
     batch's limit. With a lower limit than there are streams, they take turns.
     """
     if max_records is None or not working:
-        return [(stream, stream.settings.max_records_per_trigger) for stream in working]
+        return {stream: stream.settings.max_records_per_trigger for stream in working}
     first = turn * max(1, max_records) % len(working)
     rotated = [*working[first:], *working[:first]][:max_records]
     each, rest = divmod(max_records, len(rotated))
-    return [
-        (stream, min(each + (place < rest), stream.settings.max_records_per_trigger or max_records))
+    return {
+        stream: min(each + (place < rest), stream.settings.max_records_per_trigger or max_records)
         for place, stream in enumerate(rotated)
-    ]
+    }
 
 
-def _share_of_tasks(stream: _Stream, shards: int, max_tasks: int) -> int:
-    own = stream.settings.max_tasks
-    if not shards:
-        return own
-    return min(own, max(1, max_tasks * len(stream.found.shards) // shards))
+# The offsets that Spark logs for a query: which plan of each stream a batch ends with.
+#
+#     {"format": 1, "plan": "7-a1b2"}                               a query of one stream
+#     {"format": 2, "plans": {"etl/orders": "7-a1b2", ...}}         a query of several streams
+#
+# A stream is named by its application and name, as its state in ZooKeeper is. A stream that the
+# query no longer reads stays in the offsets with its last plan: when it is read again, that plan is
+# settled as the one of a finished batch, and nothing of it is delivered twice. So a query that has
+# read several streams goes on with format 2, also if it reads one of them now.
+OF_ONE = 1
+OF_SEVERAL = 2
+
+
+def start_offset(*, is_of_one: bool) -> dict[str, Any]:
+    """The offset before every plan."""
+    return {"format": OF_ONE, "plan": ""} if is_of_one else {"format": OF_SEVERAL, "plans": {}}
+
+
+def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
+    """The plans in an offset, by stream. The plan of an offset that does not name its only stream
+    stands under "". Raises `ConfigError` for an offset of another format.
+    """
+    match offset:
+        case {"format": 1, "plan": str(plan)}:
+            return {"": plan} if plan else {}
+        case {"format": 2, "plans": dict(plans)} if all(
+            isinstance(plan, str) for plan in plans.values()
+        ):
+            return plans
+    raise ConfigError(
+        f"the checkpoint location contains an offset of format {offset.get('format')!r}, not "
+        f"{OF_ONE} or {OF_SEVERAL}",
+        "use the kinesis-spout version that wrote it, or a new "
+        "checkpointLocation (ZooKeeper keeps the progress)",
+    )
+
+
+def with_plans(
+    start: Mapping[str, str], plans: Mapping[str, str], *, is_of_one: bool
+) -> dict[str, Any]:
+    """The offset after `start` that names these plans. A query of one stream continues with format
+    1, which earlier versions read, unless it has read several.
+    """
+    if is_of_one and not any(start):
+        (plan,) = plans.values()
+        return {"format": OF_ONE, "plan": plan}
+    return {"format": OF_SEVERAL, "plans": dict(plans)}
+
+
+def refuse_missing(
+    start: Mapping[str, str], end: Mapping[str, str], streams: Collection[str]
+) -> None:
+    """Raise `ConfigError` for a batch that holds records of a stream which is not one of `streams`.
+
+    A batch that Spark repeats must have the rows that it had. To leave them out would lose them:
+    Spark would then count them as delivered.
+    """
+    for stream, plan in sorted(end.items()):
+        if stream not in streams and plan != start.get(stream, ""):
+            application, name = stream.split("/", 1)
+            raise ConfigError(
+                f"the batch that Spark repeats contains records of stream {name} (application "
+                f"{application}, plan {plan}), which this query does not read any more",
+                f"run the "
+                f"query with stream {name} until the batch is done, for example with "
+                "trigger(availableNow=True), and leave the stream out after that",
+            )

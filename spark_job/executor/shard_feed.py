@@ -1,35 +1,45 @@
-"""One shard's new records in a task: read ahead, proposed for the log, and handed over as the log
-says.
+"""What one shard gives to a task. `ShardFeed`: its new records, read ahead, proposed for the log,
+and handed over as the log says. `find_retries`: its retries, found by the attempt that appends them
+to the log, and read again by the others.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.reading.buffered_getter import BufferedGetter, ByteBudget
-from kinesis_spout.reading.expiry import ExpiryDetector
+from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.errors import DataLossError
+from kinesis_spout.reading.page import ExpiryDetector
+from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget
+from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from kinesis_spout.reading.subscribed_getter import (
-    FallbackRules,
-    SubscribedGetter,
-    Subscriptions,
-)
-from kinesis_spout.reading.subscription_counts import SubscriptionCounts
+from kinesis_spout.reading.subscribed_getter import SubscribedGetter, Subscriptions
+from kinesis_spout.reading.subscriptions import SubscriptionCounts
 from kinesis_spout.reading.user_records import refuse_aggregates
-from kinesis_spout.service.get_records_decoder import fitting_records
+from kinesis_spout.service.get_records_decoder import fitting_records, payload_bytes
 from kinesis_spout.service.subscription import EventByteBudget
-from spark_job.executor.retries import ANSWERS, report_data_loss
+from spark_job.rows import hash_range_of, mode_of
+from spark_job.settings import FAIL
 from state.errors import TaskLogError
-from state.plan import ShardReadResult, ShardSlice, UserRecords, users_of_all
+from state.plan import (
+    PlannedRetry,
+    ShardReadResult,
+    ShardSlice,
+    TaskPlan,
+    UserRecords,
+    retries_with_rows,
+    users_of_all,
+)
 from state.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from kinesis_spout.reading.page import Page
     from spark_job.process_services import ProcessServices
@@ -37,6 +47,12 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
     from state.sequence_number import SequenceNumber
 
+log = logging.getLogger("kinesis_spout")
+MAX_CONCURRENT = 8
+# Retries get at most half of a task's bytes and time where it may read new records too, so that
+# they do not delay these.
+RETRY_SHARE = 2
+ANSWERS = 2  # that say that nothing more is there, each of a new iterator; one proves nothing
 FIRST_PAGE_BYTES = 1024 * 1024
 MAX_SUBSCRIPTIONS = 16  # each has a thread; the other shards are polled
 # Beside the memory for pages. An event has a megabyte or two, or more where records are larger.
@@ -46,7 +62,8 @@ _LONGEST_HINT_S = 60.0
 # Nobody waits for a subscription longer than for a poll: the service lets a poller wait until the
 # bytes of its last page are paid off, and for up to a second between calls. The next task does not
 # know how often this one was refused, so one refusal has to last.
-_RULES = FallbackRules(poll_after_s=0.0, silent_s=1.0, refused_s=60.0)
+_SILENT_S = 1.0
+_REFUSED_S = 60.0
 
 
 def subscriptions_of(consumer_arn: str, services: ProcessServices) -> Subscriptions:
@@ -55,7 +72,9 @@ def subscriptions_of(consumer_arn: str, services: ProcessServices) -> Subscripti
     """
     return Subscriptions(
         subscribe=partial(services.client.subscribe, consumer_arn),
-        rules=_RULES,
+        poll_after_s=0.0,
+        silent_s=_SILENT_S,
+        refused_s=_REFUSED_S,
         counts=SubscriptionCounts(consumer_arn),
         new_feed=services.new_feed,
         wait_for=services.wait_for,
@@ -73,8 +92,7 @@ class ShardFeed:
     `first`: the first entry of the log for this shard, if it has one already: the read begins
     there. `total_records`: the most records that may be read; `held_records`: the most that are
     held. `subscriptions`: of the attempt; None: the shard is polled. `rows`: makes the rows of its
-    pages; without it, aggregates are not unpacked. `refuses_aggregates`: a page with one raises
-    `AggregatedRecordError`.
+    pages. Where these refuse aggregates, a page with one raises `AggregatedRecordError`.
     """
 
     def __init__(
@@ -86,17 +104,15 @@ class ShardFeed:
         retention_ms: int | None,
         budget: ByteBudget,
         total_records: int,
-        held_records: int | None = None,
-        first: ShardReadResult | None = None,
-        subscriptions: Subscriptions | None = None,
-        rows: ShardRows | None = None,
-        refuses_aggregates: bool = False,
+        held_records: int | None,
+        first: ShardReadResult | None,
+        subscriptions: Subscriptions | None,
+        rows: ShardRows,
     ) -> None:
         self.shard = shard
         self._services = services
         self._settings = settings
         self._rows = rows
-        self._refuses_aggregates = refuses_aggregates
         self._expiry = ExpiryDetector(shard.verified_until_ms, retention_ms, shard.position)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
@@ -191,16 +207,19 @@ class ShardFeed:
         self, parts: list[Page], last: Page | None, lapsed_ms: int | None
     ) -> ShardReadResult:
         """The result of reading `parts`; `last` is the last page, with records or without."""
+        next_s = None if self._subscribed is None else self._subscribed.next_subscribe_s
         entry = ShardReadResult(
             shard_id=self.shard.shard_id,
             position=self.shard.position,
-            iterator=self.getter.getter.iterator,
-            next_subscribe_ms=self._next_subscribe_ms(),
+            iterator=self._polling.iterator,
+            next_subscribe_ms=None if next_s is None else self._wall_ms(next_s),
             throttled=self._polling.throttled,
             fallback=None if self._subscribed is None else self._subscribed.fallback,
         )
         if last is None:  # no time, or no room: the plan's iterator was not used and is still good
             return entry
+        now_s = self._services.clock.monotonic_s()
+        ready_s = self._pacer.ready_at_s(now_s)
         return msgspec.structs.replace(
             entry,
             first=parts[0].first if parts else None,
@@ -215,33 +234,22 @@ class ShardFeed:
             gone=last.gone,  # the driver reports what was lost
             millis_behind_latest=last.millis_behind_latest,
             iterator=last.next_iterator,
-            next_read_ms=self._next_read_ms(),
+            next_read_ms=self._wall_ms(ready_s) if ready_s > now_s else None,
             pushed=sum(part.count for part in parts if part.is_pushed),
             lapsed_ms=lapsed_ms,
             users=self._users(parts),
         )
 
-    def _next_read_ms(self) -> int | None:
-        """When this machine's clock says that the shard may be read again; None if now."""
-        now_s = self._services.clock.monotonic_s()
-        wait_s = self._pacer.ready_at_s(now_s) - now_s
-        return self._services.clock.now_ms() + int(wait_s * 1000) if wait_s > 0 else None
-
-    def _next_subscribe_ms(self) -> int | None:
-        """When this machine's clock says that the next subscription makes sense; None if none was
-        tried.
-        """
-        next_s = None if self._subscribed is None else self._subscribed.next_subscribe_s
-        if next_s is None:
-            return None
-        wait_s = next_s - self._services.clock.monotonic_s()
-        return self._services.clock.now_ms() + int(wait_s * 1000)
+    def _wall_ms(self, monotonic_s: float) -> int:
+        """The time of this machine's clock when its monotonic one is there."""
+        clock = self._services.clock
+        return clock.now_ms() + int((monotonic_s - clock.monotonic_s()) * 1000)
 
     def _users(self, parts: list[Page]) -> UserRecords | None:
         """The records that are handed over of these pages; None where they are those of the
         pages.
         """
-        users = [] if self._rows is None else [self._rows.users(part) for part in parts]
+        users = [self._rows.users(part) for part in parts]
         if not any(users):
             return None
         plain = (
@@ -266,12 +274,17 @@ class ShardFeed:
         first: SequenceNumber | None = None
         last: SequenceNumber | None = None
         while True:
-            page = self._first()
+            page = self._rest or self.getter.first()
             if page is None:
                 was_awaited = True
-                self._demand()
+                # Whatever the memory for pages and for events holds.
+                self.getter.demand()
+                if self._subscribed is not None:
+                    self._subscribed.demand()
                 await_page()
                 continue
+            if page is not self._rest:
+                self._check(page)
             if page.first is not None and page.first > entry.last:
                 break
             part = page.head(page.up_to(entry.last))
@@ -286,7 +299,12 @@ class ShardFeed:
                 answers += was_awaited  # a page that was held before may be older than the entry
                 if answers == ANSWERS:
                     break
-                self._start_over(Position.at(entry.first) if last is None else Position.after(last))
+                # The answer of one iterator proves nothing: read on with a new one.
+                self.unsubscribe()
+                self._polling = self._shard_getter(
+                    Position.at(entry.first) if last is None else Position.after(last)
+                )
+                self.getter.start_over(self._polling)
         if found != entry.count or first != entry.first:
             report_data_loss(
                 entry.shard_id,
@@ -296,12 +314,6 @@ class ShardFeed:
             )
         self._expiry.follow(entry)
 
-    def _demand(self) -> None:
-        """Want the next page, whatever the memory for pages and for events holds."""
-        self.getter.demand()
-        if self._subscribed is not None:
-            self._subscribed.demand()
-
     def discard(self) -> None:
         """Read no further, and let everything go that is held."""
         self.getter.close()
@@ -310,15 +322,6 @@ class ShardFeed:
         while self.getter.take() is not None:
             pass
         self._checked = []
-
-    def _first(self) -> Page | None:
-        """The oldest page that is held; None if none is."""
-        if self._rest is not None:
-            return self._rest
-        page = self.getter.first()
-        if page is not None:
-            self._check(page)
-        return page
 
     def _consume(self, page: Page, count: int) -> None:
         """Let the first `count` records of the oldest page go; all of it if it has no more."""
@@ -333,14 +336,130 @@ class ShardFeed:
 
     def _check(self, page: Page) -> None:
         """Refuse aggregates in a page of the getter. It is looked at once."""
-        if not page.count or not self._refuses_aggregates:
+        if not page.count or not self._rows.refuses_aggregates:
             return
         if not any(page is checked for checked in self._checked):
             refuse_aggregates(page.records, page.shard_id)
             self._checked.append(page)
 
-    def _start_over(self, position: Position) -> None:
-        """Read from here with a new iterator: the answer of one proves nothing."""
-        self.unsubscribe()
-        self._polling = self._shard_getter(position)
-        self.getter.start_over(self._polling)
+
+@dataclass(frozen=True, slots=True)
+class FoundRetries:
+    """The records found of a shard's retries, and the entry of the log that describes them."""
+
+    deliveries: tuple[Delivery, ...]
+    entry: ShardReadResult
+
+
+def find_retries(
+    plan: TaskPlan, services: ProcessServices, settings: SourceSettings
+) -> list[FoundRetries]:
+    """The retries that were found, for the shards that have any planned. Retries that were not
+    searched for, for lack of time or bytes, are not counted in `retries_done`. Blocks on Kinesis.
+
+    The first shard's first record is held regardless of the bytes. Shards take turns at being
+    first, so none waits for ever. A shard that the plan knows to be gone is not asked for.
+    """
+    shards = [shard for shard in plan.shards if shard.retries]
+    if not shards:
+        return []
+    share = RETRY_SHARE if any(shard.max_records for shard in plan.shards) else 1
+    room = RetryByteBudget(max(1, plan.max_bytes // share))
+    until_s = services.clock.monotonic_s() + plan.fetch_time_ms / 1000 / share
+    first = next((shard for shard in shards if not shard.gone), None)
+
+    def find(shard: ShardSlice) -> FoundRetries:
+        entry = ShardReadResult(shard_id=shard.shard_id)
+        if shard.gone:
+            firsts = tuple(retry.first for retry in shard.retries)
+            return FoundRetries(
+                (), msgspec.structs.replace(entry, retries_done=len(firsts), retries_gone=firsts)
+            )
+        reader = _new_reader(
+            shard, shard.retries, services, plan, budget=room, at_least_one=shard is first
+        )
+        deliveries = tuple(reader.read(until_s=until_s))
+        if mode_of(plan, settings) == FAIL:
+            for delivery in deliveries:
+                refuse_aggregates(delivery.records, shard.shard_id)
+        held_bytes = payload_bytes(delivery.records for delivery in deliveries)
+        return FoundRetries(
+            deliveries,
+            msgspec.structs.replace(reader.result.described_in(entry), payload_bytes=held_bytes),
+        )
+
+    with services.new_pool(min(MAX_CONCURRENT, len(shards)), "kinesis-retry") as pool:
+        return list(pool.map(find, shards))
+
+
+def read_retries_again(
+    entry: ShardReadResult,
+    plan: TaskPlan,
+    services: ProcessServices,
+    settings: SourceSettings,
+) -> Iterator[Delivery]:
+    """The retries of an entry that another attempt has appended, or this one has handed over.
+    Blocks on Kinesis. Raises `DataLossError` where some are gone, unless `failOnDataLoss` is
+    false.
+    """
+    shard = next(shard for shard in plan.shards if shard.shard_id == entry.shard_id)
+    reads = retries_with_rows(shard.retries, entry)
+    refuses_aggregates = mode_of(plan, settings) == FAIL
+    rows = 0
+    for _ in range(ANSWERS):
+        reader = _new_reader(shard, reads, services, plan)
+        for delivery in reader.read():
+            if refuses_aggregates:
+                refuse_aggregates(delivery.records, entry.shard_id)
+            yield delivery
+        rows += reader.result.rows
+        reads = reads[reader.result.done :]
+        if not reader.result.shard_gone:
+            break
+    if rows != entry.retry_rows:
+        report_data_loss(
+            entry.shard_id,
+            f"of the {entry.retry_rows} records that were retried before, {rows} are left",
+            settings,
+        )
+
+
+def _new_reader(
+    shard: ShardSlice,
+    retries: Sequence[PlannedRetry],
+    services: ProcessServices,
+    plan: TaskPlan,
+    *,
+    budget: RetryByteBudget | None = None,
+    at_least_one: bool = True,
+) -> RetryReader:
+    """A reader whose retries are read as they failed, unpacked or `whole`, whatever the option is
+    now.
+
+    A plan of an earlier version says `whole` of none. It has a retry without a sub-sequence number
+    read whole, as the state has it (`state.codec.shard_states`).
+    """
+    return RetryReader(
+        shard.shard_id,
+        retries,
+        services,
+        budget=budget,
+        at_least_one=at_least_one,
+        unpacker=Unpacker(lambda: hash_range_of(shard)),
+        only_subs=plan.aggregated_records is None,
+    )
+
+
+def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None:
+    """Say of records that were read before that some are past the retention now: raise
+    `DataLossError`, or warn where `failOnDataLoss` is false.
+    """
+    sentence = (
+        f"shard {shard_id} of stream {settings.stream.name}: {what}. The others are past the "
+        "stream's retention"
+    )
+    if settings.fail_on_data_loss:
+        raise DataLossError(
+            f"{sentence}", "set option failOnDataLoss to false to read the remaining records"
+        )
+    log.warning("%s. failOnDataLoss is false, so the remaining records are read", sentence)

@@ -11,35 +11,42 @@ more, however large the batch is.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kinesis_spout.errors import UnreadableRecordError
-from kinesis_spout.reading.buffered_getter import ByteBudget
-from kinesis_spout.reading.round_robin import RoundRobinReader
-from spark_job.executor.log_writer import TaskLogWriter
-from spark_job.executor.retries import MAX_CONCURRENT, find_retries, read_retries_again
-from spark_job.executor.shard_feed import ShardFeed, subscriptions_of
+from kinesis_spout.reading.read_ahead import ByteBudget, RoundRobinReader
+from spark_job.executor.shard_feed import (
+    MAX_CONCURRENT,
+    ShardFeed,
+    find_retries,
+    read_retries_again,
+    subscriptions_of,
+)
 from spark_job.query_failure import naming
 from spark_job.rows import COLUMNS, ShardRows, hash_range_of, mode_of
-from spark_job.settings import FAIL
-from state.codec.values import MAX_VALUE_BYTES
+from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
+from state.errors import ConflictError, PlanClosedError, TaskLogError
+from state.failpoint import failpoint
+from state.task_log import TaskLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from kinesis_spout.reading.buffered_getter import BufferedGetter
-    from kinesis_spout.reading.retry_reader import Delivery
+    from kinesis_spout.reading.read_ahead import BufferedGetter
     from kinesis_spout.reading.subscribed_getter import Subscriptions
-    from spark_job.executor.retries import FoundRetries
+    from spark_job.executor.shard_feed import FoundRetries
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult, TaskPlan
+    from state.store.plans import StoredLog, TaskLogStore
 
+log = logging.getLogger("kinesis_spout")
 STEP_S = 0.2
 SHORTEST_STEP_S = 0.001  # a remainder of a sum of floats may be too small to move a clock
 
@@ -91,21 +98,9 @@ def read_task(
         writer = TaskLogWriter.open(
             services.store.plans, plan_id, task, max_bytes=pace.max_log_bytes
         )
-    rows = _Attempt(
-        plan,
-        writer,
-        services=services,
-        settings=settings,
-        columns=columns,
-        pace=pace,
-        is_retry=is_retry,
+    return _Attempt(
+        plan, writer, services, settings, columns=columns, pace=pace, is_retry=is_retry
     ).rows()
-    return _naming(rows, settings) if settings.named_in_ids else rows
-
-
-def _naming(rows: Iterator[pa.RecordBatch], settings: SourceSettings) -> Iterator[pa.RecordBatch]:
-    with naming(settings):
-        yield from rows
 
 
 class _Attempt:
@@ -115,9 +110,9 @@ class _Attempt:
         self,
         plan: TaskPlan,
         writer: TaskLogWriter,
-        *,
         services: ProcessServices,
         settings: SourceSettings,
+        *,
         columns: Sequence[str],
         pace: Pace,
         is_retry: bool,
@@ -131,13 +126,12 @@ class _Attempt:
         self._found: dict[str, FoundRetries] | None = {} if writer.log.entries else None
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
-        mode = mode_of(plan, settings)
         self._rows = {
             shard.shard_id: ShardRows(
                 shard.shard_id,
                 stream=settings.label,
                 id_prefix=settings.id_prefix,
-                aggregated_records=mode,
+                aggregated_records=mode_of(plan, settings),
                 hash_range=hash_range_of(shard),
                 columns=columns,
                 start=shard.position,
@@ -150,7 +144,7 @@ class _Attempt:
             if plan.consumer_arn is None or is_retry or not writer.is_new
             else subscriptions_of(plan.consumer_arn, services)
         )
-        self._feeds = self._new_feeds(subscriptions, refuses_aggregates=mode == FAIL)
+        self._feeds = self._new_feeds(subscriptions)
         self._reader = RoundRobinReader(
             [feed.getter for feed in self._feeds.values()],
             max_concurrent=MAX_CONCURRENT,
@@ -161,7 +155,7 @@ class _Attempt:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         try:
-            with self._reader:
+            with naming(self._settings), self._reader:
                 while True:
                     for entry in self._writer.pending():
                         yield from self._hand_over(entry)
@@ -171,15 +165,12 @@ class _Attempt:
         finally:
             self._unsubscribe()
 
-    # private
     def _unsubscribe(self) -> None:
         """End the subscriptions. Never blocks."""
         for feed in self._feeds.values():
             feed.unsubscribe()
 
-    def _new_feeds(
-        self, subscriptions: Subscriptions | None, *, refuses_aggregates: bool
-    ) -> dict[str, ShardFeed]:
+    def _new_feeds(self, subscriptions: Subscriptions | None) -> dict[str, ShardFeed]:
         """A feed for each shard that this attempt may read new records of."""
         is_complete = self._writer.is_complete
         first: dict[str, ShardReadResult] = {}
@@ -207,7 +198,6 @@ class _Attempt:
                 first=first.get(shard.shard_id),
                 subscriptions=subscriptions,
                 rows=self._rows[shard.shard_id],
-                refuses_aggregates=refuses_aggregates,
             )
             for shard in self._plan.shards
             if (shard.shard_id in counts if is_complete else shard.max_records)
@@ -216,22 +206,19 @@ class _Attempt:
     # handing over
     def _hand_over(self, entry: ShardReadResult) -> Iterator[pa.RecordBatch]:
         rows = self._rows[entry.shard_id]
-        for delivery in self._retries_of(entry):
-            yield rows.of_unpacked(delivery.records, delivery.attempts)
+        if entry.retry_rows:
+            found = None if self._found is None else self._found.pop(entry.shard_id, None)
+            for delivery in (
+                found.deliveries
+                if found is not None and found.entry == entry
+                else read_retries_again(entry, self._plan, self._services, self._settings)
+            ):
+                yield rows.of_unpacked(delivery.records, delivery.attempts)
         if entry.count:
             feed = self._feeds[entry.shard_id]
             for page in feed.hand_over(entry, lambda: self._step(STEP_S, awaited=feed.getter)):
                 self._step(0)  # keeps fetching while the consumer has the rows
                 yield from rows.of_page(page)
-
-    def _retries_of(self, entry: ShardReadResult) -> Iterator[Delivery]:
-        if not entry.retry_rows:
-            return
-        found = None if self._found is None else self._found.pop(entry.shard_id, None)
-        if found is not None and found.entry == entry:
-            yield from found.deliveries
-            return
-        yield from read_retries_again(entry, self._plan, self._services, self._settings)
 
     # appending
     def _append_next(self) -> None:
@@ -282,7 +269,7 @@ class _Attempt:
             if self._reader.idle and all(feed.getter.is_over for feed in feeds):
                 return True
             lingered = waited_s >= linger_s and any(feed.held_records for feed in feeds)
-            if lingered or self._is_round_full or self._reader.idle:
+            if lingered or self._held_bytes >= self._pace.round_bytes or self._reader.idle:
                 return False
             left_s = linger_s - waited_s
             waited_s += self._step(
@@ -290,14 +277,24 @@ class _Attempt:
             )
 
     @property
-    def _is_round_full(self) -> bool:
-        held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
-        return held_bytes >= self._pace.round_bytes
+    def _held_bytes(self) -> int:
+        return sum(feed.held_bytes for feed in self._feeds.values())
 
     def _step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> float:
         """Go on with the fetches. Returns the seconds that it took."""
         begun_s = self._services.clock.monotonic_s()
-        for getter in self._fetched(timeout_s, awaited):
+        fetched: list[BufferedGetter] = []
+        try:
+            fetched = self._reader.step(timeout_s, awaited)
+        except UnreadableRecordError as exc:
+            # What is before a record that cannot be read goes out first; the next batch begins with
+            # that record, and raises its error.
+            feed = self._feeds.get(exc.shard_id or "")
+            was_read = exc.shard_id in self._writer.shards_read
+            if feed is None or not (feed.held_records or was_read):
+                raise
+            feed.getter.close()
+        for getter in fetched:
             if getter.at_tip:
                 getter.close()
             if getter.is_over:
@@ -305,20 +302,6 @@ class _Attempt:
         took_s = self._services.clock.monotonic_s() - begun_s
         self._waited_s += took_s
         return took_s
-
-    def _fetched(self, timeout_s: float, awaited: BufferedGetter | None) -> list[BufferedGetter]:
-        """The getters that have fetched. What is before a record that cannot be read goes out
-        first; the next batch begins with that record, and raises its error.
-        """
-        try:
-            return self._reader.step(timeout_s, awaited)
-        except UnreadableRecordError as exc:
-            feed = self._feeds.get(exc.shard_id or "")
-            was_read = exc.shard_id in self._writer.shards_read
-            if feed is None or not (feed.held_records or was_read):
-                raise
-            feed.getter.close()
-            return []
 
     def _close_feeds(self) -> None:
         """Fetch no more of the shards whose time is over, or of any once there are enough bytes.
@@ -335,8 +318,7 @@ class _Attempt:
                 self._feeds[shard_id].discard()
         waited_ms = self._waited_s * 1000
         read = self._writer.shards_read
-        held_bytes = sum(feed.held_bytes for feed in self._feeds.values())
-        is_full = self._writer.log.payload_bytes + held_bytes >= self._plan.max_bytes
+        is_full = self._writer.log.payload_bytes + self._held_bytes >= self._plan.max_bytes
         for shard_id, feed in self._feeds.items():
             is_searching = shard_id not in read and not feed.held_records
             limit_ms = self._plan.fetch_cap_ms if is_searching else self._plan.fetch_time_ms
@@ -352,7 +334,7 @@ class _Attempt:
         room = self._plan.max_bytes - log.payload_bytes
         has_rows = log.rows > 0
         is_last = is_done
-        is_full = self._is_round_full
+        is_full = self._held_bytes >= self._pace.round_bytes
         ended = self._writer.shards_ended
         proposed: dict[str, ShardReadResult] = {}
         for shard_id, feed in self._feeds.items():
@@ -374,3 +356,105 @@ class _Attempt:
             if entry.count
             or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
         ], is_last
+
+
+class TaskLogWriter:
+    """The log of one task of a plan in the hands of one attempt, which appends to it, or follows
+    another attempt that was faster. For one thread. `open` and `append` block on ZooKeeper.
+
+    - `log`: as it was read, appended or followed last.
+    - `is_complete`: nothing will be appended any more.
+    - `max_bytes`: a log of more bytes is too long.
+    """
+
+    def __init__(
+        self, store: TaskLogStore, plan_id: str, task: int, stored: StoredLog, *, max_bytes: int
+    ) -> None:
+        self._store = store
+        self._plan_id = plan_id
+        self._task = task
+        self._max_bytes = max_bytes
+        self.log = TaskLog() if stored.log is None else stored.log
+        self._version = stored.version
+        # Nothing can be appended under a closed plan, so its log is complete as it is. Only at the
+        # beginning: an attempt that was open to append may have been overtaken meanwhile.
+        self.is_complete = self.log.sealed or not stored.plan_is_open
+        self._cursor = 0  # entries that were handed over
+
+    @classmethod
+    def open(cls, store: TaskLogStore, plan_id: str, task: int, *, max_bytes: int) -> TaskLogWriter:
+        """Read the log. Raises `PlanClosedError` where the plan was closed before anything was
+        published.
+        """
+        stored = store.read_log(plan_id, task)
+        if stored.log is None and not stored.plan_is_open:
+            raise PlanClosedError(
+                f"plan {plan_id} is closed or removed, and its task {task} has published nothing; "
+                "its records are delivered again"
+            )
+        return cls(store, plan_id, task, stored, max_bytes=max_bytes)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no attempt has published anything, as far as this one knows."""
+        return self._version is None
+
+    @property
+    def shards_read(self) -> set[str]:
+        """The shards with records in the log."""
+        return {entry.shard_id for entry in self.log.entries if entry.count}
+
+    @property
+    def shards_ended(self) -> set[str]:
+        """The shards whose end is in the log."""
+        return {entry.shard_id for entry in self.log.entries if entry.at_shard_end}
+
+    def pending(self) -> Iterator[ShardReadResult]:
+        """The entries that were not handed over. One counts as handed over when the next one is
+        asked for.
+        """
+        while self._cursor < len(self.log.entries):
+            yield self.log.entries[self._cursor]
+            self._cursor += 1
+
+    def is_too_long(self, new: TaskLog) -> bool:
+        return len(encode_unchecked(new)) > self._max_bytes
+
+    def append(self, new: TaskLog) -> bool:
+        """Write `new`, which extends the log. False where another attempt was faster: then the log
+        is what that one has published.
+        """
+        try:
+            self._version = self._store.append_log(self._plan_id, self._task, new, self._version)
+        except ConflictError:
+            self._follow()
+            return False
+        self.log, self.is_complete = new, new.sealed
+        if new.sealed:
+            failpoint("log-sealed")
+        else:
+            failpoint("log-appended")
+        return True
+
+    def _follow(self) -> None:
+        """Take over the log as it is now."""
+        stored = self._store.read_log(self._plan_id, self._task)
+        current = TaskLog() if stored.log is None else stored.log
+        if not stored.plan_is_open and not current.sealed:
+            raise PlanClosedError(
+                f"plan {self._plan_id} was closed while its task {self._task} was reading; its "
+                "records are delivered again"
+            )
+        if not current.continues(self.log.entries[: self._cursor]):
+            raise TaskLogError(
+                f"the log of task {self._task} of plan {self._plan_id} was changed or removed "
+                "while its rows were handed over",
+                "run the batch again",
+            )
+        log.info(
+            "task %d of plan %s: another attempt published its log first. This attempt reads the "
+            "same records",
+            self._task,
+            self._plan_id,
+        )
+        self.log, self._version, self.is_complete = current, stored.version, current.sealed

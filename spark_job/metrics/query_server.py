@@ -12,26 +12,30 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS, PREFIX, SPARK
-from kinesis_spout.prometheus_exporter.server import (
+from kinesis_spout.prometheus_exporter import (
+    DEFINITIONS,
     LOOPBACK,
+    PREFIX,
+    SPARK,
     CollectorServer,
     family,
-    prometheus,
 )
-from spark_job.metrics.ledger import QueryLedger
+from kinesis_spout.reading.fallback import Fallback
 from spark_job.metrics.source_report import reports_in
 from spark_job.query_failure import failure_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client.metrics_core import Metric
     from pyspark.sql import SparkSession
@@ -42,27 +46,163 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
+    from spark_job.metrics.source_report import SourceProgress, SourceReport
+
+
 log = logging.getLogger("kinesis_spout")
 MAX_SHARDS = 100
 LOSS = "DataLossError"
+Key = tuple[str, str]
+"""The application and the stream."""
+LASTING = ("data_losses", "query_failures")
+OF_SHARDS = ("records_emitted", "records_retried")
+FALLBACKS = "subscription_fallbacks"
 
 
-class QueryCollector:
-    """A collector for `prometheus_client.CollectorRegistry.register`. `collect` is thread-safe, and
-    asks nobody: it shows what was reported.
+class MetricSample(NamedTuple):
+    """One value of a metric. `labels`: application, stream, and its own: a shard, or a reason."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One application on one stream. `run`: the active one; None without. Its last `report` was of
+    `batch_id`. Times are monotonic seconds.
+
+    `sums`: totals over all runs, by the name of a metric and its own label, where it has one.
+    `of_run`: those that the run has reported.
     """
 
-    def __init__(self, ledger: QueryLedger, clock: Clock) -> None:
-        prometheus()
-        self._ledger = ledger
-        self._clock = clock
+    run: str | None = None
+    batch_id: int = 0
+    report: SourceReport | None = None
+    reported_s: float = 0.0
+    batch_s: float | None = None
+    sums: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    of_run: dict[tuple[str, ...], int] = field(default_factory=dict)
 
-    def collect(self) -> Iterator[Metric]:
-        names = [each.name for each in DEFINITIONS if SPARK in each.by]
-        families = {name: family(name) for name in (each.removeprefix(PREFIX) for each in names)}
-        for sample in self._ledger.samples(self._clock.monotonic_s()):
-            families[sample.name].add_metric(sample.labels, sample.value)
-        yield from families.values()
+    def take(self, report: SourceReport) -> None:
+        """Add what the run's totals have gained on its last report."""
+        reported: dict[tuple[str, ...], int] = {
+            (name,): total for name, total in report.totals.items()
+        }
+        for reason, count in (report.fallbacks or {}).items():
+            reported[FALLBACKS, reason] = count
+        for shard_id, shard in report.shards.items():
+            reported["records_emitted", shard_id] = shard.emitted
+            reported["records_retried", shard_id] = shard.retried
+        for name, total in reported.items():
+            self.sums[name] += max(0, total - self.of_run.get(name, 0))
+            self.of_run[name] = total
+        for name in [*self.sums]:
+            if name[0] in OF_SHARDS and name not in reported:  # the shard is over
+                del self.sums[name]
+
+
+class QueryLedger:
+    """The figures of all Kinesis queries of a session, from their reports. For any thread.
+    `max_shards`: with more shards in a report, there are no series of single shards.
+
+    A run reports its totals from its own start. The ledger adds up what each report has gained on
+    the one before it, so a counter goes on where a query is started again, and never back. Figures
+    of an application and stream are shown while a run of it is active. Its failures and data losses
+    are shown as long as the ledger lives: nobody could alert on what vanishes with the query.
+    """
+
+    def __init__(self, max_shards: int) -> None:
+        self._max_shards = max_shards
+        self._lock = threading.Lock()
+        self._streams: dict[Key, _Stream] = {}
+
+    def on_progress(
+        self, run: str, sources: Iterable[SourceProgress], now_s: float, *, is_batch: bool
+    ) -> None:
+        """Take in a progress report of a run. `is_batch`: a batch has ended with it."""
+        with self._lock:
+            for source in sources:
+                self._add(run, source, now_s, is_batch=is_batch)
+
+    def on_end(self, run: str, *, failed: bool, lost_data: bool) -> None:
+        """Note that a run has ended. A run that another one has followed is no longer shown."""
+        with self._lock:
+            for stream in self._streams.values():
+                if stream.run == run:
+                    stream.run = stream.report = stream.batch_s = None
+                    stream.sums["query_failures",] += failed
+                    stream.sums["data_losses",] += lost_data
+
+    def samples(self, now_s: float) -> list[MetricSample]:
+        """All values now."""
+        with self._lock:
+            found: list[MetricSample] = []
+            for key, stream in sorted(self._streams.items()):
+                found += [MetricSample(name, key, stream.sums[name,]) for name in LASTING]
+                if stream.report is not None:
+                    found += self._of_stream(key, stream, stream.report, now_s)
+            return found
+
+    # private --------------------------------------------------------------------------------------
+    def _add(self, run: str, source: SourceProgress, now_s: float, *, is_batch: bool) -> None:
+        report = source.report
+        stream = self._streams.setdefault((report.application, report.stream), _Stream())
+        if stream.run != run:
+            stream.run, stream.batch_id, stream.of_run = run, source.batch_id, {}
+        # Counted before an older report is left out: no later one has this batch again.
+        if is_batch and source.had_plan:
+            stream.sums["batches",] += 1
+            stream.batch_s = now_s
+        if source.batch_id < stream.batch_id:
+            return  # an idle event was answered with a newer report than this one
+        stream.batch_id = source.batch_id
+        stream.report, stream.reported_s = report, now_s - source.age_s
+        stream.take(report)
+
+    def _of_stream(
+        self, key: Key, stream: _Stream, report: SourceReport, now_s: float
+    ) -> Iterator[MetricSample]:
+        age_s = max(0.0, now_s - stream.reported_s)
+        oldest_ms = report.oldest_unresolved_ms
+        totals = {name: stream.sums[name,] for name in ("batches", *report.totals)}
+        values: dict[str, float] = {
+            **{name: total for name, total in totals.items() if name not in LASTING},
+            "stream_queued_records": report.unresolved,
+            "stream_oldest_unresolved_seconds": oldest_ms / 1000 + age_s if oldest_ms else 0.0,
+            "reading_held": report.outage,
+            "readable_shards": report.readable_shards,
+            "report_age_seconds": age_s,
+            **_lag("stream_", report.lag_ms, age_s, report.retention_ms),
+        }
+        if stream.batch_s is not None:
+            values["last_batch_age_seconds"] = max(0.0, now_s - stream.batch_s)
+        for name, value in values.items():
+            yield MetricSample(name, key, value)
+        if report.fallbacks is not None:
+            # All reasons from the beginning: an increase from nothing to one is not seen else.
+            known = {name[1] for name in stream.sums if name[0] == FALLBACKS}
+            for reason in sorted({*Fallback, *known}):
+                yield MetricSample(FALLBACKS, (*key, reason), stream.sums[FALLBACKS, reason])
+        if len(report.shards) > self._max_shards:
+            return
+        for shard_id, shard in report.shards.items():
+            of_shard: dict[str, float] = {
+                **{name: stream.sums[name, shard_id] for name in OF_SHARDS},
+                "queued_records": shard.unresolved,
+                **_lag("", shard.lag_ms, age_s, report.retention_ms),
+            }
+            for name, value in of_shard.items():
+                yield MetricSample(name, (*key, shard_id), value)
+
+
+def _lag(scope: str, lag_ms: int, age_s: float, retention_ms: int | None) -> dict[str, float]:
+    """The lag as an upper bound: since the report the reader may have stood still."""
+    lag_s = lag_ms / 1000 + age_s
+    found = {f"{scope}lag_seconds": lag_s}
+    if retention_ms is not None:
+        found[f"{scope}retention_left_seconds"] = max(0.0, retention_ms / 1000 - lag_s)
+    return found
 
 
 class LedgerListener(StreamingQueryListener):
@@ -133,12 +273,18 @@ class QueryMetricsServer(CollectorServer):
         *,
         max_shards: int = MAX_SHARDS,
     ) -> None:
-        clock = SystemClock()
-        ledger = QueryLedger(max_shards)
-        super().__init__(QueryCollector(ledger, clock), port, host)
+        super().__init__(self, port, host)
+        self._clock = SystemClock()
+        self._ledger = QueryLedger(max_shards)
         self._streams = spark.streams
-        self._listener = LedgerListener(ledger, clock, self._last_progress)
+        self._listener = LedgerListener(self._ledger, self._clock, self._last_progress)
         self._listens = False
+
+    def collect(self) -> Iterator[Metric]:
+        """What the registry of prometheus_client calls. Thread-safe. Asks nobody: it shows what was
+        reported.
+        """
+        return families(self._ledger.samples(self._clock.monotonic_s()))
 
     def start(self) -> None:
         """Idempotent. Raises `ConfigError` when the address cannot be bound or the session takes no
@@ -174,6 +320,15 @@ class QueryMetricsServer(CollectorServer):
     def _last_progress(self, query_id: str) -> Any:
         query = self._streams.get(query_id)
         return None if query is None else query.lastProgress
+
+
+def families(samples: Iterable[MetricSample]) -> Iterator[Metric]:
+    """All metrics of a Spark job, with these values."""
+    names = [each.name.removeprefix(PREFIX) for each in DEFINITIONS if SPARK in each.by]
+    found = {name: family(name) for name in names}
+    for sample in samples:
+        found[sample.name].add_metric(sample.labels, sample.value)
+    yield from found.values()
 
 
 def serve(

@@ -104,7 +104,7 @@ def reports_in(progress: Mapping[str, Any]) -> Iterator[SourceProgress]:
 
 
 def _plan(offset: object, report: SourceReport) -> object:
-    """The plan of the report's stream in an offset (`spark_job.driver.offsets`); else all of it."""
+    """The plan of the report's stream in an offset (`driver.query_driver`); else all of it."""
     decoded = _decoded(offset)
     plans = decoded.get("plans") if isinstance(decoded, dict) else None
     if not isinstance(plans, dict):

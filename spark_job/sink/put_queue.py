@@ -8,6 +8,7 @@ accept a later one of a key while it refuses the earlier (API reference of PutRe
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from hashlib import md5
 from typing import TYPE_CHECKING
 
 from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS
-from spark_job.sink.put_pacer import PutPacer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,21 +43,18 @@ class OpenShards:
         """The shard's id; empty while no open shard is listed, and where the service decides."""
         if self.ignores_keys:
             return ""
-        index = bisect_right(self._starts, _hash_key(record)) - 1
+        if record.explicit_hash_key is None:  # as the API reference of PutRecord defines it
+            digest = md5(record.partition_key.encode(), usedforsecurity=False).digest()
+            hash_key = int.from_bytes(digest, "big")
+        else:
+            hash_key = int(record.explicit_hash_key)
+        index = bisect_right(self._starts, hash_key) - 1
         return self._ids[index] if index >= 0 else ""
 
     @property
     def sharing(self) -> int:
         """How many shards may take a record of one id of `of`."""
         return max(1, len(self._ids)) if self.ignores_keys else 1
-
-
-def _hash_key(record: OutgoingRecord) -> int:
-    """The number that decides on the shard (API reference of PutRecord)."""
-    if record.explicit_hash_key is not None:
-        return int(record.explicit_hash_key)
-    digest = md5(record.partition_key.encode(), usedforsecurity=False).digest()
-    return int.from_bytes(digest, "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +103,27 @@ class PutQueue:
         """
         request: list[Waiting] = []
         left_bytes = REQUEST_BYTES
-        for shard_id in list(self._waiting):
-            left_bytes = self._take_of(shard_id, request, left_bytes, now_s)
+        for shard_id, queue in list(self._waiting.items()):
+            pacer = self._pacer(shard_id)
+            may_records, may_bytes = pacer.may_send(now_s)
+            records = taken_bytes = 0
+            while queue and len(request) < REQUEST_RECORDS:
+                size_bytes = queue[0].size_bytes
+                is_full = size_bytes > left_bytes and request
+                if is_full or records + 1 > may_records or taken_bytes >= may_bytes:
+                    break
+                request.append(queue.popleft())
+                records += 1
+                taken_bytes += size_bytes
+                left_bytes -= size_bytes
+            pacer.on_sent(records, taken_bytes)
+            # To the end of the round, whether it has more records or not: every shard has its turn.
+            del self._waiting[shard_id]
+            if queue:
+                self._waiting[shard_id] = queue
             if len(request) == REQUEST_RECORDS or left_bytes <= 0:
                 break
         return request
-
-    def _take_of(self, shard_id: str, request: list[Waiting], left_bytes: int, now_s: float) -> int:
-        """Add records of a shard to the request. Returns the bytes that it has left."""
-        queue, pacer = self._waiting[shard_id], self._pacer(shard_id)
-        may_records, may_bytes = pacer.may_send(now_s)
-        begun = len(request)
-        taken_bytes = 0
-        while queue and len(request) < REQUEST_RECORDS:
-            size_bytes = queue[0].size_bytes
-            is_full = size_bytes > left_bytes - taken_bytes and request
-            if is_full or len(request) - begun + 1 > may_records or taken_bytes >= may_bytes:
-                break
-            request.append(queue.popleft())
-            taken_bytes += size_bytes
-        pacer.on_sent(len(request) - begun, taken_bytes)
-        # To the end of the round, whether it has more records or not: every shard has its turn.
-        del self._waiting[shard_id]
-        if queue:
-            self._waiting[shard_id] = queue
-        return left_bytes - taken_bytes
 
     def ready_at_s(self, now_s: float) -> float | None:
         """When `take` has a request: `now_s` or later; None while nothing waits."""
@@ -192,3 +185,85 @@ def is_elsewhere(request: Sequence[Waiting], results: Sequence[PutResult]) -> bo
         result.shard_id is not None and result.shard_id != waiting.shard_id
         for waiting, result in zip(request, results, strict=True)
     )
+
+
+RECORDS_PER_SECOND = 1000.0
+BYTES_PER_SECOND = 1024.0 * 1024.0
+_BURST_S = 0.5  # what an idle shard may save up; the service itself forgives about a second
+_SMALLEST_SHARE = 1 / 64
+_AFTER_REFUSAL = 0.7
+_RISE_PER_SECOND = 1.1
+_PAUSE_S = 0.1
+
+
+class PutPacer:
+    """How much may be sent to one shard now. For one thread. Times are seconds of one monotonic
+    clock. `shards`: how many there are, where nobody knows which of them takes a record.
+
+    A shard takes 1,000 records and 1 MiB a second from all of its producers together (Kinesis
+    quotas). A shard that has never refused a record is not limited: emulators and a stream whose
+    limits were raised are written to as fast as they answer. From the first refusal on, it gets
+    what the service allows, times a share that falls with each refusal and rises with what is
+    accepted: other producers, the other tasks of this write among them, use the rest.
+    """
+
+    def __init__(self, shards: int = 1) -> None:
+        self._records_per_second = RECORDS_PER_SECOND * shards
+        self._bytes_per_second = BYTES_PER_SECOND * shards
+        self._share = math.inf  # not limited
+        self._records = self._bytes = 0.0  # what may be sent at `_counted_s`; below 0: a debt
+        self._counted_s = 0.0
+        self._paused_until_s = -math.inf
+
+    @property
+    def is_limited(self) -> bool:
+        return self._share < math.inf
+
+    def may_send(self, now_s: float) -> tuple[float, float]:
+        """Records and bytes that may be sent now. At least one record may be, whatever its size,
+        when both are above 0: what it has too much is paid off before the next.
+        """
+        if not self.is_limited:
+            return math.inf, math.inf
+        if now_s < self._paused_until_s:
+            return 0.0, 0.0
+        self._count(now_s)
+        return self._records, self._bytes
+
+    def ready_at_s(self, now_s: float) -> float:
+        """When a record may be sent: `now_s` or later."""
+        if not self.is_limited:
+            return now_s
+        self._count(max(now_s, self._counted_s))
+        missing_s = max(
+            (1.0 - self._records) / (self._records_per_second * self._share),
+            (1.0 - self._bytes) / (self._bytes_per_second * self._share),
+            0.0,
+        )
+        return max(now_s, max(self._counted_s, self._paused_until_s) + missing_s)
+
+    def on_sent(self, records: int, size_bytes: int) -> None:
+        if self.is_limited:
+            self._records -= records
+            self._bytes -= size_bytes
+
+    def on_refused(self, now_s: float) -> None:
+        """The shard has refused records of a request."""
+        if not self.is_limited:
+            self._share, self._counted_s = 1.0, now_s
+        elif now_s >= self._paused_until_s:  # the other requests in flight were sent as fast
+            self._share = max(_SMALLEST_SHARE, self._share * _AFTER_REFUSAL)
+        # What was saved up is gone, since the shard has refused it; a debt stays.
+        self._records, self._bytes = min(self._records, 0.0), min(self._bytes, 0.0)
+        self._paused_until_s = now_s + _PAUSE_S
+
+    def _count(self, now_s: float) -> None:
+        """Add what has become free since the last count."""
+        passed_s = max(0.0, now_s - max(self._counted_s, self._paused_until_s))
+        if passed_s:
+            self._share = min(1.0, self._share * _RISE_PER_SECOND**passed_s)
+        records_s = self._records_per_second * self._share
+        bytes_s = self._bytes_per_second * self._share
+        self._records = min(self._records + records_s * passed_s, max(1.0, records_s * _BURST_S))
+        self._bytes = min(self._bytes + bytes_s * passed_s, max(1.0, bytes_s * _BURST_S))
+        self._counted_s = max(self._counted_s, now_s)

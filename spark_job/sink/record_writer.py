@@ -1,7 +1,11 @@
-"""Puts the records of one Spark task: several requests in flight, refused records again, until all
-of them are accepted.
+"""The writers that Spark runs for `df.write` and `df.writeStream` with `format("kinesis")`.
 
-Rows go two ways. Directly: a run of rows becomes a request, and nothing is computed row by row, not
+Spark constructs a writer in a planning process, sends it to the executors, and hands the messages
+of all tasks to `commit`. At least once: a task that is run again, and a batch that is repeated,
+put their records again. Nothing is undone when a write is aborted.
+
+A task has several requests in flight, and puts refused records again, until all are accepted. Rows
+go two ways. Directly: a run of rows becomes a request, and nothing is computed row by row, not
 even the shard of a record. Through the queue (`put_queue`), which knows the shards: refused
 records, all rows of a stream for some time after it was throttled, and what is packed into
 aggregates. With an order by key a stream's records go one way at a time, and a key is in one
@@ -10,18 +14,24 @@ request at a time, so that what waits in the queue holds back the later records 
 
 from __future__ import annotations
 
+import logging
 import math
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import astuple, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 from kinesis_spout.aggregation.packing import Packer, users_of
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import StreamRef
-from kinesis_spout.errors import ThrottledError
+from kinesis_spout.errors import ConfigError, ThrottledError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
@@ -32,20 +42,28 @@ from kinesis_spout.service.record_putter import (
 from kinesis_spout.service.surroundings import Surroundings
 from kinesis_spout.threads import NewPool, thread_pool
 from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
-from spark_job.sink.sink_rows import MOST_RECORD_BYTES, UnwritableRecordError, checked
-from spark_job.sink.sink_settings import BY_KEY, refuse_keys
+from spark_job.sink.sink_rows import (
+    MOST_RECORD_BYTES,
+    SinkColumns,
+    UnwritableRecordError,
+    checked,
+    outgoing,
+    runs,
+)
+from spark_job.sink.sink_settings import BY_KEY, SinkSettings, refuse_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord
     from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.service.wire import PutResult
-    from spark_job.sink.sink_rows import SinkColumns, SinkRows
-    from spark_job.sink.sink_settings import SinkSettings
 
+
+log = logging.getLogger("kinesis_spout")
 RELIST_S = 10.0
 RELIST_TO_PACK_S = 1.0
 CALM_S = 30.0
@@ -65,17 +83,25 @@ class PutCounts(WriterCommitMessage):
     requests: int = 0
     retries: int = 0
 
-    def add(self, other: PutCounts) -> None:
-        self.records += other.records
-        self.size_bytes += other.size_bytes
-        self.requests += other.requests
-        self.retries += other.retries
+    @classmethod
+    def of(cls, messages: Iterable[WriterCommitMessage | None]) -> PutCounts:
+        """Of all tasks. One that failed has no message."""
+        counts = [astuple(one) for one in messages if isinstance(one, cls)]
+        return cls(*map(sum, zip(*counts, strict=True)))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.records} records ({self.size_bytes} bytes) put in {self.requests} requests, "
+            f"{self.retries} of them put again after a refusal"
+        )
 
 
 class TargetStream:
     """One stream that is written to: its connection, its shards, and its queue.
 
     - `throttled_s`: when the service last refused a record because of its limits
+    - `direct_keys`: of the direct requests in flight, with an order by key: each key is in one of
+      them
     """
 
     def __init__(self, settings: SinkSettings, stream: StreamRef, clock: Clock) -> None:
@@ -95,8 +121,7 @@ class TargetStream:
         open_shards = OpenShards(shards, ignores_keys=summary.ignores_keys)
         self.queue = PutQueue(open_shards, by_key=self.by_key)
         self.throttled_s = -math.inf
-        # Of the direct requests in flight, with an order by key: each key is in one of them.
-        self._direct_keys: set[str] = set()
+        self.direct_keys: set[str] = set()
         self._packer = Packer(shards) if settings.aggregate else None
 
     def is_direct(self, now_s: float) -> bool:
@@ -104,29 +129,6 @@ class TargetStream:
         if self._packer is not None or now_s - self.throttled_s < CALM_S:
             return False
         return not self.by_key or not len(self.queue)
-
-    def may_put(self, columns: OutgoingColumns) -> bool:
-        """Whether no request in flight holds one of their keys, with an order by key."""
-        return not self.by_key or self._direct_keys.isdisjoint(columns.partition_keys)
-
-    def on_sent(self, columns: OutgoingColumns) -> None:
-        """Rows were put directly."""
-        if self.by_key:
-            self._direct_keys.update(columns.partition_keys)
-
-    def on_direct_answer(
-        self, columns: OutgoingColumns, refused: Iterable[int], now_s: float
-    ) -> None:
-        """Put those of these indexes into the queue."""
-        if self.by_key:
-            self._direct_keys.difference_update(columns.partition_keys)
-        self.queue.add_refused([columns.record(index) for index in refused], now_s)
-
-    def may_add(self) -> bool:
-        """Whether rows may be added to the queue: with an order by key, after all direct requests
-        were answered.
-        """
-        return not self._direct_keys
 
     def add(self, columns: OutgoingColumns) -> None:
         """Put records into the queue, or into aggregates."""
@@ -217,8 +219,8 @@ class RecordWriter:
             most_bytes = MOST_RECORD_BYTES if own is None else own.most_record_bytes
             for stream, rows in checked(batch, self._columns, most_bytes):
                 target = self._target(stream)
-                for run in rows.runs(by_key=target.by_key):
-                    columns = run.columns()
+                for run in runs(rows, by_key=target.by_key):
+                    columns = outgoing(run)
                     while not self._pass_on(target, run, columns):
                         self._step()
         for target in self._targets.values():
@@ -233,20 +235,26 @@ class RecordWriter:
             target.close()
 
     # private --------------------------------------------------------------------------------------
-    def _pass_on(self, target: TargetStream, run: SinkRows, columns: OutgoingColumns) -> bool:
+    def _pass_on(self, target: TargetStream, run: pa.RecordBatch, columns: OutgoingColumns) -> bool:
         """Put a run directly, or add it to the queue. False if it has to wait."""
         now_s = self._clock.monotonic_s()
         self._start_queued(now_s)
-        if self._is_full():
+        queues = [each.queue for each in self._targets.values()]
+        if (
+            sum(map(len, queues)) >= self._most_waiting
+            or sum(queue.waiting_bytes for queue in queues) >= self._most_waiting_bytes
+        ):
             return False
         if not target.is_direct(now_s):
-            if not target.may_add():
+            # With an order by key, after all direct requests were answered.
+            if target.direct_keys:
                 return False
             target.add(columns)
             return True
-        if not self._may_start() or not target.may_put(columns):
+        keys = columns.partition_keys if target.by_key else ()
+        if not self._may_start() or not target.direct_keys.isdisjoint(keys):
             return False
-        target.on_sent(columns)
+        target.direct_keys.update(keys)
         future = self._pool.submit(target.putter.put_columns, columns)
         self._in_flight[future] = partial(self._on_direct_answer, target, run, columns)
         self.counts.requests += 1
@@ -261,18 +269,12 @@ class RecordWriter:
             self._targets[stream] = TargetStream(settings, ref, self._clock)
         return self._targets[stream]
 
-    def _is_full(self) -> bool:
-        records = size_bytes = 0
-        for target in self._targets.values():
-            records += len(target.queue)
-            size_bytes += target.queue.waiting_bytes
-        return records >= self._most_waiting or size_bytes >= self._most_waiting_bytes
-
     def _step(self) -> None:
         """Start the requests that may be put now. Then wait for an answer, or until more may be."""
         now_s = self._clock.monotonic_s()
         self._start_queued(now_s)
-        pause_s = self._pause_s(now_s)
+        times = [target.queue.ready_at_s(now_s) for target in self._targets.values()]
+        pause_s = min((time - now_s for time in times if time is not None), default=None)
         if not self._in_flight:
             self._clock.sleep(pause_s or 0.0)
             return
@@ -293,19 +295,21 @@ class RecordWriter:
     def _may_start(self) -> bool:
         return len(self._in_flight) < self._settings.requests_in_flight
 
-    def _pause_s(self, now_s: float) -> float | None:
-        """Seconds until a waiting record may be put; None while none waits."""
-        times = [target.queue.ready_at_s(now_s) for target in self._targets.values()]
-        return min((time - now_s for time in times if time is not None), default=None)
-
     def _on_direct_answer(
-        self, target: TargetStream, run: SinkRows, columns: OutgoingColumns, refused: dict[int, str]
+        self,
+        target: TargetStream,
+        run: pa.RecordBatch,
+        columns: OutgoingColumns,
+        refused: dict[int, str],
     ) -> None:
         now_s = self._clock.monotonic_s()
-        target.on_direct_answer(columns, refused, now_s)
+        if target.by_key:
+            target.direct_keys.difference_update(columns.partition_keys)
+        target.queue.add_refused([columns.record(index) for index in refused], now_s)
         self.counts.records += len(run) - len(refused)
         self.counts.retries += len(refused)
-        self.counts.size_bytes += run.size_bytes - sum(int(run.sizes[index]) for index in refused)
+        sizes = run.column("size").to_numpy()
+        self.counts.size_bytes += int(sizes.sum() - sum(sizes[index] for index in refused))
         self._on_codes(target, set(refused.values()), now_s, accepted=len(run) - len(refused))
 
     def _on_answer(
@@ -341,3 +345,75 @@ class RecordWriter:
                 target.throttled_s = now_s
             if is_over or not error.retryable:
                 raise error
+
+
+class _Writer:
+    """A checked write: its settings, its columns in the frame, and the surroundings of the process
+    that planned it, which the executors do not have. Picklable.
+    """
+
+    def __init__(
+        self, settings: SinkSettings, columns: SinkColumns, surroundings: Surroundings
+    ) -> None:
+        self._settings = settings
+        self._columns = columns
+        self._surroundings = surroundings
+
+    @classmethod
+    def checked(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
+        """Check the options, the columns, and that the stream exists, before any task begins.
+
+        Calls the service once. Raises `KinesisError`.
+        """
+        if overwrite:
+            raise ConfigError(
+                "a stream cannot be overwritten", 'use mode("append"), or outputMode("append")'
+            )
+        settings = SinkSettings.from_options(options)
+        columns = SinkColumns.of(schema, has_stream=settings.stream is not None)
+        # Streams that rows name are checked by the tasks that meet them.
+        if settings.stream is not None:
+            with closing(KinesisClient(settings.aws, settings.stream)) as client:
+                if client.describe().ignores_keys:
+                    refuse_keys(settings, settings.stream)
+        here = Surroundings.of_this_process(settings.aws, settings.stream)
+        return cls(settings, columns, here)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> PutCounts:
+        """Put the rows of one task. Runs on an executor and blocks until all are accepted. Raises
+        `KinesisError`.
+        """
+        with closing(RecordWriter(self._settings, self._columns, self._surroundings)) as writer:
+            return writer.write(iterator)
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803
+    ) -> None:
+        log.info("%s: %s", self._target(batchId), PutCounts.of(messages))
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803
+    ) -> None:
+        log.warning(
+            "%s: the write failed after %s. These and other records may be on the stream%s",
+            self._target(batchId),
+            PutCounts.of(messages),
+            "" if batchId is None else ", and are put again with the batch",
+        )
+
+    def _target(self, batch_id: int | None) -> str:
+        stream = self._settings.stream
+        named = "the streams of column streamName" if stream is None else f"stream {stream.name}"
+        return named if batch_id is None else f"{named}, batch {batch_id}"
+
+
+class KinesisBatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("kinesis")`."""
+
+
+class KinesisStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("kinesis")`."""

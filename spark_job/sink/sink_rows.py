@@ -93,72 +93,36 @@ class SinkColumns:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SinkRows:
-    """Rows of one stream that can be put. `data` is binary, `keys` text without nulls; `sizes`: the
-    bytes of data and key.
+def outgoing(rows: pa.RecordBatch) -> OutgoingColumns:
+    """Rows of `checked` as they are put."""
+    return OutgoingColumns(
+        rows.column("key").to_pylist(),
+        rows.column("data").to_pylist(),
+        rows.column("hashKey").to_pylist() if "hashKey" in rows.schema.names else None,
+    )
+
+
+def runs(rows: pa.RecordBatch, *, by_key: bool) -> Iterator[pa.RecordBatch]:
+    """Rows of `checked` in runs that fit into one request each, in their order. A row that is too
+    large by itself is alone in its run.
+
+    `by_key`: a run has each key once, and only the rows of a key are in their order: first the
+    first rows of all keys, then their second rows, and so on.
     """
-
-    data: pa.Array
-    keys: pa.Array
-    hash_keys: pa.Array | None
-    sizes: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    @property
-    def size_bytes(self) -> int:
-        return int(self.sizes.sum())
-
-    def columns(self) -> OutgoingColumns:
-        return OutgoingColumns(
-            self.keys.to_pylist(),
-            self.data.to_pylist(),
-            None if self.hash_keys is None else self.hash_keys.to_pylist(),
-        )
-
-    def take(self, rows: NDArray[np.int64]) -> SinkRows:
-        """The rows of these indexes."""
-        indexes = pa.array(rows)
-        return SinkRows(
-            self.data.take(indexes),
-            self.keys.take(indexes),
-            None if self.hash_keys is None else self.hash_keys.take(indexes),
-            self.sizes[rows],
-        )
-
-    def runs(self, *, by_key: bool) -> Iterator[SinkRows]:
-        """The rows in runs that fit into one request each, in their order. A row that is too large
-        by itself is alone in its run.
-
-        `by_key`: a run has each key once, and only the rows of a key are in their order: first the
-        first rows of all keys, then their second rows, and so on.
-        """
-        if not by_key or pc.count_distinct(self.keys).as_py() == len(self):
-            yield from self._cut(0, len(self))
-            return
-        order, starts = _turns(self.keys)
-        turns = self.take(order)
-        for start, stop in zip(starts, [*starts[1:], len(self)], strict=True):
-            yield from turns._cut(start, stop)  # noqa: SLF001  # of its own kind
-
-    def _cut(self, start: int, stop: int) -> Iterator[SinkRows]:
-        ends = np.cumsum(self.sizes)
-        while start < stop:
-            limit = ends[start] - self.sizes[start] + REQUEST_BYTES
+    starts = [0]
+    if by_key and pc.count_distinct(rows.column("key")).as_py() < len(rows):
+        order, starts = _turns(rows.column("key"))
+        rows = rows.take(pa.array(order))
+    sizes = rows.column("size").to_numpy()
+    ends = np.cumsum(sizes)
+    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+        at = start
+        while at < stop:
+            limit = ends[at] - sizes[at] + REQUEST_BYTES
             fitting = int(np.searchsorted(ends, limit, side="right"))
-            end = max(start + 1, min(start + REQUEST_RECORDS, fitting, stop))
-            yield self._slice(start, end)
-            start = end
-
-    def _slice(self, start: int, stop: int) -> SinkRows:
-        return SinkRows(
-            self.data[start:stop],
-            self.keys[start:stop],
-            None if self.hash_keys is None else self.hash_keys[start:stop],
-            self.sizes[start:stop],
-        )
+            end = max(at + 1, min(at + REQUEST_RECORDS, fitting, stop))
+            yield rows.slice(at, end - at)
+            at = end
 
 
 def _turns(keys: pa.Array) -> tuple[NDArray[np.int64], list[int]]:
@@ -179,9 +143,12 @@ def _turns(keys: pa.Array) -> tuple[NDArray[np.int64], list[int]]:
 
 def checked(
     batch: pa.RecordBatch, columns: SinkColumns, most_bytes: int
-) -> Iterator[tuple[str | None, SinkRows]]:
+) -> Iterator[tuple[str | None, pa.RecordBatch]]:
     """The rows of a batch by the stream that they name, in their order; None for the stream of the
     option. `most_bytes`: of data and key.
+
+    Their columns are `data` (binary), `key` (text without nulls), `hashKey` if the frame has such a
+    column, and `size`: the bytes of data and key.
 
     Checks all rows first. Raises `UnwritableRecordError` before it returns, so nothing of a batch
     with such a row is put.
@@ -223,8 +190,17 @@ def checked(
     if streams is not None:
         _check(streams.is_null(), "column streamName is null", "name a stream in every row")
         _check_is_text(streams, "column streamName")
+    found = {"data": data, "key": keys, "hashKey": hash_keys, "size": sizes}
+    rows = pa.RecordBatch.from_pydict({name: one for name, one in found.items() if one is not None})
+    if streams is None:
+        return iter([(None, rows)])
+    encoded = streams.dictionary_encode()
+    of_row = encoded.indices.to_numpy(zero_copy_only=False)
     # Not a generator itself: its checks would wait for the first row that is asked for.
-    return _by_stream(SinkRows(data, keys, hash_keys, sizes.to_numpy()), streams)
+    return (
+        (stream, rows.take(pa.array(np.flatnonzero(of_row == code))))
+        for code, stream in enumerate(encoded.dictionary.to_pylist())
+    )
 
 
 def _check(is_bad: pa.Array, what: str, remedy: str) -> None:
@@ -253,16 +229,6 @@ def _is_utf8(text: bytes | None) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _by_stream(rows: SinkRows, streams: pa.Array | None) -> Iterator[tuple[str | None, SinkRows]]:
-    if streams is None:
-        yield None, rows
-        return
-    encoded = streams.dictionary_encode()
-    of_row = encoded.indices.to_numpy(zero_copy_only=False)
-    for code, stream in enumerate(encoded.dictionary.to_pylist()):
-        yield stream, rows.take(np.flatnonzero(of_row == code))
 
 
 def _without_nulls(keys: pa.Array | None, count: int) -> pa.Array:

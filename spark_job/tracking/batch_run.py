@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, described, text_of
 from spark_job.query_failure import FunctionError, failure_sentence, for_spark
-from spark_job.tracking.bisect import Part, bisect
 from spark_job.tracking.outcomes import FailedRecord, Outcome, one_line
+from spark_job.tracking.poison_search import Part, bisect
 from spark_job.tracking.tracked_batch import TrackedBatch, running
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spark_job.tracking.batch_frame import BatchFrame
     from spark_job.tracking.content_check import ShardContent
-    from spark_job.tracking.evaluation import Evaluation
+    from spark_job.tracking.tracked_batch import Evaluation
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
@@ -80,11 +80,6 @@ class BatchRun:
         places = self.frame.ordinals()
         return [replace(record, ordinal=places.get(record.message_id)) for record in failed]
 
-    def take(self, batch: TrackedBatch) -> None:
-        """Take over the failures and evaluations of a batch, or of a part of one."""
-        self.evaluations += batch.evaluations
-        self.failures |= batch.failures
-
     def close(self) -> None:
         for evaluation in self.evaluations:
             evaluation.close()
@@ -117,7 +112,8 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
         with running(batch):
             process(batch)
             batch.end(None)
-        run.take(batch)
+        run.evaluations += batch.evaluations
+        run.failures |= batch.failures
     except BaseException as exc:
         error = for_spark(exc, "the function given to tracked(...)")
         batch.end(error)

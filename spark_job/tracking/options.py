@@ -89,32 +89,30 @@ class TrackOptions:
                 f"leave bisect out or on_failure={failure.value}: the parts of a bisected batch "
                 f"keep no order, which on_failure={failure.value} needs",
             )
-        _check_dead_letter(dead_letter, exhausted)
+        if dead_letter is not None and not callable(getattr(dead_letter, "write", None)):
+            raise _wrong(
+                "dead_letter",
+                dead_letter,
+                'give a DeadLetter, like DeadLetter("parquet", path=...)',
+            )
+        if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
+            raise ConfigError(
+                "argument dead_letter of tracked(...) is missing: it is where records go that "
+                "cannot be processed",
+                'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
+            )
+        if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
+            raise _wrong(
+                "on_exhausted",
+                exhausted.value,
+                "give either on_exhausted or dead_letter: with on_exhausted, nothing is written to "
+                "dead_letter",
+            )
         retry = RetryPolicy(
             retry_limit=retry_limit, first_delay_ms=first_ms, max_delay_ms=max_ms, max_age_ms=age_ms
         )
         policy = OutcomePolicy(retry=retry, on_failure=failure)
         return cls(policy=policy, on_exhausted=exhausted, dead_letter=dead_letter, bisect=bisect)
-
-
-def _check_dead_letter(dead_letter: DeadLetter | None, exhausted: OnExhausted) -> None:
-    if dead_letter is not None and not callable(getattr(dead_letter, "write", None)):
-        raise _wrong(
-            "dead_letter", dead_letter, 'give a DeadLetter, like DeadLetter("parquet", path=...)'
-        )
-    if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
-        raise ConfigError(
-            "argument dead_letter of tracked(...) is missing: it is where records go that cannot "
-            "be processed",
-            'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
-        )
-    if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
-        raise _wrong(
-            "on_exhausted",
-            exhausted.value,
-            "give either on_exhausted or dead_letter: with on_exhausted, nothing is written to "
-            "dead_letter",
-        )
 
 
 def _ms(argument: str, value: Duration) -> int:

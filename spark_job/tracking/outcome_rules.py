@@ -58,7 +58,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from spark_job.tracking.outcomes import FailedRecord, Outcome
-from state.plan import RetryRead, retries_read
+from state.plan import retries_read
 from state.report import OnFailure, PlanReport, ShardOutcome
 from state.retry_policy import SUSPICION_MS
 from state.shard_state import UnresolvedRecord
@@ -276,10 +276,25 @@ class _Decider:
             case Outcome.RETRY | Outcome.UNCOUNTED | Outcome.ALONE:
                 return self._uncounted(record, known)
             case Outcome.BLOCKED:
-                return self._blocked(record, known)
+                first_ms = known.first_failure_ms if known else None
+                return structs.replace(
+                    self._queued(record, record.attempt - 1, 0, first_ms),
+                    last_failure_ms=known.last_failure_ms if known else None,
+                    reason=known.reason if known else None,
+                    blocked=True,
+                )
             case Outcome.REJECT:
                 return self._letter(record, known)
-        return self._exhausted(record, known)
+        # Exhausted: it was read for its letter only, so this delivery is not an attempt.
+        letter = replace(self._letter(record, known), attempts=record.attempt - 1)
+        if record.reason is not None:  # it has ended the process that got it (`poison_search`)
+            return letter
+        return replace(
+            letter,
+            first_failure_ms=known.first_counted_failure_ms if known else None,
+            last_failure_ms=known.last_failure_ms if known else None,
+            reason=known.reason if known else None,
+        )
 
     def retry_index_of(self, record: FailedRecord) -> int | None:
         """The index of the planned retry that the record was read with; None for a new record."""
@@ -381,27 +396,6 @@ class _Decider:
             key=record.key if self._context.policy.on_failure is OnFailure.BLOCK_KEY else None,
         )
 
-    def _blocked(self, record: FailedRecord, known: UnresolvedRecord | None) -> UnresolvedRecord:
-        first_ms = known.first_failure_ms if known else None
-        return structs.replace(
-            self._queued(record, record.attempt - 1, 0, first_ms),
-            last_failure_ms=known.last_failure_ms if known else None,
-            reason=known.reason if known else None,
-            blocked=True,
-        )
-
-    def _exhausted(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
-        # It was read for its letter only, so this delivery is not an attempt.
-        letter = replace(self._letter(record, known), attempts=record.attempt - 1)
-        if record.reason is not None:  # it has ended the process that got it (`poison_search`)
-            return letter
-        return replace(
-            letter,
-            first_failure_ms=known.first_counted_failure_ms if known else None,
-            last_failure_ms=known.last_failure_ms if known else None,
-            reason=known.reason if known else None,
-        )
-
     def _letter(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
         now_ms = self._context.now_ms
         return LetterNote(
@@ -434,28 +428,25 @@ def _first_counted_ms(known: UnresolvedRecord | None, now_ms: int) -> int:
 def _gone_letters(context: BatchContext) -> Iterator[LetterNote]:
     for shard_id, end in sorted(context.ends.items()):
         state, planned = context.states.get(shard_id), context.slices.get(shard_id)
-        known = _Known(() if state is None else state.unresolved)
+        unresolved = _Known(() if state is None else state.unresolved)
         for read in retries_read(() if planned is None else planned.retries, end):
             if read.missing:
-                yield _gone_letter(shard_id, read, known.of(read.retry.first))
-
-
-def _gone_letter(shard_id: str, read: RetryRead, known: UnresolvedRecord | None) -> LetterNote:
-    retry, missing = read.retry, read.missing
-    several = f"{missing} of {retry.count} records up to {retry.end} are "
-    if missing == retry.count:
-        several = f"{missing} records up to {retry.end} are " if missing > 1 else ""
-    last_reason = known.reason if known and known.reason else "not known"
-    return LetterNote(
-        message_id=f"{shard_id}:{retry.first}:{retry.attempts + 1}",
-        attempts=retry.attempts,
-        first_failure_ms=known.first_counted_failure_ms if known else None,
-        last_failure_ms=known.last_failure_ms if known else None,
-        reason=f"{several}past the stream's retention; last failure: {last_reason}",
-        gone=(shard_id, str(retry.first)),
-        records=missing,
-        whole=retry.whole,
-    )
+                retry, missing = read.retry, read.missing
+                known = unresolved.of(retry.first)
+                several = f"{missing} of {retry.count} records up to {retry.end} are "
+                if missing == retry.count:
+                    several = f"{missing} records up to {retry.end} are " if missing > 1 else ""
+                last_reason = known.reason if known and known.reason else "not known"
+                yield LetterNote(
+                    message_id=f"{shard_id}:{retry.first}:{retry.attempts + 1}",
+                    attempts=retry.attempts,
+                    first_failure_ms=known.first_counted_failure_ms if known else None,
+                    last_failure_ms=known.last_failure_ms if known else None,
+                    reason=f"{several}past the stream's retention; last failure: {last_reason}",
+                    gone=(shard_id, str(retry.first)),
+                    records=missing,
+                    whole=retry.whole,
+                )
 
 
 def _treatment(row: UnresolvedRecord) -> tuple[int, int, int | None, bool]:

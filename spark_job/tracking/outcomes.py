@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from kinesis_spout.errors import described, text_of
@@ -129,11 +130,7 @@ class Retry(Exception):  # noqa: N818  # it is an outcome that a user names, as 
         self.after_s = after_s
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _make_retry, (str(self), self.after_s)
-
-
-def _make_retry(reason: str, after_s: float | None) -> Retry:
-    return Retry(reason, after_s=after_s)
+        return partial(Retry, after_s=self.after_s), (str(self),)
 
 
 def reason_of(error: BaseException) -> str:

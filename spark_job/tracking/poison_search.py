@@ -1,12 +1,13 @@
-"""Finds a record that ends its process whenever the function gets it. Pure.
+"""Finds the poison records of a batch: those that end the process which gets them, and those on
+which a function fails as a whole. Pure.
 
-Theory of operation. A batch that never answers leaves no trace but the count of its report's
-openings (`state.report.OpenReport`): each one of them ended with the process, of whatever cause.
-One or two may be anything, a deployment or a machine that was lost, so the batch is delivered as
-before. From the third on, the function gets only the first records of the batch, a quarter of those
-of the delivery before. The others are deferred: they were not tried, and are queued again as they
-were. The order of the rows is fixed by the published ends, so the same records come first in each
-replay.
+A record that ends its process whenever the function gets it. A batch that never answers leaves no
+trace but the count of its report's openings (`state.report.OpenReport`): each one of them ended
+with the process, of whatever cause. One or two may be anything, a deployment or a machine that was
+lost, so the batch is delivered as before. From the third on, the function gets only the first
+records of the batch, a quarter of those of the delivery before. The others are deferred: they were
+not tried, and are queued again as they were. The order of the rows is fixed by the published ends,
+so the same records come first in each replay.
 
 Sooner or later a delivery answers, because the record is not in it; or a single record is left that
 never answers. Each delivery of it alone counts as one of its attempts. When they are used up, it is
@@ -14,14 +15,32 @@ dead-lettered without being delivered again.
 
 A batch that has answered with a part of its records says so in its report. The next plan gives the
 function at most twice as many, the plan after it twice as many again, until nothing is deferred. No
-new records are read meanwhile (`driver.outcome_summary`), so the search is over a set that only
+new records are read meanwhile (`driver.stream_plans`), so the search is over a set that only
 gets smaller.
+
+The records of a batch on which a function fails as a whole (`bisect`). The search starts after the
+whole batch has failed. It halves each part that failed and runs the halves: level by level down to
+eighths, then one part after the other down to single records, so that some poison is found however
+much there is. A single record that fails is poison. If one half succeeded, the other half must
+contain the poison, so from the third level on it is halved without being run. A single record is
+always run: perhaps the function fails only if both records are in one part.
+
+The number of runs is bounded by `max_calls`. Parts that are then left over are queued again and
+come with later batches.
+
+A sink that is down must not be taken for poison:
+
+- if more than four of the eight eighths fail, the whole batch counts as failed, after at most 14
+  runs. A few poison records are in at most as many eighths, wherever they are;
+- if nothing succeeded, the single records that failed are `alone` and not `poison`. This decides
+  in batches that are too small for eighths, which are searched to single records while calls are
+  left.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -32,13 +51,18 @@ from state.report import ShardOutcome
 from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from state.plan import Plan, PlannedRetry, TaskResult
     from state.report import PlanReport
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
 
+MIN_RECORDS_FOR_EIGHTHS = 16
+_EIGHTHS_DEPTH = 3
+_MOST_FAILED_EIGHTHS = 4
+Part = tuple[int, int]
+"""A range of positions: the first is included, the second is not."""
 UNLIMITED_OPENINGS = 2
 _QUARTER = 2  # bits
 # What Spark 4 says when a Python worker or an executor has died, or Java without more memory.
@@ -161,38 +185,32 @@ def subset(
     return BatchSubset(records=rows_in(given), ends=given, deferred=deferred)
 
 
+@dataclass(frozen=True, slots=True)
 class _Cut:
-    """The rows of one shard, of which the first ones are given. `given` are their numbers, and
-    `following` is the number of the row after them.
+    """The rows of one shard, of which the first ones are given: those of `numbers`. `following` is
+    the number of the row after them.
     """
 
-    def __init__(
-        self,
-        end: ShardReadResult,
-        planned: Sequence[PlannedRetry],
-        given: Sequence[SequenceNumber],
-        following: SequenceNumber | None,
-    ) -> None:
-        self._end = end
-        self._planned = planned
-        self._given = given
-        self._following = following
+    end: ShardReadResult
+    planned: Sequence[PlannedRetry]
+    numbers: Sequence[SequenceNumber]
+    following: SequenceNumber | None
 
     def given(self) -> ShardReadResult:
         """The end of the given rows. Retries that are gone stay in it: they have no rows. What is
         missing of a range stays in it if one of the range's rows is given.
         """
-        end = self._end
+        end = self.end
         new = 0 if end.first is None or end.last is None else self._given_in(end.first, end.last)
         done = self._retries_done()
-        part = self._part_of(self._planned[done]) if done < len(self._planned) else None
-        seen = {retry.first for retry in self._planned[: done + (part is not None)]}
+        part = self._part_of(self.planned[done]) if done < len(self.planned) else None
+        seen = {retry.first for retry in self.planned[: done + (part is not None)]}
         return replace(
             end,
             first=end.first if new else None,
-            last=self._given[-1] if new else None,
+            last=self.numbers[-1] if new else None,
             count=new,
-            retry_rows=len(self._given) - new,
+            retry_rows=len(self.numbers) - new,
             retries_done=done,
             retries_short=tuple(one for one in end.retries_short if one.first in seen),
             retry_part=part,
@@ -201,7 +219,7 @@ class _Cut:
     def deferred(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
         """The records that are not given. A retry is queued again as `state` has it."""
         stored = {} if state is None else {one.first: one for one in state.unresolved}
-        for read in retries_read(self._planned, self._end):
+        for read in retries_read(self.planned, self.end):
             if read.is_gone or not self._defers(read.last):
                 continue
             retry = read.retry
@@ -211,7 +229,7 @@ class _Cut:
             # What is missing of a range has its dead letter once a record of the range is given.
             count = read.found + (0 if self._given_in(retry.first, read.last) else read.missing)
             yield self._rest(replace(known, last=read.last, count=count))
-        end = self._end
+        end = self.end
         if not end.count:  # aggregates without a user record of the shard
             return
         if end.first is not None and end.last is not None and self._defers(end.last):
@@ -228,32 +246,32 @@ class _Cut:
 
     def _defers(self, last: SequenceNumber) -> bool:
         """Whether rows up to this number are deferred, of the read that ends with it."""
-        return not self._given or (self._following is not None and self._following <= last)
+        return not self.numbers or (self.following is not None and self.following <= last)
 
     def _rest(self, read: UnresolvedRecord) -> UnresolvedRecord:
         """What is deferred of the records that were read together."""
         given = self._given_in(read.first, read.last)
-        following = read.first if self._following is None else self._following
+        following = read.first if self.following is None else self.following
         return rest_of_range(read, following if given else read.first, read.count - given)
 
     def _given_in(self, first: SequenceNumber, last: SequenceNumber) -> int:
-        return bisect_right(self._given, last) - bisect_left(self._given, first)
+        return bisect_right(self.numbers, last) - bisect_left(self.numbers, first)
 
     def _retries_done(self) -> int:
         """How many of the planned retries are given as a whole, or gone, from the first on."""
-        for index, retry in enumerate(self._planned[: self._end.retries_done]):
-            is_gone = retry.first in self._end.retries_gone
+        for index, retry in enumerate(self.planned[: self.end.retries_done]):
+            is_gone = retry.first in self.end.retries_gone
             if not is_gone and self._defers(retry.end):
                 return index
-        return self._end.retries_done
+        return self.end.retries_done
 
     def _part_of(self, retry: PlannedRetry) -> RangePart | None:
         """The part of a range that is given; None if nothing of it is."""
         count = self._given_in(retry.first, retry.end)
         if not count:
             return None
-        until = self._given[bisect_right(self._given, retry.end) - 1]
-        return RangePart(last=until, rest=self._following or until, count=count)
+        until = self.numbers[bisect_right(self.numbers, retry.end) - 1]
+        return RangePart(last=until, rest=self.following or until, count=count)
 
 
 def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
@@ -261,22 +279,12 @@ def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
     if not given.deferred:
         return report
     failed = {outcome.shard_id: outcome.unresolved for outcome in report.shards}
-    return replace(
-        report,
-        shards=tuple(
-            ShardOutcome(
-                shard_id=shard,
-                unresolved=tuple(
-                    sorted(
-                        (*failed.get(shard, ()), *given.deferred.get(shard, ())),
-                        key=lambda one: one.first,
-                    )
-                ),
-            )
-            for shard in sorted(failed.keys() | given.deferred.keys())
-        ),
-        delivery_limit=2 * given.records,
-    )
+    shards: list[ShardOutcome] = []
+    for shard in sorted(failed.keys() | given.deferred.keys()):
+        rows = (*failed.get(shard, ()), *given.deferred.get(shard, ()))
+        unresolved = tuple(sorted(rows, key=lambda row: row.first))
+        shards.append(ShardOutcome(shard_id=shard, unresolved=unresolved))
+    return replace(report, shards=tuple(shards), delivery_limit=2 * given.records)
 
 
 def died(error: BaseException) -> bool:
@@ -297,3 +305,78 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(next_error))
         yield next_error
         next_error = next_error.__cause__ or next_error.__context__
+
+
+@dataclass(slots=True)
+class Bisection:
+    """The result of the search.
+
+    - `poison`: records that failed by themselves, while others succeeded.
+    - `alone`: records that failed by themselves, while nothing succeeded.
+    - `unresolved`: parts that were not searched to the end.
+    - `failed`: most of the batch fails, so nothing is known of single records.
+    - `calls`: the number of runs, without the one of the whole batch.
+    """
+
+    poison: list[int] = field(default_factory=list)
+    alone: list[int] = field(default_factory=list)
+    unresolved: list[Part] = field(default_factory=list)
+    failed: bool = False
+    calls: int = 0
+
+
+def max_calls(count: int) -> int:
+    """The limit on runs for a batch of `count` records, to which each poison record adds one."""
+    return 4 * max(1, (count - 1).bit_length())
+
+
+def bisect(count: int, succeeds: Callable[[Part], bool]) -> Bisection:
+    """Find the poison among `count` records. The run of the whole batch must have failed.
+
+    `succeeds` runs the function on a part and says whether it succeeded.
+    """
+    found = Bisection()
+    any_success = False
+
+    def has_calls_left() -> bool:
+        return found.calls < max_calls(count) + len(found.poison)
+
+    def halve(level: list[Part], *, may_skip: bool) -> list[Part]:
+        """Run the halves of these parts. Returns those that failed and are not poison, in order.
+
+        `may_skip`: a half is not run if it must fail because the other half succeeded.
+        """
+        nonlocal any_success
+        failed: list[Part] = []
+        for first, last in level:
+            middle = (first + last + 1) // 2
+            other_succeeded = False
+            for half in [(first, middle), (middle, last)] if last - first > 1 else [(first, last)]:
+                is_single = half[1] - half[0] == 1
+                if may_skip and other_succeeded and not is_single:
+                    failed.append(half)
+                elif not has_calls_left():
+                    found.unresolved.append(half)
+                else:
+                    found.calls += 1
+                    if succeeds(half):
+                        any_success = other_succeeded = True
+                    elif is_single:
+                        found.poison.append(half[0])
+                    else:
+                        failed.append(half)
+        return failed
+
+    parts: list[Part] = [(0, count)] if count else []
+    for depth in range(_EIGHTHS_DEPTH):
+        parts = halve(parts, may_skip=depth >= 2)
+    found.failed = count >= MIN_RECORDS_FOR_EIGHTHS and len(parts) > _MOST_FAILED_EIGHTHS
+    while not found.failed and parts and has_calls_left():
+        parts = [*halve(parts[:1], may_skip=True), *parts[1:]]
+    if not found.failed:
+        found.unresolved += parts
+        if not any_success:
+            found.poison, found.alone = [], sorted(found.poison)
+    found.poison.sort()
+    found.unresolved.sort()
+    return found

@@ -31,7 +31,7 @@ from pyspark.sql import Row
 from kinesis_spout.errors import ConfigError, malformed_reason, text_of
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
-from spark_job.rows import ARROW_SCHEMA
+from spark_job.rows import ARROW_SCHEMA, COLUMNS
 from spark_job.tracking.content_check import BatchContentError, ShardContent
 from spark_job.tracking.outcomes import (
     FailedRecord,
@@ -56,21 +56,7 @@ RUN_BYTES = 8
 NOTE = "_ks_note"
 SUMMARY = 0
 """The `outcome` of a summary. That of a failure note is the record's `Outcome`."""
-ORIGINAL = pa.schema(
-    [
-        ARROW_SCHEMA.field(name)
-        for name in (
-            "messageId",
-            "streamName",
-            "shardId",
-            "sequenceNumber",
-            "subSequenceNumber",
-            "partitionKey",
-            "data",
-            "approximateArrivalTimestamp",
-        )
-    ]
-)
+ORIGINAL = pa.schema([ARROW_SCHEMA.field(name) for name in COLUMNS if name != "attempt"])
 """The record's columns in a failure note, for its dead letter."""
 _OWN = pa.schema(
     [
@@ -163,6 +149,7 @@ class _Calls:
     `owners[i]` is the index of the record that row i came from. `failures` are by index too.
     """
 
+    records: Sequence[Record]
     rows: list[dict[str, Any]] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     failures: dict[int, FailedRecord] = field(default_factory=dict)
@@ -194,7 +181,7 @@ class _Partition:
         shards = batch.column("shardId")
         if several:
             shards = pc.binary_join_element_wise(batch.column("streamName"), shards, "/")
-        calls = _Calls()
+        calls = _Calls(records)
         notes: list[dict[str, object]] = []
         ordinals: list[int] = []
         for start, stop in _stretches(shards):
@@ -204,9 +191,9 @@ class _Partition:
             self.rows_before[shard_id] = first + stop - start
             ordinals.extend(range(first, first + stop - start))
             if rules.withholds or self.mapper.on_failure is not OnFailure.CONTINUE:
-                self._call_in_order(shard_id, records, range(start, stop), calls, rules)
+                self._call_in_order(calls, start, stop, shard_id, rules)
             else:
-                self._call(records, start, stop, calls)
+                self._call(calls, start, stop)
             notes.append(self._summary(shard_id, records[start:stop], rules))
         arrays, bad = self.mapper.columns.build(calls.rows, calls.owners)
         calls.failures |= {
@@ -217,10 +204,10 @@ class _Partition:
             notes += self._failures(batch, calls.failures, ordinals)
         yield from self._output(arrays, notes)
 
-    def _call(self, records: Sequence[Record], start: int, stop: int, calls: _Calls) -> None:
+    def _call(self, calls: _Calls, start: int, stop: int) -> None:
         function = self.mapper.function
         outputs: list[object] = []
-        for record in records[start:stop]:
+        for record in calls.records[start:stop]:
             try:
                 outputs.append(function(record))
             except KeyboardInterrupt:
@@ -233,26 +220,15 @@ class _Partition:
             calls.owners.extend(range(start, stop))
             return
         for index, output in enumerate(outputs, start):
-            if output is None:
-                continue
-            if type(output) is dict:
-                calls.rows.append(output)
-                calls.owners.append(index)
-                continue
             try:
                 calls.take(self.mapper.columns.rows(output), index)
             except KeyboardInterrupt:
                 raise
             except BaseException as exc:  # noqa: BLE001  # an iterator's errors are its record's, too
-                calls.failures[index] = _failed(records[index], exc)
+                calls.failures[index] = _failed(calls.records[index], exc)
 
     def _call_in_order(
-        self,
-        shard_id: str,
-        records: Sequence[Record],
-        indexes: range,
-        calls: _Calls,
-        rules: ShardRules,
+        self, calls: _Calls, start: int, stop: int, shard_id: str, rules: ShardRules
     ) -> None:
         """Call the function where a row may be withheld.
 
@@ -260,8 +236,7 @@ class _Partition:
         records after it.
         """
         on_failure, columns = self.mapper.on_failure, self.mapper.columns
-        for index in indexes:
-            record = records[index]
+        for index, record in enumerate(calls.records[start:stop], start):
             number = int(record.sequence_number), record.sub_sequence_number
             key = (
                 order_key(record.partition_key, shard_id, number)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from spark_job.tracking.outcomes import FailedRecord
-    from state.plan import Plan, ShardSlice
+    from state.plan import Plan
     from state.sequence_number import SequenceNumber
-    from state.shard_state import ShardState, UnresolvedRecord
+    from state.shard_state import ShardState
 
 Number = tuple[int, int]
 """A sequence number and its sub-sequence number. They compare in this order."""
@@ -33,12 +33,7 @@ BEFORE_ALL: Number = (-1, 0)
 
 WITHHELD_DDL = "messageId STRING, outcome INT, key STRING, ordinal BIGINT"
 _SCHEMA = pa.schema(
-    [
-        ("messageId", pa.string()),
-        ("outcome", pa.int32()),
-        ("key", pa.string()),
-        ("ordinal", pa.int64()),
-    ]
+    {"messageId": pa.string(), "outcome": pa.int32(), "key": pa.string(), "ordinal": pa.int64()}
 )
 _WAITING = (Outcome.RETRY, Outcome.ALONE, Outcome.UNCOUNTED, Outcome.BLOCKED)
 
@@ -91,7 +86,12 @@ def plan_rules(
     ancestors = unresolved_ancestors(states) if in_order else {}
     for one in plan.slices.values():
         unresolved = states[one.shard_id].unresolved if one.shard_id in states else ()
-        waiting = _outside(one, unresolved) if in_order else []
+        planned = [(number_of(retry.first), number_of(retry.end)) for retry in one.retries]
+        waiting = [
+            record
+            for record in unresolved
+            if in_order and not any(a <= number_of(record.first) <= b for a, b in planned)
+        ]
         inherited = [
             record
             for ancestor in ancestors.get(one.shard_id, ())
@@ -102,10 +102,10 @@ def plan_rules(
             blocking += [(BEFORE_ALL, record) for record in inherited]
             rules[one.shard_id] = replace(
                 _blocked_by(((number, record.key) for number, record in blocking), on_failure),
-                last_retry=number_of(one.retries[-1].end) if one.retries else None,
+                last_retry=planned[-1][1] if planned else None,
                 exhausted=tuple(
-                    (number_of(retry.first), number_of(retry.end))
-                    for retry in one.retries
+                    ends
+                    for ends, retry in zip(planned, one.retries, strict=True)
                     if retry.exhausted
                 ),
             )
@@ -149,38 +149,20 @@ class WithheldRowFinder:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows_before: Counter[str] = Counter()  # of each shard in this partition
-        for batch in batches:
-            withheld = list(self._withheld(batch, rows_before))
-            yield pa.RecordBatch.from_pylist(withheld, schema=_SCHEMA)
-
-    def _withheld(
-        self, batch: pa.RecordBatch, rows_before: Counter[str]
-    ) -> Iterator[dict[str, object]]:
         names = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
-        for shard, sequence, sub, key, message_id in zip(
-            *(batch.column(name).to_pylist() for name in names), strict=True
-        ):
-            ordinal = rows_before[shard]
-            rows_before[shard] += 1
-            rules = self.rules.get(shard)
-            if rules is None or not rules.withholds:
-                continue
-            number = int(sequence), sub
-            hashed = order_key(key, shard, number) if self.with_keys else None
-            outcome = rules.outcome(number, hashed)
-            if outcome is not None:
-                yield {
-                    "messageId": message_id,
-                    "outcome": int(outcome),
-                    "key": hashed,
-                    "ordinal": ordinal,
-                }
-
-
-def _outside(one: ShardSlice, unresolved: Iterable[UnresolvedRecord]) -> list[UnresolvedRecord]:
-    chosen = [(number_of(retry.first), number_of(retry.end)) for retry in one.retries]
-    return [
-        record
-        for record in unresolved
-        if not any(a <= number_of(record.first) <= b for a, b in chosen)
-    ]
+        for batch in batches:
+            withheld: list[tuple[str, int, str | None, int]] = []
+            for shard, sequence, sub, key, message_id in zip(
+                *(batch.column(name).to_pylist() for name in names), strict=True
+            ):
+                ordinal = rows_before[shard]
+                rows_before[shard] += 1
+                rules = self.rules.get(shard)
+                if rules is None or not rules.withholds:
+                    continue
+                number = int(sequence), sub
+                hashed = order_key(key, shard, number) if self.with_keys else None
+                if (outcome := rules.outcome(number, hashed)) is not None:
+                    withheld.append((message_id, int(outcome), hashed, ordinal))
+            rows = [dict(zip(_SCHEMA.names, row, strict=True)) for row in withheld]
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)

@@ -56,9 +56,7 @@ T = TypeVar("T")
 class _StoredShardState(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """The fields of a `ShardState`, with the checkpoint as a text and the unresolved records as
-    rows; and what is stored beside these.
-    """
+    """A `ShardState`, its checkpoint as a text, its records as rows, and what is beside them."""
 
     checkpoint: str | None = None
     last_checkpoint: SequenceNumber | None = None
@@ -210,9 +208,7 @@ def to_rows(records: Iterable[UnresolvedRecord], reasons: Sequence[str]) -> tupl
 def from_rows(
     rows: Iterable[StoredRecord], reasons: Sequence[str], path: str, *, user_records: bool
 ) -> tuple[UnresolvedRecord, ...]:
-    """The records of these rows; raises `StoredDataError` for a damaged row. `user_records`: what
-    is stored beside the rows.
-    """
+    """The records of these rows, by what is beside them. `StoredDataError` for a damaged one."""
     try:
         records = tuple(
             row if isinstance(row, UnresolvedRecord) else _record(row, reasons) for row in rows

@@ -87,8 +87,8 @@ def encode(value: msgspec.Struct, path: str) -> bytes:
 
 def decode(data: bytes, kind: type[T], path: str, *, newest_format: int = 1) -> T:
     """What `encode` wrote. Raises `StoredDataError` for damaged bytes and for a newer format."""
+    stored_format(data, kind, path, newest=newest_format)
     try:
-        _check_format(data, path, newest_format)
         if kind not in _DECODERS:
             with _CREATION:
                 _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=decode_hook)
@@ -100,15 +100,11 @@ def decode(data: bytes, kind: type[T], path: str, *, newest_format: int = 1) -> 
 
 def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:
     """The format of a stored value that was to be a `kind`. Raises as `decode` does."""
+    # It comes first: a newer version may have changed every other field.
     try:
-        return _check_format(data, path, newest)
+        found = _FORMAT_DECODER.decode(data).format
     except _DAMAGE as exc:
         raise _damaged(data, kind, path, exc) from exc
-
-
-def _check_format(data: bytes, path: str, newest: int) -> int:
-    # The format comes first: a newer version may have changed every other field.
-    found = _FORMAT_DECODER.decode(data).format
     if found > newest:
         raise StoredDataError(
             f"{path} has format {found}, written by a newer version of kinesis-spout, but this "

@@ -153,13 +153,9 @@ class NoAnswers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The last runs, oldest first, at most `MAX_RUNS`.
 
-    - `hold`: of the newest run.
     - `trigger_ms`: the interval of a Spark query's trigger, as it was told or was learned.
-    - `throttled`: by shard, of the newest run; the `MAX_THROTTLED` that were throttled last.
-    - `refused_letters`: of the newest run; None where its dead letters are written.
-    - `not_subscribed`: of the newest run; None where it subscribes, or polls on purpose.
-    - `failing_reads`: of the newest run; None where reads are answered, or refused for limits only.
-    - `no_answers`: of the newest run; None where its records are answered.
+    - `throttled`: by shard; the `MAX_THROTTLED` that were throttled last.
+    - The others: what is wrong in the newest run, as `throttled` is, too; None where nothing is.
     """
 
     runs: tuple[Run, ...] = ()

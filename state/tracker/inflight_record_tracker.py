@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from state.retry_policy import RetryPolicy
     from state.shard_state import ShardState, UnresolvedRecord
+
 UNANSWERED = "its process ended without an answer"
 """The stored reason of an announced emission (`InflightRecordTracker.announce`)."""
 
@@ -314,9 +315,8 @@ class InflightRecordTracker:
         node = self._known(Event.FAIL, sequence)
         if node.state is not NodeState.PENDING:
             raise self._illegal("announcement", sequence, node.state.value)
-        self._announced[sequence] = self._failed(
-            node, now_ms, UNANSWERED, counts=True, due_ms=now_ms
-        )
+        failed = self._failed(node, now_ms, UNANSWERED, counts=True, due_ms=now_ms)
+        self._announced[sequence] = failed
 
     def withdraw(self, sequence: SequenceNumber) -> None:
         """Take an announcement back, as at an orderly end; a no-op without one."""
@@ -371,7 +371,6 @@ class InflightRecordTracker:
         reason: str | None = None,
         retry: bool = True,
         counts: bool = True,
-        due_ms: int | None = None,
     ) -> Effect:
         """Fail a record, or the whole span with this first number. It is queued for a retry, or
         exhausted if the policy allows none.
@@ -382,15 +381,13 @@ class InflightRecordTracker:
         - `counts`: False for a failure that the record did not cause, as in an outage. The record
           is queued with the attempts and the first failure that it had, so its next delivery has
           the same attempt number as this one.
-        - `due_ms`: when the retry is due, instead of the policy's backoff. Whether there is a retry
-          is still the policy's decision.
         """
         node = self._nodes.get(sequence)
         if node is None or not 1 <= attempt <= node.deliveries:
             return Effect.UNKNOWN
         if not _is_pending_in(node, attempt):
             return Effect.IGNORED
-        record = self._failed(node, now_ms, reason, counts=counts, due_ms=due_ms)
+        record = self._failed(node, now_ms, reason, counts=counts)
         again = retry and not (
             counts and self._policy.exhausted(record.attempts, record.first_failure_ms, now_ms)
         )
@@ -470,9 +467,7 @@ class InflightRecordTracker:
             self._acked_to = node.last
 
     def _split(self, span: Node, failed: Sequence[UnresolvedRecord]) -> None:
-        """Replace a pending span by a pending node for each of its records, or ranges of records,
-        that failed. The rest of the span is acked.
-        """
+        """Replace a pending span by pending nodes for what failed of it; the rest is acked."""
         # Raises before anything is changed.
         pieces = split_span(self.shard_id, span, failed)
         left = sum(record.count for record in failed)
@@ -531,7 +526,13 @@ class InflightRecordTracker:
         return not bound < number or (is_stored and number.shares_record(bound))
 
     def _failed(
-        self, node: Node, now_ms: int, reason: str | None, *, counts: bool, due_ms: int | None
+        self,
+        node: Node,
+        now_ms: int,
+        reason: str | None,
+        *,
+        counts: bool,
+        due_ms: int | None = None,
     ) -> UnresolvedRecord:
         record = stored_record(node)
         attempts = record.attempts + counts
@@ -549,9 +550,7 @@ class InflightRecordTracker:
         )
 
     def _put_back(self, node: Node, record: UnresolvedRecord, *, again: bool) -> None:
-        """Record the failure of a pending node: it is queued for its retry (`again`), or exhausted.
-        `record` is stored for it from now on.
-        """
+        """Store `record` for a pending node that failed: it is queued (`again`), or exhausted."""
         self._move(node, Event.FAIL if again else Event.EXHAUST)
         node.record = record
         self._deadlines.discard(node.first)

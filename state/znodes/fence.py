@@ -33,13 +33,14 @@ from state.znodes.tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from state.store.ownership import TaskShare
 
 MAX_OPERATIONS = 500  # in one transaction
 _MAX_ROUNDS = 8  # of regaining the ownership; each needs the session to expire once more
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,8 @@ class Fence:
     """Holds the ownership, and commits the owner's transactions. Safe from any thread."""
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
-        self._tree = tree
-        self._paths = paths
+        self.tree = tree
+        self.paths = paths
         self._held: Claim | None = None
         self._overtaken = False
 
@@ -84,7 +85,7 @@ class Fence:
         if self._overtaken:
             raise self._stale()
         raise StaleOwnerError(
-            f"{subject(self._paths)} is not owned by this store", "acquire it first"
+            f"{subject(self.paths)} is not owned by this store", "acquire it first"
         )
 
     def check(self) -> None:
@@ -101,7 +102,7 @@ class Fence:
         if held is None:
             return
         try:
-            self._tree.commit([*held.guards, Delete(held.node.path)])
+            self.tree.commit([*held.guards, Delete(held.node.path)])
         except TransactionRefusedError:
             return  # another process has taken over, or the session has expired
 
@@ -122,7 +123,7 @@ class Fence:
             held = self.require()
             fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
             try:
-                self._tree.commit([*fence, *operations])
+                self.tree.commit([*fence, *operations])
             except TransactionRefusedError as refused:
                 # A refusal names the first check that failed. An epoch comes before the ephemeral
                 # node: with both gone there is nothing to regain.
@@ -141,13 +142,13 @@ class Fence:
             else:
                 return
         raise StoreUnavailableError(
-            f"the session that owns {subject(self._paths)} expired {_MAX_ROUNDS} times in a row",
+            f"the session that owns {subject(self.paths)} expired {_MAX_ROUNDS} times in a row",
             "check the ZooKeeper servers",
         )
 
     def _stale(self) -> StaleOwnerError:
         return StaleOwnerError(
-            f"another process has taken over {subject(self._paths)}, so this process stores "
+            f"another process has taken over {subject(self.paths)}, so this process stores "
             "nothing more. The other process redelivers the records whose outcome was not stored"
         )
 
@@ -175,7 +176,7 @@ class Fence:
         levels = [[path]]
         found: list[str] = []
         while levels[-1]:
-            names = self._tree.children(levels[-1])
+            names = self.tree.children(levels[-1])
             there = [
                 (parent, children)
                 for parent, children in zip(levels[-1], names, strict=True)
@@ -187,7 +188,7 @@ class Fence:
 
     def _landed(self, operations: Sequence[Operation]) -> bool:
         """Whether the nodes hold what these operations would have made of them."""
-        nodes = self._tree.read([operation.path for operation in operations])
+        nodes = self.tree.read([operation.path for operation in operations])
         return all(
             _is_done(operation, node) for operation, node in zip(operations, nodes, strict=True)
         )
@@ -195,7 +196,7 @@ class Fence:
     def _regain(self, held: Claim) -> None:
         """Create the ephemeral node again. Raises `StaleOwnerError` if an epoch has changed."""
         try:
-            self._tree.commit([*held.guards, held.node])
+            self.tree.commit([*held.guards, held.node])
         except TransactionRefusedError as refused:
             if refused.index < len(held.guards):
                 self._held, self._overtaken = None, True
@@ -237,10 +238,8 @@ def _is_done(operation: Operation, node: Znode | None) -> bool:
 class Nodes:
     """One application's nodes. A topic writes them behind the fence, unless anybody may."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        self._tree = tree
-        self._paths = paths
-        self._fence = fence
+    def __init__(self, fence: Fence) -> None:
+        self._tree, self._paths, self._fence = fence.tree, fence.paths, fence
 
     def _read(self, path: str) -> Znode | None:
         return self._tree.read([path])[0]
@@ -249,6 +248,11 @@ class Nodes:
         """The value of a node of this kind; None without the node. Raises `StoredDataError`."""
         node = self._read(path)
         return None if node is None else decode(node.data, kind, path)
+
+    def _values(self, paths: Mapping[K, str], read: Callable[[bytes, str], T]) -> dict[K, T]:
+        """What `read` makes of each node that exists, by the keys of `paths`. Reads them once."""
+        nodes = zip(paths.items(), self._tree.read(list(paths.values())), strict=True)
+        return {key: read(node.data, path) for (key, path), node in nodes if node is not None}
 
     def _names(self, path: str) -> list[str]:
         """The names of a node's children in order; none without the node."""

@@ -20,7 +20,7 @@ import msgspec
 from state.codec.values import decode, encode, encode_unchecked
 from state.errors import StoredDataError
 from state.position import Position
-from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
+from state.store.history import HistoryEntry, HistoryIndex, HistoryMark, HistoryStore
 from state.znodes.fence import Nodes, in_transactions
 from state.znodes.tree import Create, Delete, Operation, Set
 
@@ -128,7 +128,7 @@ def _decoded(data: bytes, path: str) -> _StoredHistoryEntry:
     return decode(text, _StoredHistoryEntry, path, newest_format=HISTORY_FORMAT)
 
 
-class HistoryZnodes(Nodes):
+class HistoryZnodes(Nodes, HistoryStore):
     """A `HistoryStore`."""
 
     def index(self) -> HistoryIndex:

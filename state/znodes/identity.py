@@ -21,7 +21,7 @@ from state.errors import (
     UnfinishedImportError,
 )
 from state.position import Position
-from state.store.identity import Pause, StartPin, StreamIdentity
+from state.store.identity import IdentityStore, Pause, PauseStore, StartPin, StreamIdentity
 from state.store.ownership import OwnerInfo
 from state.znodes.fence import Nodes
 from state.znodes.paths import is_shard
@@ -32,22 +32,13 @@ if TYPE_CHECKING:
 
     from state.store.ownership import OwnershipStore
     from state.znodes.fence import Fence
-    from state.znodes.paths import ZookeeperPaths
-    from state.znodes.tree import ZnodeTree
 
 
-class IdentityZnodes(Nodes):
+class IdentityZnodes(Nodes, IdentityStore):
     """An `IdentityStore`. `reset_command` drops the application's state; errors name it."""
 
-    def __init__(
-        self,
-        tree: ZnodeTree,
-        paths: ZookeeperPaths,
-        fence: Fence,
-        ownership: OwnershipStore,
-        reset_command: str,
-    ) -> None:
-        super().__init__(tree, paths, fence)
+    def __init__(self, fence: Fence, ownership: OwnershipStore, reset_command: str) -> None:
+        super().__init__(fence)
         self._ownership = ownership
         self._reset_command = reset_command
 
@@ -139,7 +130,7 @@ class IdentityZnodes(Nodes):
                 self._tree.commit([Delete(self._paths.reset)])
 
 
-class PauseZnodes(Nodes):
+class PauseZnodes(Nodes, PauseStore):
     """A `PauseStore`."""
 
     def begin(self, pause: Pause) -> Pause:

@@ -26,9 +26,9 @@ import msgspec
 from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, OwnedByAnotherError, StoredDataError
 from state.process import describe, is_of_this_host, is_provably_dead
-from state.store.ownership import OwnerInfo, TaskShare
+from state.store.ownership import OwnerInfo, OwnershipStore, TaskShare
 from state.znodes.fence import Claim, Fence, Nodes
-from state.znodes.paths import ZookeeperPaths, subject
+from state.znodes.paths import subject
 from state.znodes.tree import (
     Check,
     Create,
@@ -36,7 +36,6 @@ from state.znodes.tree import (
     Operation,
     TransactionRefusedError,
     Znode,
-    ZnodeTree,
     put,
     stands,
 )
@@ -65,11 +64,11 @@ class _Tasks(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     format: int = 1
 
 
-class OwnershipZnodes(Nodes):
+class OwnershipZnodes(Nodes, OwnershipStore):
     """An `OwnershipStore`."""
 
-    def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence) -> None:
-        super().__init__(tree, paths, fence)
+    def __init__(self, fence: Fence) -> None:
+        super().__init__(fence)
         self._lock = threading.Lock()
 
     def acquire(self, owner: OwnerInfo, *, timeout_s: float, task: TaskShare | None = None) -> int:
@@ -214,9 +213,7 @@ class OwnershipZnodes(Nodes):
     def _share(
         self, owner: OwnerInfo, task: TaskShare, epoch: Znode | None, *, joins: bool
     ) -> tuple[Claim, list[Operation]]:
-        """A share of an application that is shared by the same total already (`joins`); or the
-        first one, of an application that was not shared, or by another total.
-        """
+        """A share of what is shared by the same total already (`joins`), or the first share."""
         whole, counter = self._paths.owner, self._paths.task_epoch(task)
         operations: list[Operation]
         if joins and epoch is not None:

@@ -119,6 +119,9 @@ class ZookeeperPaths:
         """The last runs of a share (`1-of-3`), or of the whole application (`all`)."""
         return f"{self.runs}/{name}"
 
+    def task_runs(self, task: TaskShare) -> str:
+        return self.run_log(str(task))
+
     def shard(self, shard_id: str) -> str:
         if shard_id in _RESERVED:
             raise InvalidStoreSettingError(

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from state.codec.values import decode, encode, stored_format
 from state.errors import ConflictError, PlanClosedError, TaskLogError
 from state.plan import PLAN_FORMAT, Plan, PlanPointer, PlanStatus, TaskPlan, TaskResult, plan_number
-from state.store.plans import StoredLog
+from state.store.plans import PlanStore, StoredLog
 from state.task_log import LOG_FORMAT, TaskLog
 from state.znodes.fence import Nodes, in_transactions
 from state.znodes.tree import (
@@ -52,7 +52,7 @@ class PlanHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     format: int = PLAN_FORMAT
 
 
-class PlanZnodes(Nodes):
+class PlanZnodes(Nodes, PlanStore):
     """A `PlanStore`."""
 
     # tasks ----------------------------------------------------------------------------------------
@@ -135,28 +135,23 @@ class PlanZnodes(Nodes):
         header = self.header(plan_id)
         if header is None:
             return None
-        paths = [self._paths.task(plan_id, task) for task in range(header.tasks)]
-        nodes = self._tree.read(paths)
-        tasks = tuple(
-            decode(node.data, TaskPlan, path)
-            for path, node in zip(paths, nodes, strict=True)
-            if node is not None
-        )
+        tasks = self.tasks(plan_id, header)
         if len(tasks) < header.tasks:
             return None  # half created or half removed: not yet, or no longer, a plan
-        return Plan(plan_id=plan_id, **asdict(header) | {"tasks": tasks})
+        return Plan(plan_id=plan_id, **asdict(header) | {"tasks": tuple(tasks.values())})
+
+    def tasks(self, plan_id: str, header: PlanHeader) -> dict[int, TaskPlan]:
+        paths = {task: self._paths.task(plan_id, task) for task in range(header.tasks)}
+        return self._values(paths, lambda data, path: decode(data, TaskPlan, path))
 
     def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
         header = self.header(plan_id)
-        paths = {
-            task: self._paths.end(plan_id, task) for task in range(header.tasks if header else 0)
-        }
-        nodes = self._tree.read(list(paths.values()))
-        return {
-            task: decode_log(node.data, path).folded()
-            for (task, path), node in zip(paths.items(), nodes, strict=True)
-            if node is not None
-        }
+        logs = {} if header is None else self.logs(plan_id, header)
+        return {task: log.folded() for task, log in logs.items()}
+
+    def logs(self, plan_id: str, header: PlanHeader) -> dict[int, TaskLog]:
+        paths = {task: self._paths.end(plan_id, task) for task in range(header.tasks)}
+        return self._values(paths, decode_log)
 
     def removed_logs(self, plan_id: str) -> list[int]:
         header = self.header(plan_id)

@@ -14,6 +14,7 @@ those that did neither: their processes died.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -35,10 +36,11 @@ from state.report import (
     ShardOutcome,
 )
 from state.retry_policy import RetryPolicy
+from state.store.reports import ReportStore
 from state.znodes.fence import Nodes
 from state.znodes.paths import valid_name
 from state.znodes.plans import OPEN_VERSION
-from state.znodes.tree import Check, Delete, Set, TransactionRefusedError, put
+from state.znodes.tree import Check, Delete, Set, TransactionRefusedError, put, stands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -222,7 +224,7 @@ def _damaged(path: str, what: str) -> StoredDataError:
     )
 
 
-class ReportZnodes(Nodes):
+class ReportZnodes(Nodes, ReportStore):
     """A `ReportStore`."""
 
     # policy ---------------------------------------------------------------------------------------
@@ -235,10 +237,8 @@ class ReportZnodes(Nodes):
 
     def clear_policy(self) -> None:
         node = self._read(self._paths.tracked)
-        try:
+        with suppress(TransactionRefusedError):  # another process has just removed it
             self._fence.commit([] if node is None else [Delete(self._paths.tracked)])
-        except TransactionRefusedError:
-            return  # another process has just removed it
 
     # report ---------------------------------------------------------------------------------------
     def open(self, plan_id: str, token: str) -> OpenReport:
@@ -248,20 +248,14 @@ class ReportZnodes(Nodes):
             node = self._read(path)
             openings = 0 if node is None else _openings(node.data, path)
             write = put(path, encode_open_report(token, openings + 1, path), node)
-            opened = OpenReport(
-                plan_id=plan_id,
-                token=token,
-                version=0 if node is None else node.version + 1,
-                openings=openings,
-            )
+            version = stands(write).version
+            opened = OpenReport(plan_id=plan_id, token=token, version=version, openings=openings)
             try:
                 self._tree.commit([self._plan_is_open(plan_id), write])
             except TransactionRefusedError as refused:
                 if refused.index == 0:
                     raise _closed(plan_id) from refused
-                if not (
-                    refused.uncertain and self._stands(opened, ReportStatus.OPEN, opened.version)
-                ):
+                if not (refused.uncertain and self._stands(opened, ReportStatus.OPEN, version)):
                     continue  # another process has just opened it
             return opened
         raise _contended(path)
@@ -269,10 +263,9 @@ class ReportZnodes(Nodes):
     def answer(self, opened: OpenReport) -> None:
         path = self._paths.report(opened.plan_id)
         data = encode_open_report(opened.token, opened.openings, path)
-        try:
+        # Where the plan is closed, or the report opened again, nobody asks for this answer.
+        with suppress(TransactionRefusedError):
             self._tree.commit([self._plan_is_open(opened.plan_id), Set(path, data, opened.version)])
-        except TransactionRefusedError:
-            return  # the plan is closed, or the report opened again: nobody asks for this answer
 
     def finish(self, opened: OpenReport, report: PlanReport) -> None:
         path = self._paths.report(opened.plan_id)

@@ -8,12 +8,13 @@ ended, and one that was replaced changes nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from state.codec.values import decode, encode
 from state.errors import InvalidStoreSettingError, StoredDataError
 from state.store.ownership import TaskShare
-from state.store.runs import RunLog
+from state.store.runs import RunLog, RunStore
 from state.znodes.fence import Nodes
 from state.znodes.tree import Delete, Operation, Set, TransactionRefusedError, put
 
@@ -28,7 +29,7 @@ _MAX_ROUNDS = 3
 _MAX_REMOVED = 100  # in one transaction
 
 
-class RunZnodes(Nodes):
+class RunZnodes(Nodes, RunStore):
     """A `RunStore`."""
 
     def begin(self, run: Run) -> None:
@@ -45,10 +46,9 @@ class RunZnodes(Nodes):
             task = _share(name)
             if (None if task is None else task.total) != total and len(operations) < _MAX_REMOVED:
                 operations.append(Delete(self._paths.run_log(name)))
-        try:
+        # Where somebody has amended the run before, or removed a node, this run is not told.
+        with suppress(TransactionRefusedError):
             self._fence.commit(operations)
-        except TransactionRefusedError:
-            return  # somebody has amended the run before, or removed a node: this run is not told
 
     def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
         for _ in range(_MAX_ROUNDS):
@@ -70,12 +70,7 @@ class RunZnodes(Nodes):
 
     def read(self) -> Mapping[TaskShare | None, RunLog]:
         names = self._names(self._paths.runs)
-        paths = [self._paths.run_log(name) for name in names]
-        return {
-            _share(name): _log(node.data, path)
-            for name, path, node in zip(names, paths, self._tree.read(paths), strict=True)
-            if node is not None
-        }
+        return self._values({_share(name): self._paths.run_log(name) for name in names}, _log)
 
     def _replace(self, path: str, before: RunLog, after: RunLog) -> bool:
         node = self._read(path)
@@ -90,7 +85,7 @@ class RunZnodes(Nodes):
         return True
 
     def _path(self, task: TaskShare | None) -> str:
-        return self._paths.run_log(_WHOLE if task is None else str(task))
+        return self._paths.run_log(_WHOLE) if task is None else self._paths.task_runs(task)
 
 
 def _log(data: bytes, path: str) -> RunLog:

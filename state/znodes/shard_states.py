@@ -21,7 +21,7 @@ from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.values import decode, encode
 from state.errors import CheckpointRegressionError, NotListerError
 from state.failpoint import failpoint, is_armed
-from state.store.shard_states import StateChange, StoredState
+from state.store.shard_states import ShardListStore, ShardStateStore, StateChange, StoredState
 from state.znodes.fence import Nodes, in_transactions
 from state.znodes.paths import is_shard
 from state.znodes.tree import (
@@ -42,23 +42,15 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState
     from state.znodes.fence import Claim, Fence
     from state.znodes.ownership import OwnershipZnodes
-    from state.znodes.paths import ZookeeperPaths
-    from state.znodes.tree import ZnodeTree
 
 MAX_STATES_PER_WRITE = 500
 
 
-class ShardStateZnodes(Nodes):
+class ShardStateZnodes(Nodes, ShardStateStore):
     """A `ShardStateStore`. `states_per_write`: the maximum states of a transaction."""
 
-    def __init__(
-        self,
-        tree: ZnodeTree,
-        paths: ZookeeperPaths,
-        fence: Fence,
-        states_per_write: int = MAX_STATES_PER_WRITE,
-    ) -> None:
-        super().__init__(tree, paths, fence)
+    def __init__(self, fence: Fence, states_per_write: int) -> None:
+        super().__init__(fence)
         # Of the few shards of a test, only single writes leave a process a place to die in between.
         self._states_per_write = 1 if is_armed("shard-states-half-written") else states_per_write
         self._loaded: dict[str, tuple[bytes, ShardState]] = {}  # by shard, as it was last loaded
@@ -84,13 +76,12 @@ class ShardStateZnodes(Nodes):
         self, changes: Sequence[StateChange], *, cache: dict[str, StoredState] | None = None
     ) -> list[StoredState]:
         for change in changes:
-            _check_shard(change)
-            _check_checkpoint(change)
+            _check(change)
         return self._save(changes, {} if cache is None else cache)
 
     def move(self, changes: Sequence[StateChange]) -> list[StoredState]:
         for change in changes:
-            _check_shard(change)
+            _check(change, may_go_back=True)
         return self._save(changes, {})
 
     def _save(
@@ -149,23 +140,19 @@ class ShardStateZnodes(Nodes):
                     cache.pop(stored.state.shard_id, None)
 
 
-def _check_shard(change: StateChange) -> None:
-    before, after = change.before, change.after
-    if before is not None and before.state.shard_id != after.shard_id:
-        raise ValueError(
-            f"the new state belongs to shard {after.shard_id}, but the state that it replaces "
-            f"belongs to shard {before.state.shard_id}; pass the state of the same shard"
-        )
-
-
-def _check_checkpoint(change: StateChange) -> None:
+def _check(change: StateChange, *, may_go_back: bool = False) -> None:
     if change.before is None:
         return
     before, after = change.before.state, change.after
+    if before.shard_id != after.shard_id:
+        raise ValueError(
+            f"the new state belongs to shard {after.shard_id}, but the state that it replaces "
+            f"belongs to shard {before.shard_id}; pass the state of the same shard"
+        )
     went_back = before.checkpoint is not None and (
         after.checkpoint is None or after.checkpoint < before.checkpoint
     )
-    if went_back or (before.finished and not after.finished):
+    if (went_back or (before.finished and not after.finished)) and not may_go_back:
         raise CheckpointRegressionError(
             f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to "
             f"{_shown(after)}",
@@ -191,13 +178,11 @@ class _Leader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     format: int = 1
 
 
-class ShardListZnodes(Nodes):
+class ShardListZnodes(Nodes, ShardListStore):
     """A `ShardListStore`."""
 
-    def __init__(
-        self, tree: ZnodeTree, paths: ZookeeperPaths, fence: Fence, ownership: OwnershipZnodes
-    ) -> None:
-        super().__init__(tree, paths, fence)
+    def __init__(self, fence: Fence, ownership: OwnershipZnodes) -> None:
+        super().__init__(fence)
         self._ownership = ownership
         self._led: tuple[Claim, Check] | None = None
 
@@ -260,9 +245,7 @@ class ShardListZnodes(Nodes):
         return True
 
     def _role(self) -> list[Check]:
-        """The check with which a task writes the list: that it still leads. The owner of the whole
-        application needs none.
-        """
+        """The check that a task still leads; the owner of the whole application needs none."""
         held = self._fence.held
         if held is None or held.task is None:
             return []

@@ -15,14 +15,6 @@ from state.znodes.shard_states import MAX_STATES_PER_WRITE, ShardListZnodes, Sha
 from state.znodes.view import ViewZnodes
 
 if TYPE_CHECKING:
-    from state.store.history import HistoryStore
-    from state.store.identity import IdentityStore, PauseStore
-    from state.store.ownership import OwnershipStore
-    from state.store.plans import PlanStore
-    from state.store.reports import ReportStore
-    from state.store.runs import RunStore
-    from state.store.shard_states import ShardListStore, ShardStateStore
-    from state.store.view import ViewStore
     from state.znodes.paths import ZookeeperPaths
     from state.znodes.tree import ZnodeTree
 
@@ -43,26 +35,25 @@ class StoreTopics:
         reset_command: str,
         states_per_write: int = MAX_STATES_PER_WRITE,
     ) -> None:
-        self._tree, self.paths, self._fence = tree, paths, Fence(tree, paths)
-        nodes = (tree, paths, self._fence)
-        ownership, plans = OwnershipZnodes(*nodes), PlanZnodes(*nodes)
-        self.ownership: OwnershipStore = ownership
-        self.identity: IdentityStore = IdentityZnodes(*nodes, ownership, reset_command)
-        self.shard_states: ShardStateStore = ShardStateZnodes(*nodes, states_per_write)
-        self.shard_list: ShardListStore = ShardListZnodes(*nodes, ownership)
-        self.plans: PlanStore = plans
-        self.reports: ReportStore = ReportZnodes(*nodes)
-        self.history: HistoryStore = HistoryZnodes(*nodes)
-        self.runs: RunStore = RunZnodes(*nodes)
-        self.pause: PauseStore = PauseZnodes(*nodes)
-        self.view: ViewStore = ViewZnodes(
+        self._tree, self.paths = tree, paths
+        self._fence = fence = Fence(tree, paths)
+        self.ownership = OwnershipZnodes(fence)
+        self.identity = IdentityZnodes(fence, self.ownership, reset_command)
+        self.shard_states = ShardStateZnodes(fence, states_per_write)
+        self.shard_list = ShardListZnodes(fence, self.ownership)
+        self.plans = PlanZnodes(fence)
+        self.reports = ReportZnodes(fence)
+        self.history = HistoryZnodes(fence)
+        self.runs = RunZnodes(fence)
+        self.pause = PauseZnodes(fence)
+        self.view = ViewZnodes(
             tree=tree,
             paths=paths,
-            ownership=ownership,
+            ownership=self.ownership,
             identity=self.identity,
             shard_states=self.shard_states,
             shard_list=self.shard_list,
-            plans=plans,
+            plans=self.plans,
             reports=self.reports,
             history=self.history,
             runs=self.runs,

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from state.codec.values import decode
 from state.errors import StateError, StoredDataError
 from state.moves import held_since_ms, newest_move, worth_reading
-from state.plan import PlanPointer, TaskPlan, plan_number
+from state.plan import PlanPointer, plan_number
 from state.store.ownership import OwnerView
-from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
-from state.znodes.plans import PlanHeader, PlanZnodes, decode_log
+from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView, ViewStore
 from state.znodes.reports import decode_header
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from state.store.shard_states import ShardListStore, ShardStateStore
     from state.znodes.ownership import OwnershipZnodes
     from state.znodes.paths import ZookeeperPaths
+    from state.znodes.plans import PlanZnodes
     from state.znodes.tree import ZnodeTree
 
 _MAX_PASSES = 3
@@ -37,7 +36,7 @@ _MAX_STATES = 100  # a list that was changed by hand was changed for many nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewZnodes:
+class ViewZnodes(ViewStore):
     """A `ViewStore`, which asks the other topics."""
 
     tree: ZnodeTree
@@ -139,6 +138,8 @@ class ViewZnodes:
         header = self.plans.header(pointer.id)
         if header is None:
             return None
+        plans = self.plans.tasks(pointer.id, header)
+        logs = self.plans.logs(pointer.id, header)
         path = self.paths.report(pointer.id)
         (node,) = self.tree.read([path])
         report = None if node is None else decode_header(node.data, path)
@@ -152,26 +153,9 @@ class ViewZnodes:
             until_ms=header.until_ms,
             outages=header.outages,
             delivery_limit=header.delivery_limit,
-            tasks=self._tasks(pointer.id, header),
+            tasks=tuple(TaskView(task, plan, logs.get(task)) for task, plan in plans.items()),
             report=None if report is None else report.status,
             openings=0 if report is None else report.openings,
             outcomes=None if report is None else report.report,
             previous_ms=None if before is None else before.created_ms,
-        )
-
-    def _tasks(self, plan_id: str, header: PlanHeader) -> tuple[TaskView, ...]:
-        tasks = range(header.tasks)
-        plans = [self.paths.task(plan_id, task) for task in tasks]
-        logs = [self.paths.end(plan_id, task) for task in tasks]
-        nodes = self.tree.read([*plans, *logs])
-        return tuple(
-            TaskView(
-                number=task,
-                plan=decode(plan.data, TaskPlan, path),
-                log=None if log is None else decode_log(log.data, end),
-            )
-            for task, path, end, plan, log in zip(
-                tasks, plans, logs, nodes[: header.tasks], nodes[header.tasks :], strict=True
-            )
-            if plan is not None
         )

@@ -23,6 +23,7 @@ from state.znodes.tree import Znode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
 MAX_PATHS = 200
 NO_NODE = -101  # org.apache.zookeeper.KeeperException.Code.NONODE
 _GET_DATA = 4
@@ -110,9 +111,7 @@ def refusal_sentence(exc: OSError) -> str:
 
 
 class _Reporting:
-    """A TLS socket that tells of TLS errors. With TLS 1.3 a server refuses the client's certificate
-    only after the handshake, in the first answer.
-    """
+    """A TLS socket that tells of errors: TLS 1.3 refuses a certificate in the first answer."""
 
     def __init__(self, secured: ssl.SSLSocket, tell: Callable[[OSError], None]) -> None:
         self._secured = secured

@@ -227,7 +227,8 @@ def _try_lock(directory: Path) -> Iterator[int | None]:
 
 def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
     """Start the supervisor and pass it the lock. Waits until its first process has forked."""
-    command = server_command("-Dlog4j2.configurationFile=log4j2.properties")
+    server = server_command("-Dlog4j2.configurationFile=log4j2.properties")
+    arguments = [str(directory), str(lock), str(idle_s), *server]
     here = Path(__file__).parents[2]
     environment = {
         **os.environ,
@@ -235,15 +236,7 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
     }
     with (directory / "supervisor.log").open("ab") as log:
         subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "state.zookeeper.embedded",
-                str(directory),
-                str(lock),
-                str(idle_s),
-                *command,
-            ],
+            [sys.executable, "-m", "state.zookeeper.embedded", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -460,9 +453,7 @@ def _ended(server: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 
 def _die_with_parent() -> None:
-    """Let the server end when its supervisor is killed. Only on Linux; elsewhere the server goes on
-    serving and holds the lock.
-    """
+    """Let the server end with its supervisor. Elsewhere than on Linux it goes on, with the lock."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

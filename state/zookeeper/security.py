@@ -60,8 +60,35 @@ class ZookeeperSecurity:
         for name, value, known in (("auth", self.auth, AUTHS), ("acl", self.acl, (None, *ACLS))):
             if value not in known:
                 _refuse(name, f"is {value!r}; give one of {', '.join(filter(None, known))}")
-        self._check_tls()
-        self._check_identity()
+        if not self.tls:
+            for name in ("ca_file", "cert_file", "key_file"):
+                if getattr(self, name) is not None:
+                    _refuse(name, "is given without TLS; set zookeeperTls to true")
+            if not self.verify_hostname:
+                _refuse("verify_hostname", "is false without TLS; leave it out")
+        if (self.cert_file is None) != (self.key_file is None):
+            given, missing = (
+                ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
+            )
+            _refuse(given, f"is given without {_option(missing)}; give both, or neither")
+        with_password = self.auth in _WITH_PASSWORD
+        if with_password and not self.user:
+            _refuse("user", f"is missing for zookeeperAuth {self.auth}; give the user's name")
+        if self.auth == "digest" and ":" in (self.user or ""):
+            _refuse("user", "has a ':', which digest does not allow; use another name")
+        for name in ("user", "password", "password_file"):
+            if getattr(self, name) is not None and not with_password:
+                _refuse(
+                    name, f"is given with zookeeperAuth {self.auth}; use digest or sasl with it"
+                )
+        if self.password is not None and self.password_file is not None:
+            _refuse("password", "is given beside zookeeperPasswordFile; give one of them")
+        if self.acl in ("creator", "creator-read") and not self.has_identity:
+            _refuse(
+                "acl",
+                f"is {self.acl!r}, but this client has no identity that could own a znode; give "
+                "zookeeperAuth, or zookeeperCertFile",
+            )
 
     def __repr__(self) -> str:
         shown = (f"{name}={'***' if name in _HIDDEN else value!r}" for name, value in self._given())
@@ -116,7 +143,12 @@ class ZookeeperSecurity:
 
     def tls_context(self) -> ssl.SSLContext:
         """What TLS trusts and shows. Reads the files. Raises `InvalidStoreSettingError`."""
-        context = ssl.create_default_context(cadata=self._authorities())
+        # Never an empty text: with one, Python would trust the machine's authorities.
+        authorities = None if self.ca_file is None else f"{_text('ca_file', self.ca_file)}\n"
+        try:
+            context = ssl.create_default_context(cadata=authorities)
+        except (ssl.SSLError, ValueError):
+            _refuse("ca_file", f"{self.ca_file!r} contains no certificate in PEM")
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.verify_hostname
         if self.cert_file is not None and self.key_file is not None:
@@ -146,49 +178,6 @@ class ZookeeperSecurity:
             return "a client without an identity (option zookeeperAuth)"
         user = "" if self.user is None else f" {self.user!r}"
         return f"the {self.auth} identity{user} (options zookeeperAuth, zookeeperUser)"
-
-    def _authorities(self) -> str | None:
-        if self.ca_file is None:
-            return None
-        text = _text("ca_file", self.ca_file)
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
-        except (ssl.SSLError, ValueError):
-            _refuse("ca_file", f"{self.ca_file!r} contains no certificate in PEM")
-        return text
-
-    def _check_tls(self) -> None:
-        if not self.tls:
-            for name in ("ca_file", "cert_file", "key_file"):
-                if getattr(self, name) is not None:
-                    _refuse(name, "is given without TLS; set zookeeperTls to true")
-            if not self.verify_hostname:
-                _refuse("verify_hostname", "is false without TLS; leave it out")
-        if (self.cert_file is None) != (self.key_file is None):
-            given, missing = (
-                ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
-            )
-            _refuse(given, f"is given without {_option(missing)}; give both, or neither")
-
-    def _check_identity(self) -> None:
-        with_password = self.auth in _WITH_PASSWORD
-        if with_password and not self.user:
-            _refuse("user", f"is missing for zookeeperAuth {self.auth}; give the user's name")
-        if self.auth == "digest" and ":" in (self.user or ""):
-            _refuse("user", "has a ':', which digest does not allow; use another name")
-        for name in ("user", "password", "password_file"):
-            if getattr(self, name) is not None and not with_password:
-                _refuse(
-                    name, f"is given with zookeeperAuth {self.auth}; use digest or sasl with it"
-                )
-        if self.password is not None and self.password_file is not None:
-            _refuse("password", "is given beside zookeeperPasswordFile; give one of them")
-        if self.acl in ("creator", "creator-read") and not self.has_identity:
-            _refuse(
-                "acl",
-                f"is {self.acl!r}, but this client has no identity that could own a znode; give "
-                "zookeeperAuth, or zookeeperCertFile",
-            )
 
     def _given(self) -> list[tuple[str, Any]]:
         pairs = [(each, getattr(self, each.name)) for each in fields(self)]

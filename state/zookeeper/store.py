@@ -84,29 +84,31 @@ class StoredApplications:
 
     def __init__(self, address: str, *, root: str, security: ZookeeperSecurity = OPEN) -> None:
         security.check_usable(address)
-        self._chroot, self._root = _chroot_of(address), root
+        chroot = _chroot_of(address)
+        self._top = f"{chroot}/{root}"
+        self._paths = functools.partial(ZookeeperPaths, chroot=chroot, root=root)
         self._tree = ZookeeperTree(address, security=security)
 
     def names(self) -> list[tuple[str, str]]:
         """Each application with each stream that it has state of, by name. One that was reset, or
         was never begun, has none.
         """
-        top = f"{self._chroot}/{self._root}"
-        applications = sorted(self._children([top])[0])
-        streams = self._children(f"{top}/{one}" for one in applications)
+        applications = sorted(self._children([self._top])[0])
+        streams = self._children(f"{self._top}/{one}" for one in applications)
         pairs = [
             (application, stream)
             for application, found in zip(applications, streams, strict=True)
             for stream in sorted(found)
         ]
-        nodes = self._children(self._paths(*pair).base for pair in pairs)
+        nodes = self._children(
+            self._paths(application=one, stream=stream).base for one, stream in pairs
+        )
         return [pair for pair, found in zip(pairs, nodes, strict=True) if {*found} - {"reset"}]
 
     def topics(self, application: str, stream: str) -> StoreTopics:
         """What is stored of one of them. It lives as long as this object; do not close it."""
-        return StoreTopics(
-            self._tree, self._paths(application, stream), reset_command="kinesis-spout reset"
-        )
+        paths = self._paths(application=application, stream=stream)
+        return StoreTopics(self._tree, paths, reset_command="kinesis-spout reset")
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -114,11 +116,6 @@ class StoredApplications:
 
     def _children(self, paths: Iterable[str]) -> list[list[str]]:
         return [found or [] for found in self._tree.children(list(paths))]
-
-    def _paths(self, application: str, stream: str) -> ZookeeperPaths:
-        return ZookeeperPaths(
-            chroot=self._chroot, root=self._root, application=application, stream=stream
-        )
 
 
 def _chroot_of(address: str) -> str:

@@ -181,7 +181,7 @@ def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> Non
             "kinesis_spout/service/botocore_connection.py": "import boto3\n",
             "scheme/json_scheme.py": "import pyspark\n",
             "scheme/json_columns.py": "import pyspark\n",
-            "scheme/text_scheme.py": "def columns():\n    from pyspark.sql import functions\n",
+            "scheme/plain_schemes.py": "def columns():\n    from pyspark.sql import functions\n",
             "spark_job/data_source.py": "import pyspark\nimport boto3\n",
         },
     )
@@ -237,24 +237,14 @@ PURE = (
         "kinesis_spout/drills/history/*",
         "kinesis_spout/page/page_json.py",
     ),
-    *(
-        f"kinesis_spout/spout/{name}.py"
-        for name in (
-            "retry_buffer",
-            "record_run",
-            "metrics",
-            "tracked_shard",
-            "rotation",
-            "isolation",
-        )
-    ),
-    "kinesis_spout/tuple_tree/acker.py",
+    *(f"kinesis_spout/spout/{name}.py" for name in ("metrics", "tracked_shard", "rotation")),
+    "kinesis_spout/acker.py",
     "kinesis_spout/reading/pacing.py",
     *(f"kinesis_spout/shards/{name}.py" for name in ("lineage", "start_position")),
     "spark_job/driver/*planner.py",
     *(
         f"spark_job/tracking/{name}.py"
-        for name in ("outcome_rules", "withholding", "content_check", "poison_search", "bisect")
+        for name in ("outcome_rules", "withholding", "content_check", "poison_search")
     ),
 )
 # In these rooms, what reads for those that decide.
@@ -272,9 +262,7 @@ IMPURE_MODULES = frozenset({
 # fmt: on
 # Locks on which no outcome depends: around what msgspec does not do safely in several threads, and
 # around each step of the acker.
-LOCKS = frozenset(
-    {("state/codec/values.py", "threading"), ("kinesis_spout/tuple_tree/acker.py", "threading")}
-)
+LOCKS = frozenset({("state/codec/values.py", "threading"), ("kinesis_spout/acker.py", "threading")})
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
 CLOCK_READS = frozenset({"now", "utcnow", "today"})
 # The class is passed in and seeded by whoever owns the randomness; the module's functions share one

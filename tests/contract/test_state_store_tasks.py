@@ -1,20 +1,40 @@
 """The contract of the state store, for memory and ZooKeeper alike: several tasks that own one
-application together.
+application together, and changes from one owner to tasks, back, and to another total.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from state.errors import StaleOwnerError, StoredDataError
+from state.errors import OwnedByAnotherError, StaleOwnerError, StoredDataError
+from state.process import process_start, this_process
 from state.store.ownership import TaskShare
-from tests.support.state.state_stores import OTHER, OWNER, assert_stale, task_of, write_one
+from state.store.shard_states import StateChange
+from tests.support.state.state_stores import (
+    OTHER,
+    OWNER,
+    assert_stale,
+    dead_process,
+    owned,
+    state_at,
+    task_of,
+    write_one,
+)
+from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
     from tests.support.state.state_stores import StoreWorld
+
+FIRST, SECOND = TaskShare(0, 2), TaskShare(1, 2)
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux identifies processes reliably"
+)
 
 
 def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
@@ -141,3 +161,220 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
         assert other.ownership.read_unclean_starts() == 0
     other.ownership.release()
     assert task_of(store_world, 0, 2).ownership.read_unclean_starts() == 0
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "says"),
+    [
+        (
+            TaskShare(2, 3),
+            TaskShare(0, 4),
+            r"by 3 tasks in total, not 4 \(task 2 of 3 is process 4242 on .*use the same total",
+        ),
+        (TaskShare(1, 3), None, "by task 1 of 3, process 4242 on host-a.*stop all tasks first"),
+        (None, TaskShare(0, 2), "by process 4242 on host-a.*use another application name$"),
+        (None, None, "process 4242 on host-a, since 2013-01-01T00:26:40Z; stop that process"),
+        (
+            TaskShare(1, 3),
+            TaskShare(1, 3),
+            (
+                r"^task 1 of 3 of application .* is running already \(process 4242 on host-a"
+                r".*another task index$"
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_another_owner_is_refused_while_one_lives(
+    store_world: StoreWorld, held: TaskShare | None, wanted: TaskShare | None, says: str
+) -> None:
+    """The error names the holder, and says what to do. The holder is not affected."""
+    holder = store_world.open()
+    holder.ownership.acquire(OWNER, timeout_s=10, task=held)
+    with pytest.raises(OwnedByAnotherError, match=says):
+        store_world.open().ownership.acquire(OTHER, timeout_s=0.2, task=wanted)
+    write_one(holder, "a")
+
+
+def test_another_total_takes_over_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
+    """A task of the old total can no longer write. The nodes of the old total are removed."""
+    old, last = task_of(store_world, 0, 3), task_of(store_world, 1, 3)
+    store_world.lose_session(old)
+    slow, tree = interposed(store_world.open())
+    tree.before_wait(last.ownership.release)
+    assert slow.ownership.acquire(OTHER, timeout_s=60, task=TaskShare(0, 4)) == 1
+    assert (store_world.children("owner"), store_world.children("epoch")) == (
+        ["0-of-4"],
+        ["0-of-4"],
+    )
+    assert store_world.get("epoch") == b"2"
+    assert_stale(old, TaskShare(0, 3))
+
+
+@pytest.mark.parametrize("between", [None, TaskShare(0, 4)], ids=str)
+def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
+    store_world: StoreWorld, between: TaskShare | None
+) -> None:
+    """Although the share has an owner and an epoch with the same number again."""
+    old = [task_of(store_world, index, 2) for index in range(2)]
+    for store in old:
+        store_world.lose_session(store)
+    other = store_world.open()
+    other.ownership.acquire(OTHER, timeout_s=10, task=between)
+    other.ownership.release()
+    for index in range(2):
+        task_of(store_world, index, 2, OTHER)
+        assert store_world.get(f"epoch/{index}-of-2") == b"1"
+    for index, store in enumerate(old):
+        assert_stale(store, TaskShare(index, 2))
+
+
+def test_the_owner_of_the_whole_writes_nothing_once_tasks_have_taken_over(
+    store_world: StoreWorld,
+) -> None:
+    """Its session was lost, and it cannot regain the ownership."""
+    driver = owned(store_world)
+    store_world.lose_session(driver)
+    task = task_of(store_world, 0, 2, OTHER)
+    assert_stale(driver, None)
+    write_one(task, "a")
+
+
+def test_the_whole_is_acquired_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
+    """`owner` is ephemeral again, and an earlier task writes nothing."""
+    old, last = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    store_world.lose_session(old)
+    driver, tree = interposed(store_world.open())
+    tree.before_wait(last.ownership.release)
+    assert driver.ownership.acquire(OTHER, timeout_s=60) == 2
+    assert driver.ownership.holders() == {None: OTHER}
+    assert store_world.children("epoch") == []
+    assert_stale(old, TaskShare(0, 2))
+    driver.ownership.release()
+    assert driver.ownership.holders() == {}
+
+
+@linux_only
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, TaskShare(0, 2)),
+        (TaskShare(0, 2), None),
+        (TaskShare(0, 2), TaskShare(0, 2)),
+        (TaskShare(0, 2), TaskShare(2, 3)),
+    ],
+    ids=str,
+)
+def test_a_dead_holder_is_not_waited_for(
+    store_world: StoreWorld, before: TaskShare | None, after: TaskShare | None
+) -> None:
+    """Whatever it held, and whatever its successor acquires. A late write of it is refused."""
+    dead, store = store_world.open(), store_world.open()
+    dead.ownership.acquire(dead_process(), timeout_s=0, task=before)
+    assert store.ownership.acquire(OWNER, timeout_s=0, task=after) > 0
+    assert store.ownership.holders() == {after: OWNER}
+    assert_stale(dead, before)
+
+
+def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
+    store_world: StoreWorld,
+) -> None:
+    """Only `epoch` stays, and an earlier task writes nothing."""
+    stale, task = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
+    write_one(task, "a")
+    assert task.shard_list.try_lead()
+    task.shard_list.save(["a"])
+    store_world.lose_session(stale)
+    with pytest.raises(OwnedByAnotherError, match="task 1 of 2"):
+        store_world.open().identity.reset(OTHER, timeout_s=0)
+    assert list(task.shard_states.load()) == ["a"]
+    task.ownership.release()
+    fresh = store_world.open()
+    assert fresh.identity.reset(OTHER, timeout_s=10) == 1
+    assert (fresh.shard_states.load(), fresh.shard_list.read()) == ({}, None)
+    assert fresh.ownership.holders() == {}
+    assert store_world.children("epoch") == []
+    assert_stale(stale, TaskShare(0, 2))
+
+
+# other processes act in between ---------------------------------------------------------------
+def test_a_task_that_joins_in_between_is_not_overridden(store_world: StoreWorld) -> None:
+    """The owner of the whole saw no task, but one exists when it writes: it must look again."""
+    earlier, late = store_world.open(), store_world.open()
+    earlier.ownership.acquire(OWNER, timeout_s=10, task=FIRST)
+    earlier.ownership.release()
+    store, tree = interposed(store_world.open())
+
+    def join_and_go_later() -> None:
+        late.ownership.acquire(OTHER, timeout_s=10, task=SECOND)
+        tree.before_wait(late.ownership.release)
+
+    tree.before_write("/owner", join_and_go_later)
+    assert store.ownership.acquire(OWNER, timeout_s=10) == 2
+    assert store_world.children("epoch") == []
+
+
+def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
+    store_world: StoreWorld,
+) -> None:
+    """A task with another total saw no holder, but the task is back before it writes."""
+    old = store_world.open()
+    old.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
+    store_world.lose_session(old)
+    store, tree = interposed(store_world.open())
+
+    def come_back() -> None:
+        old.shard_states.save([StateChange(None, state_at(1))])
+        tree.before_wait(lambda: store_world.lose_session(old))
+
+    tree.before_write("0-of-3", come_back)
+    assert store.ownership.acquire(OWNER, timeout_s=10, task=TaskShare(0, 3)) == 1
+    with pytest.raises(StaleOwnerError):
+        old.shard_list.save(["a"])
+
+
+@linux_only
+def test_the_successor_of_a_dead_task_is_not_overridden(store_world: StoreWorld) -> None:
+    """A claim on the whole saw the dead task, but the node is the successor's when it writes."""
+    dead, successor = store_world.open(), store_world.open()
+    dead.ownership.acquire(dead_process(), timeout_s=10, task=FIRST)
+    store, tree = interposed(store_world.open())
+    waited: list[int] = []
+
+    def succeed() -> None:
+        successor.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
+        tree.before_wait(go)
+
+    def go() -> None:
+        waited.append(1)
+        successor.ownership.release()
+
+    tree.before_write("/owner", succeed)
+    assert store.ownership.acquire(OWNER, timeout_s=10) == 2
+    assert waited == [1]
+
+
+@linux_only
+def test_a_successor_that_waits_sees_that_the_holder_has_died(store_world: StoreWorld) -> None:
+    """On the same machine it does not wait for the session, which lives on here."""
+    killed = store_world.open()
+    store, tree = interposed(store_world.open())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        start = process_start(process.pid) or ""
+        holder = replace(this_process(0), pid=process.pid, process_start=start)
+        killed.ownership.acquire(holder, timeout_s=10, task=FIRST)
+        tree.before_wait(process.kill)
+        assert store.ownership.acquire(OWNER, timeout_s=30, task=FIRST) == 2
+    with pytest.raises(StaleOwnerError):
+        killed.shard_list.save(["a"])
+
+
+def test_of_two_tasks_that_try_to_lead_at_once_one_leads(store_world: StoreWorld) -> None:
+    """The slower task's write is refused, and `try_lead` returns False."""
+    fast = store_world.open()
+    fast.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
+    slow, tree = interposed(store_world.open())
+    slow.ownership.acquire(OWNER, timeout_s=10, task=SECOND)
+    tree.before_write("/epoch/lister", fast.shard_list.try_lead)
+    assert not slow.shard_list.try_lead()
+    assert fast.shard_list.try_lead()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS
+from kinesis_spout.prometheus_exporter import DEFINITIONS
 from scripts.reference.commands import commands
 from tests.support.shell.pages import ROOT
 from tests.support.shell.tools import PROMTOOL

@@ -13,7 +13,7 @@ import pytest
 
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.options import SHARED
-from kinesis_spout.prometheus_exporter.definitions import DEFINITIONS
+from kinesis_spout.prometheus_exporter import DEFINITIONS
 from kinesis_spout.service.faults import meaning_of
 from kinesis_spout.spout import SpoutConfig
 from scripts.reference import api, aws, words

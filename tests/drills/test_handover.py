@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.drills.history.events import Step, Told
-from kinesis_spout.drills.world.kinesis import OwnStream
-from kinesis_spout.drills.world.programs import spout_job
-from kinesis_spout.drills.world.remote_stream import FIRST_SHARDS
-from kinesis_spout.drills.world.zookeeper import StoredStates
+from kinesis_spout.drills.job import Job
+from kinesis_spout.drills.setting import Setting
+from kinesis_spout.drills.stream import FIRST_SHARDS, OwnStream
+from kinesis_spout.drills.zookeeper import StoredStates
 from state.store.ownership import TaskShare
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from kinesis_spout.drills.world.job import Job
 
 STREAM = "orders"
 TASKS = 2
@@ -73,9 +71,8 @@ class Sharing:
 def sharing(directory: Path, zookeeper: str, session_timeout_s: float) -> Iterator[Sharing]:
     """A stream, and processes that are not started yet."""
     with OwnStream(STREAM) as stream:
-        job = spout_job(
-            directory, stream, zookeeper, tasks=TASKS, session_timeout_s=session_timeout_s
-        )
+        given = directory, Setting(spout=True), stream, zookeeper
+        job = Job(*given, spout_tasks=TASKS, session_timeout_s=session_timeout_s)
         try:
             yield Sharing(stream, job)
         finally:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from kinesis_spout.drills.history.history_json import decode_history
+from kinesis_spout.drills.history.events import decode_history
 from kinesis_spout.processes import kill_family
 from tests.integration.drills.test_drill_command import assert_kept, drilled
 from tests.support.shell.command_line import command_line, environment, run_cli

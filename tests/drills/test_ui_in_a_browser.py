@@ -19,7 +19,7 @@ import pytest
 from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.page_server import Answer, PageServer
 from kinesis_spout.cli.places import Place
-from kinesis_spout.drills.history.history_json import encode_history
+from kinesis_spout.drills.history.events import encode_history
 from kinesis_spout.drills.history.verdict import judge, verdict_json
 from kinesis_spout.inspection.explanation import grouped
 from kinesis_spout.inspection.status import status_of

@@ -162,22 +162,14 @@ class TrackerMachine(RuleBasedStateMachine):
         data=st.data(),
         retry=st.sampled_from([True, True, True, False]),
         counts=st.sampled_from([True, True, False]),
-        due_ms=st.none() | st.integers(0, 9_000),
         reason=st.sampled_from([None, "why"]),
     )
-    def fail(
-        self, data: Any, *, retry: bool, counts: bool, due_ms: int | None, reason: str | None
-    ) -> None:
+    def fail(self, data: Any, *, retry: bool, counts: bool, reason: str | None) -> None:
         # An attempt before the last is rare among all that were made, and it must change nothing.
         retried = [one for one in self.made if one[1] > 1]
         late = [(first, attempt - 1) for first, attempt in retried]
         first, attempt = data.draw(st.sampled_from(late or self.made) | st.sampled_from(self.made))
-        how: dict[str, Any] = {
-            "retry": retry,
-            "counts": counts,
-            "due_ms": due_ms,
-            "reason": reason,
-        }
+        how: dict[str, Any] = {"retry": retry, "counts": counts, "reason": reason}
         expected = self.oracle.fail(first, attempt, self.now_ms, **how)
         assert self.tracker.fail(self.seq(first), attempt, self.now_ms, **how) is expected
 

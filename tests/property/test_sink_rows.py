@@ -7,14 +7,13 @@ import json
 from collections import defaultdict
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS
 from kinesis_spout.service.wire import Entry, request_body
-from spark_job.sink.sink_rows import SinkRows
+from spark_job.sink.sink_rows import outgoing, runs
 
 SIZES = st.one_of(
     st.lists(st.sampled_from([0, 1, 100, 2**20, REQUEST_BYTES, 2 * REQUEST_BYTES]), max_size=40),
@@ -24,37 +23,41 @@ SIZES = st.one_of(
 KEYS = st.lists(st.sampled_from("abcdef") | st.text(min_size=1, max_size=2), max_size=60)
 
 
-def rows(keys: list[str], sizes: list[int]) -> SinkRows:
+def rows(keys: list[str], sizes: list[int]) -> pa.RecordBatch:
     """Rows of these sizes, whose data are their numbers."""
     data = pa.array([b"%d" % number for number in range(len(keys))], pa.large_binary())
     hash_keys = pa.array([None if n % 2 else str(n) for n in range(len(keys))], pa.string())
-    return SinkRows(data, pa.array(keys, pa.string()), hash_keys, np.array(sizes, np.int64))
+    columns = [data, pa.array(keys, pa.string()), hash_keys, pa.array(sizes, pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, names=["data", "key", "hashKey", "size"])
 
 
-def numbers(run: SinkRows) -> list[int]:
-    return [int(data) for data in run.columns().datas]
+def bytes_of(run: pa.RecordBatch) -> int:
+    return sum(run.column("size").to_pylist())
+
+
+def numbers(run: pa.RecordBatch) -> list[int]:
+    return [int(data) for data in outgoing(run).datas]
 
 
 @given(SIZES)
 def test_runs_keep_the_order_and_the_limits_of_a_request(sizes: list[int]) -> None:
     """A row that is too large by itself is alone; no run could take the next row too."""
-    runs = list(rows(["k"] * len(sizes), sizes).runs(by_key=False))
-    assert [number for run in runs for number in numbers(run)] == list(range(len(sizes)))
-    for run in runs:
+    found = list(runs(rows(["k"] * len(sizes), sizes), by_key=False))
+    assert [number for run in found for number in numbers(run)] == list(range(len(sizes)))
+    for run in found:
         assert 1 <= len(run) <= REQUEST_RECORDS
-        assert len(run) == 1 or run.size_bytes <= REQUEST_BYTES
-    for run, following in pairwise(runs):
-        next_bytes = int(following.sizes[0])
-        assert len(run) == REQUEST_RECORDS or run.size_bytes + next_bytes > REQUEST_BYTES
+        assert len(run) == 1 or bytes_of(run) <= REQUEST_BYTES
+    for run, following in pairwise(found):
+        next_bytes = bytes_of(following[:1])
+        assert len(run) == REQUEST_RECORDS or bytes_of(run) + next_bytes > REQUEST_BYTES
 
 
 @given(KEYS)
 def test_by_key_a_run_has_a_key_once_and_a_keys_rows_are_in_their_order(keys: list[str]) -> None:
     """All rows are in a run, with their own keys and hash keys."""
-    runs = list(rows(keys, [1] * len(keys)).runs(by_key=True))
     by_key: dict[str, list[int]] = defaultdict(list)
-    for run in runs:
-        columns = run.columns()
+    for run in runs(rows(keys, [1] * len(keys)), by_key=True):
+        columns = outgoing(run)
         assert len(set(columns.partition_keys)) == len(run)
         for record in columns.records():
             number = int(record.data)
@@ -67,8 +70,8 @@ def test_by_key_a_run_has_a_key_once_and_a_keys_rows_are_in_their_order(keys: li
 
 def test_by_key_the_first_rows_of_all_keys_share_their_requests() -> None:
     """A key that is there often costs requests of its own, and no other key."""
-    runs = list(rows(["hot", *"abc", "hot", "hot"], [1] * 6).runs(by_key=True))
-    assert [numbers(run) for run in runs] == [[0, 1, 2, 3], [4], [5]]
+    found = runs(rows(["hot", *"abc", "hot", "hot"], [1] * 6), by_key=True)
+    assert [numbers(run) for run in found] == [[0, 1, 2, 3], [4], [5]]
 
 
 WIRE_KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)

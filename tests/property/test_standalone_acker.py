@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kinesis_spout.errors import IllegalAckerEventError
-from kinesis_spout.tuple_tree.acker import Acker, Ending, Outcome
+from kinesis_spout.tuple_tree import Acker, Ending, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kinesis_spout.spout.emission import SpoutEmission
-from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS
+from kinesis_spout.spout.rotation import Phase
 from kinesis_spout.spout.scheduler import SpoutScheduler
-from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
+from kinesis_spout.spout.tracked_shard import LOOK_AGAIN_MS, RETRIES_IN_A_ROW, TrackedShard
 from state.position import TRIM_HORIZON, PositionKind
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
@@ -152,25 +152,24 @@ class SpoutMachine(RuleBasedStateMachine):
 
     def emit_isolated(self) -> SpoutEmission | None:
         """As `emit`, with the commits that isolated delivery waits for."""
-        isolated = self.core.rotation.isolation.delivery
+        isolation = self.core.rotation.isolation
+        isolated = isolation.emission
         if isolated is not None:
-            assert isolated.is_out
-            if not isolated.has_outcome:
+            assert isolation.phase >= Phase.OUT
+            if isolation.waits_for_outcome:
                 assert not self.core.rotation.may_emit(self.now_ms)
                 assert self.core.emit() is None, "two isolated deliveries at a time"
                 return None
-            isolated.on_commit(with_outcome=True)
-        delivery = self.core.emit()
-        announced = self.core.rotation.isolation.delivery
-        if delivery is not None or announced is None or announced is isolated:
+            isolation.on_commit(isolated, with_outcome=True)
+        delivery, told = self.core.emit(), isolation.emission
+        if delivery is not None or told is None or told is isolated:
             return delivery
         assert self.core.emit() is None, "a delivery that is not stored"
-        told = announced.emission
         state = told.assigned.shard.snapshot()
         assert (told.sequence, told.attempt) in [
             (one.first, one.attempts) for one in state.unresolved
         ]
-        announced.on_commit(with_outcome=False)
+        isolation.on_commit(told, with_outcome=False)
         assert self.core.rotation.may_emit(self.now_ms)
         assert self.core.emit() is told
         return told
@@ -178,8 +177,8 @@ class SpoutMachine(RuleBasedStateMachine):
     @property
     def isolated_one(self) -> SpoutEmission | None:
         """The isolated delivery without an outcome."""
-        isolated = self.core.rotation.isolation.delivery
-        return None if isolated is None or isolated.has_outcome else isolated.emission
+        isolation = self.core.rotation.isolation
+        return isolation.emission if isolation.waits_for_outcome else None
 
     def emit_one(self) -> None:
         at_limit = self.core.rotation.pending >= self.limits.max_pending
@@ -188,9 +187,9 @@ class SpoutMachine(RuleBasedStateMachine):
         if self.isolated_one is not None:
             assert self.emit_isolated() is None
             return
-        isolated = self.core.rotation.isolation.delivery
-        if isolated is not None:
-            isolated.on_commit(with_outcome=True)
+        isolation = self.core.rotation.isolation
+        if isolation.emission is not None:
+            isolation.on_commit(isolation.emission, with_outcome=True)
         if ready:
             assert self.core.rotation.may_emit(self.now_ms)
         for shard_id in self.oracles.keys() - ready:
@@ -496,7 +495,7 @@ class SpoutMachine(RuleBasedStateMachine):
             assert shard.pending == len(oracle.of("pending"))
             assert shard.waiting == len(oracle.of("queued", "exhausted"))
             held = shard.held
-            numbers = {self.number_of(sequence) for sequence in held._runs}
+            numbers = {self.number_of(sequence) for sequence in held.runs}
             for entry in oracle.of("queued", "exhausted"):
                 entry.held = entry.number in numbers
             assert numbers <= {entry.number for entry in oracle.entries if entry.is_unresolved}

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kinesis_spout.tuple_tree.acker import Acker
-from kinesis_spout.tuple_tree.tracked_tuple import (
+from kinesis_spout.tuple_tree import (
+    Acker,
     TrackedTuple,
     TupleTree,
     anchored_to,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills.history.states import BEGIN, StateView
+from kinesis_spout.drills.history.checks import BEGIN, StateView
 from kinesis_spout.inspection.cause import Kind
 from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import READ_PHASES, Health, Look, TipAnswer
@@ -68,9 +68,9 @@ def look_of(world: World, before: Snapshot | None = None) -> Look:
     unasked = Look(before=before or now, now=now)
     tips = {}
     for shard_id in now.shard_ids:
-        progress = now.progress(shard_id)
-        if progress is not None and unasked.phase(shard_id) in READ_PHASES:
-            tips[shard_id] = TipAnswer(now.now_ms, next_ms(world, shard_id, progress.position))
+        position = now.position(shard_id)
+        if position is not None and unasked.phase(shard_id) in READ_PHASES:
+            tips[shard_id] = TipAnswer(now.now_ms, next_ms(world, shard_id, position))
     return Look(before=before or now, now=now, tips=tips)
 
 

@@ -15,8 +15,8 @@ import botocore.exceptions as vendor
 import msgspec
 
 from kinesis_spout.service.client import KinesisClient
-from kinesis_spout.service.subscription import EVENTS, SILENT_S, EventSource
-from kinesis_spout.service.wire import ANSWERED_S, RAW_BODY
+from kinesis_spout.service.subscription import SILENT_S
+from kinesis_spout.service.wire import ANSWERED_S, EVENTS, RAW_BODY
 from kinesis_spout.testing import FakeKinesisProtocol, TransportFaultError
 from kinesis_spout.testing.http import event_stream
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.reading.subscription_feed import Subscribe
+    from kinesis_spout.reading.subscriptions import Subscribe
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
     from kinesis_spout.testing import FakeKinesis
     from kinesis_spout.testing.http.protocol import Answer
@@ -91,9 +91,6 @@ class Connection:
 
     def close(self) -> None:
         self.is_closed = True
-
-    def source(self) -> EventSource:
-        return EventSource(self, self._clock.monotonic_s())
 
 
 class InlineFeed:
@@ -208,7 +205,7 @@ class Service:
         if self.breaks:
             after, silently = self.breaks.pop()
             connection.break_after(after, silently=silently)
-        return self._told({EVENTS: connection.source()})
+        return self._told({EVENTS: connection, ANSWERED_S: self._clock.monotonic_s()})
 
     def _consumer(self, operation: str, member: str, arguments: dict[str, Any]) -> dict[str, Any]:
         answer = self._parsed(operation, arguments)

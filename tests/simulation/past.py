@@ -18,7 +18,7 @@ from tests.support.simulated.played_outcomes import LateRejection, Rejection, is
 if TYPE_CHECKING:
     from random import Random
 
-    from kinesis_spout.drills.history.states import Place
+    from kinesis_spout.drills.history.checks import Place
     from kinesis_spout.inspection.snapshot import Snapshot
     from state.shard_state import ShardState
     from state.znodes.tree import Znode

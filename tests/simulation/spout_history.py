@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.drills.history.states import StateView
+from kinesis_spout.drills.history.checks import StateView
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
 from kinesis_spout.testing import error, internal_failure

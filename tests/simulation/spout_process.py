@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.spout.config import SpoutConfig
 from kinesis_spout.spout.kinesis_spout import KinesisSpout
 from kinesis_spout.spout.listener import SpoutListener
+from kinesis_spout.spout.rotation import Phase
 from kinesis_spout.spout.services import SpoutServices
 from state.memory_store import MemoryTree
 from state.znodes.topics import StoreTopics
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
-    from kinesis_spout.spout.isolation import IsolatedDelivery
+    from kinesis_spout.spout.rotation import Isolation
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
     from tests.simulation.world import World
@@ -188,17 +189,18 @@ class SpoutProcess:
         """The name of the record that is announced or delivered alone, if its outcome is not
         stored.
         """
-        isolated = self._isolated()
-        if isolated is None or isolated.is_settled:
+        isolation = self._isolation()
+        if isolation is None or isolation.emission is None or isolation.phase is Phase.SETTLED:
             return None
-        return record_id(isolated.emission)
+        return record_id(isolation.emission)
 
     @property
     def announced(self) -> str | None:
         """The same, if it was not emitted."""
-        isolated = self._isolated()
-        is_waiting = isolated is not None and not isolated.is_out and not isolated.has_outcome
-        return self.isolated if is_waiting else None
+        isolation = self._isolation()
+        if isolation is None or isolation.phase >= Phase.OUT or not isolation.waits_for_outcome:
+            return None
+        return self.isolated
 
     @property
     def touched(self) -> set[str]:
@@ -211,9 +213,9 @@ class SpoutProcess:
         """Whether its next record comes after a commit at the earliest."""
         return self.isolated is not None and not self.books.pending
 
-    def _isolated(self) -> IsolatedDelivery | None:
+    def _isolation(self) -> Isolation | None:
         session = self.spout._session
-        return None if session is None else session.scheduler.rotation.isolation.delivery
+        return None if session is None else session.scheduler.rotation.isolation
 
     def crash(self) -> None:
         for loop in self.loops.by_name.values():

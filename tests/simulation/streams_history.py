@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.errors import ConfigError, DataLossError, KinesisError, ThrottledError
 from kinesis_spout.testing import internal_failure, throttle
 from spark_job.driver.backlog import PROBE_MAX_SHARDS
-from spark_job.driver.offsets import Plans, read_offset
-from spark_job.driver.query_driver import GIVEN_UP_S
+from spark_job.driver.query_driver import GIVEN_UP_S, read_offset
 from tests.simulation.checks import Checks
 from tests.simulation.past import DAY_S
 from tests.simulation.query_steps import Turns
@@ -132,10 +131,10 @@ class StreamHistory(History):
         return name in OF_UNREAD
 
     def is_known_to_spark(self) -> bool:
-        plans = read_offset(self.query.offsets[-1]) if self.query.offsets else Plans({})
-        if plans.unnamed and len(self.query.active) > 1:  # it may be of another stream
-            return plans.unnamed in (self.newest_plan() or "")
-        return bool(plans.unnamed) or self.world.settings.state_name in plans.by_stream
+        plans = read_offset(self.query.offsets[-1]) if self.query.offsets else {}
+        if "" in plans and len(self.query.active) > 1:  # it may be of another stream
+            return plans[""] in (self.newest_plan() or "")
+        return "" in plans or self.world.settings.state_name in plans
 
     def note_batch(self, before: int) -> None:
         """The query notes it for all streams."""

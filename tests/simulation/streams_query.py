@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.errors import KinesisError
 from spark_job.data_source import KinesisStreamReader
-from spark_job.driver.offsets import read_offset
-from spark_job.driver.query_driver import RETRY_FOR_S, QueryDriver
+from spark_job.driver.query_driver import RETRY_FOR_S, QueryDriver, read_offset
 from spark_job.query_failure import StreamError
 from spark_job.settings import QuerySettings
 from state.errors import StateError, StoreUnavailableError
@@ -100,7 +99,7 @@ class SimulatedStreamsReader(KinesisStreamReader):
             world.counts["polls during a pause"] += 1
             assert world.service.reads == reads, "the driver has read during a pause"
             name = world.settings.state_name
-            before, after = (read_offset(one).by_stream.get(name) for one in (start, offset))
+            before, after = (read_offset(one).get(name) for one in (start, offset))
             assert before in (None, after), "the driver has planned during a pause"
         return offset
 

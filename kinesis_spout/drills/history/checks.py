@@ -1,37 +1,280 @@
-"""What must hold of a drill's history. Pure: it gets a history and returns what is wrong with it.
+"""What must hold of a drill's history, and which records were redelivered because of what. Pure.
 
 The promises are those of the page on guarantees (`docs/concepts/guarantees.md`), for a standalone
 spout, which answers record by record, and for a Spark job, which repeats a batch as a whole.
+
+A place in a shard is a sequence number and a sub-sequence number, which compare in this order. A
+Kinesis record that is not an aggregate has the sub-sequence number 0.
+
+Theory of redeliveries. A record is delivered (GOT), then answered (ACK, FAIL, REJECT) or not; after
+FAIL its retry is due. LETTER resolves it, as ACK does. Another delivery, or another letter, of a
+record that is not failed is a redelivery. It needs a reason:
+
+    the record was       a reason is
+    resolved             a fault between the outcome and the redelivery, that took the outcome away
+                         before it was stored; or one since its delivery that rewinds what was
+                         stored: a batch under way is not settled into what was removed
+    rejected             the same: it waits for its letter only
+    pending              a fault since its delivery; or its process is over, and has left it to
+                         another one
+
+A fault of one process is a reason for what that process had delivered. It is one, too, for what the
+process delivers itself when it was held up and could not see that others continued.
+
+What is known to be stored: a sample says so; or a spout reported two commits of the shard after it
+had applied the ack. A commit begins after the one before it was reported, so the second one has it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kinesis_spout.drills.history.events import ACK, FAIL, GOT, LETTER, REJECT, Fate, Fault, fate
-from kinesis_spout.drills.history.redeliveries import redeliveries
-from kinesis_spout.drills.history.states import (
-    BEGIN,
-    StateView,
-    first_sample_after,
-    states_by_shard,
+from kinesis_spout.drills.history.events import (
+    ACK,
+    COMMIT,
+    FAIL,
+    GOT,
+    LETTER,
+    REJECT,
+    Fate,
+    Fault,
+    Sample,
+    fate,
 )
+from state.position import PositionKind
 from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kinesis_spout.drills.history.events import History, Put, RecordId, Sample, Told
-    from kinesis_spout.drills.history.redeliveries import Redelivery
-    from kinesis_spout.drills.history.states import Place, ShardStates
+    from kinesis_spout.drills.history.events import History, Put, RecordId, Told
     from state.shard_state import ShardState
 
+Place: TypeAlias = tuple[int, int]
 _NEVER_NS = 1 << 63
+BEGIN: Place = (-1, 0)
+END: Place = (1 << 500, 0)  # above all sequence numbers
+_ALL = 1 << 62  # above all sub-sequence numbers
 
 
+class StateView:
+    """A state, prepared for many questions about records.
+
+    - `read_to`: the place up to which it says that the shard was read, inclusive.
+    - `acked_to`: its checkpoint, inclusive. It counts whole Kinesis records.
+    """
+
+    def __init__(self, state: ShardState) -> None:
+        self.state = state
+        position, checkpoint = state.read_position, state.checkpoint
+        self.read_to = BEGIN
+        if state.end_was_read:
+            self.read_to = END
+        elif (read := position.sequence) is not None:
+            is_at = position.kind is PositionKind.AT
+            self.read_to = read.sequence, read.sub - 1 if is_at else _ALL
+        self.acked_to = BEGIN if checkpoint is None else (checkpoint.sequence, _ALL)
+        if state.finished:
+            self.acked_to = END
+
+    @cached_property
+    def _ranges(self) -> tuple[list[Place], list[Place]]:
+        """The first and the last places of what is unresolved, both ascending."""
+        ranges = sorted(
+            (
+                (one.first.sequence, one.first.sub),
+                (one.last.sequence, _ALL if one.whole else one.last.sub),
+            )
+            for one in self.state.unresolved
+        )
+        return [first for first, _ in ranges], list(accumulate((last for _, last in ranges), max))
+
+    @property
+    def text(self) -> str:
+        return (
+            f"checkpoint {self.state.checkpoint_text} and read position {self.state.read_position}"
+        )
+
+    @property
+    def covers_to(self) -> Place:
+        """The state claims all records up to here: they are resolved, or it has them as unresolved.
+        A checkpoint beyond the read position would be such a claim, too.
+        """
+        return max(self.read_to, self.acked_to)
+
+    @property
+    def passed_place(self) -> Place | None:
+        """An unresolved record that the checkpoint has passed, if there is one."""
+        firsts, _ = self._ranges
+        return next((first for first in firsts[:1] if first <= self.acked_to), None)
+
+    def is_behind(self, before: StateView) -> bool:
+        """Whether it has moved back from the state before it."""
+        return self.acked_to < before.acked_to or self.read_to < before.read_to
+
+    def is_unresolved(self, place: Place) -> bool:
+        """Whether the state names the record as unresolved."""
+        firsts, lasts = self._ranges
+        at = bisect_right(firsts, place)
+        return at > 0 and place <= lasts[at - 1]
+
+    def is_resolved(self, place: Place) -> bool:
+        """Whether the state says that the record is acked or dead-lettered."""
+        return place <= self.read_to and not self.is_unresolved(place)
+
+
+ShardStates: TypeAlias = "list[tuple[Sample, StateView | None]]"
+"""The states of one shard in the order of their samples, each where it differs from the one before;
+None where the shard had none any more.
+"""
+
+
+def states_by_shard(samples: Sequence[Sample]) -> dict[str, ShardStates]:
+    """Of all shards that ever had a state."""
+    found: dict[str, ShardStates] = {}
+    for sample in samples:
+        for shard in sample.states.keys() | found.keys():
+            of_shard, state = found.setdefault(shard, []), sample.states.get(shard)
+            before = of_shard[-1][1] if of_shard else None
+            if state != (None if before is None else before.state):
+                of_shard.append((sample, None if state is None else StateView(state)))
+    return found
+
+
+# redeliveries -------------------------------------------------------------------------------------
+class Redelivery(NamedTuple):
+    """A delivery, or a letter, that was not due.
+
+    - `told`: its line. `since`: the line of the record before it.
+    - `outcome`: the last outcome of the record before it; None if the record was never resolved, so
+      that it is no duplicate.
+    - `explained`: whether there is a reason. `fault`: the reason; None for a process that is over.
+    """
+
+    told: Told
+    since: Told
+    outcome: Told | None
+    explained: bool
+    fault: Fault | None
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the record was delivered though it had been processed."""
+        return self.outcome is not None and self.told.step is GOT
+
+
+@dataclass(slots=True)
+class _Record:
+    """The last line of a record, the time of its last delivery, its last outcome, and the fault
+    that it was redelivered for.
+    """
+
+    last: Told
+    got_ns: int
+    outcome: Told | None
+    fault: Fault | None = None
+
+
+def redeliveries(history: History) -> list[Redelivery]:
+    """In the order of their times. A retry of a redelivery is one, too."""
+    reasons = _Reasons(history)
+    records: dict[RecordId, _Record] = {}
+    found = []
+    for told in history.told:
+        if told.step is COMMIT:
+            continue
+        record = records.get(told.record)
+        if record is None:
+            records[told.record] = _Record(told, told.at_ns, told if told.is_outcome else None)
+            continue
+        is_got = told.step is GOT
+        is_again = record.last.step is not FAIL if is_got else record.last.is_outcome
+        if is_again and (is_got or told.step is LETTER):
+            found.append(reasons.judge(told, record))
+            record.fault = found[-1].fault
+        elif is_got and record.outcome is not None:
+            found.append(
+                Redelivery(told, record.last, record.outcome, explained=True, fault=record.fault)
+            )
+        # An answer to what is resolved already is late: it changes nothing.
+        if told.is_outcome or is_got or not record.last.is_outcome:
+            record.last = told
+        if is_got:
+            record.got_ns = told.at_ns
+        if told.is_outcome:
+            record.outcome = told
+    return found
+
+
+class _Reasons:
+    """Finds the reason of one redelivery after the other."""
+
+    def __init__(self, history: History) -> None:
+        self._faults = history.faults
+        self._faults_began_ns = [fault.began_ns for fault in history.faults]
+        self._ended_by_ns = list(accumulate((fault.ended_ns for fault in history.faults), max))
+        self._states = states_by_shard(history.samples)
+        self._last_ns = {told.run: told.at_ns for told in history.told}
+        # When spouts reported that they had stored a shard, and when they had applied an answer.
+        self._commits_ns: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._loop_ns: dict[str, list[int]] = defaultdict(list)
+        for told in history.told:
+            if told.step is COMMIT:
+                self._commits_ns[told.run, told.shard_id].append(told.at_ns)
+            elif told.step is not LETTER:
+                self._loop_ns[told.run].append(told.at_ns)
+
+    def judge(self, told: Told, record: _Record) -> Redelivery:
+        """The reason is a fault of a process rather than another one, and the latest of them."""
+        since, best = record.last, None
+        is_stored = self._is_stored(told, record, told.at_ns)
+        for at in reversed(range(bisect_right(self._faults_began_ns, told.at_ns))):
+            if self._ended_by_ns[at] < record.got_ns or (best is not None and best.run):
+                break  # so was each fault before it
+            fault = self._faults[at]
+            if fault.ended_ns < (record.got_ns if fault.rewinds else since.at_ns):
+                continue
+            # The process that delivers was held up, and could not see the outcome of another one.
+            held_up = fault.run == told.run != since.run and since.at_ns >= fault.began_ns
+            took_away = (
+                not is_stored
+                and fault.run in ("", since.run)
+                and not self._is_stored(told, record, fault.began_ns)
+            )
+            if (fault.rewinds or held_up or took_away) and (best is None or fault.run):
+                best = fault
+        # The process of the line before is another one, and never spoke again.
+        is_over = since.run != told.run and self._last_ns[since.run] < told.at_ns
+        is_left = not since.is_outcome and since.step is not REJECT and is_over and not is_stored
+        return Redelivery(told, since, record.outcome, best is not None or is_left, best)
+
+    def _is_stored(self, told: Told, record: _Record, at_ns: int) -> bool:
+        """Whether the record is known to be stored as resolved by then."""
+        outcome = record.outcome
+        if outcome is None or outcome.at_ns > at_ns:
+            return False
+        states = self._states.get(told.shard_id, [])
+        known = bisect_right(states, at_ns, key=lambda one: one[0].ended_ns)
+        view = states[known - 1][1] if known else None
+        if view is not None and view.is_resolved(told.record[1:]):
+            return True
+        # A letter is written beside the loop, so nothing is known of it.
+        loop_ns = self._loop_ns[outcome.run] if outcome.step is ACK else []
+        applied = bisect_right(loop_ns, outcome.at_ns)
+        if applied == len(loop_ns):
+            return False
+        commits_ns = self._commits_ns.get((outcome.run, outcome.shard_id), [])
+        at = bisect_right(commits_ns, loop_ns[applied]) + 1
+        return at < len(commits_ns) and commits_ns[at] <= at_ns
+
+
+# promises -----------------------------------------------------------------------------------------
 class Promise(StrEnum):
     """What is said when one is broken."""
 
@@ -56,11 +299,14 @@ def breaches(history: History, again: Sequence[Redelivery]) -> dict[Promise, lis
     history's redeliveries.
     """
     states = states_by_shard(history.samples)
+    resolved = {told.record for told in history.told if told.is_outcome}
     puts = {put.record: put for put in history.puts}
     # Each line with the put of its record, which has its number. Lines of others are left out.
     lines = [(puts[told.record], told) for told in history.told if told.record in puts]
     found = {
-        Promise.PROCESSED: _lost(history),
+        Promise.PROCESSED: (
+            f"{put.key} {put.number}" for put in history.puts if put.record not in resolved
+        ),
         Promise.PUT: (_name(told) for told, is_known in _strangers(history) if not is_known),
         Promise.OUTCOME: _wrong_outcomes(history, lines),
         Promise.LETTERS: _wrong_letters(history, lines),
@@ -90,11 +336,6 @@ def unanswered_puts(history: History) -> int:
 
 
 # records --------------------------------------------------------------------------------------
-def _lost(history: History) -> Iterator[str]:
-    resolved = {told.record for told in history.told if told.is_outcome}
-    return (f"{put.key} {put.number}" for put in history.puts if put.record not in resolved)
-
-
 def _strangers(history: History) -> Iterator[tuple[Told, bool]]:
     """Deliveries of records that are not among the puts; and whether the same content is, as far as
     one can know.
@@ -200,10 +441,11 @@ def _excuses(kill: Fault, put: Put, told: Told, overtaken_ns: int, history: Hist
         return False
     if history.tasks.get(kill.run) != history.tasks.get(told.run):
         return False
-    sample = first_sample_after(history.samples, kill.ended_ns)
-    if sample is None or sample.ended_ns > told.at_ns:
+    samples = history.samples
+    after = bisect_left(samples, kill.ended_ns, key=lambda sample: sample.began_ns)
+    if after == len(samples) or samples[after].ended_ns > told.at_ns:
         return True
-    state = sample.states.get(told.shard_id)
+    state = samples[after].states.get(told.shard_id)
     return state is not None and StateView(state).is_unresolved(told.record[1:])
 
 
@@ -215,7 +457,7 @@ def _moved_back(states: Mapping[str, ShardStates], faults: Sequence[Fault]) -> I
     for shard, of_shard in states.items():
         before: StateView | None = None
         excuses = [fault for fault in faults if fault.rewinds]
-        for sample, view in zip(of_shard.samples, of_shard.views, strict=True):
+        for sample, view in of_shard:
             if view is None:
                 continue
             if before is not None and view.is_behind(before):
@@ -230,38 +472,27 @@ def _moved_back(states: Mapping[str, ShardStates], faults: Sequence[Fault]) -> I
 
 def _passed(states: Mapping[str, ShardStates], history: History) -> Iterator[str]:
     """A state says that a record is resolved, and no process has reported an outcome of it by then;
-    or its checkpoint is beyond a record that it has as unresolved.
+    or its checkpoint is beyond a record that it has as unresolved. Each record is looked at when a
+    state first covers it; again only while it is unresolved.
     """
-    outcome_ns: dict[RecordId, int] = {}
-    for told in history.told:
-        if told.is_outcome:
-            outcome_ns.setdefault(told.record, told.at_ns)
+    outcome_ns = {told.record: told.at_ns for told in reversed(history.told) if told.is_outcome}
     places: dict[str, list[Place]] = defaultdict(list)
     for put in history.puts:
         places[put.shard_id].append(put.record[1:])
     for shard, of_shard in states.items():
-        yield from _passed_in(shard, of_shard, sorted(places[shard]), outcome_ns)
-
-
-def _passed_in(
-    shard: str, states: ShardStates, places: Sequence[Place], outcome_ns: Mapping[RecordId, int]
-) -> Iterator[str]:
-    """Each record is looked at when a state first covers it; again only while it is unresolved."""
-    covered = 0
-    unresolved: list[Place] = []
-    for sample, view in zip(states.samples, states.views, strict=True):
-        if view is None:
-            continue
-        if (passed := view.passed_place) is not None:
-            yield f"{shard} has the {view.text} but lists {passed[0]} as unresolved"
-        end = bisect_right(places, view.covers_to, lo=covered)
-        still = []
-        for place in (*unresolved, *places[covered:end]):
-            if view.is_unresolved(place) or place > view.covers_to:
-                still.append(place)
-            elif outcome_ns.get((shard, *place), _NEVER_NS) > sample.ended_ns:
-                yield f"{shard} with the {view.text} has passed {place[0]}"
-        unresolved, covered = still, end
+        of_puts, covered, unresolved = sorted(places[shard]), 0, list[Place]()
+        for sample, view in of_shard:
+            if view is None:
+                continue
+            if (passed := view.passed_place) is not None:
+                yield f"{shard} has the {view.text} but lists {passed[0]} as unresolved"
+            end, still = bisect_right(of_puts, view.covers_to, lo=covered), []
+            for place in (*unresolved, *of_puts[covered:end]):
+                if view.is_unresolved(place) or place > view.covers_to:
+                    still.append(place)
+                elif outcome_ns.get((shard, *place), _NEVER_NS) > sample.ended_ns:
+                    yield f"{shard} with the {view.text} has passed {place[0]}"
+            unresolved, covered = still, end
 
 
 def left(history: History) -> Iterator[str]:
@@ -279,7 +510,9 @@ def left(history: History) -> Iterator[str]:
     last: dict[str, Place] = {}
     for put in history.puts:
         last[put.shard_id] = max(put.record[1:], last.get(put.shard_id, BEGIN))
-    ever = _last_states(history.samples)
+    ever: dict[str, ShardState] = {}  # the last state that each shard ever had
+    for sample in history.samples:
+        ever |= sample.states
     for shard in sorted({*last, *history.shards, *ever}):
         life = history.shards.get(shard)
         is_closed = life is not None and life.closed_ns is not None
@@ -292,14 +525,6 @@ def left(history: History) -> Iterator[str]:
             yield f"{shard} was read only to {state.read_position}"
         elif is_closed and not state.finished:
             yield f"{shard} is closed, but its state is {state.lifecycle}"
-
-
-def _last_states(samples: Sequence[Sample]) -> dict[str, ShardState]:
-    """The last state that each shard ever had."""
-    found: dict[str, ShardState] = {}
-    for sample in samples:
-        found |= sample.states
-    return found
 
 
 def _name(told: Told) -> str:

@@ -7,6 +7,11 @@ are of one monotonic clock, which all processes of the machine share, in ns.
 
 A process of the job is a run. A standalone spout delivers and commits record by record. A Spark job
 tells all records of a batch before its function begins, and their outcomes after it returned.
+
+As one JSON object (`encode_history`), a history can be judged again later. Sequence numbers and
+hash keys are texts there, because they have more digits than numbers of JSON. What a run told is a
+list of the lines of its file. Of the states of a sample only those are stored that differ from the
+sample before. Pure.
 """
 
 from __future__ import annotations
@@ -15,11 +20,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import msgspec
+
+from state.codec.values import decode_hook, encode_hook
+from state.errors import InvalidPositionError, InvalidSequenceNumberError
+from state.shard_state import ShardState
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from state.shard_state import ShardState
-
+FORMAT = 1
 RecordId: TypeAlias = tuple[str, int, int]
 """Shard, sequence number and sub-sequence number, which is 0 outside of an aggregate."""
 
@@ -108,25 +118,15 @@ class Told(NamedTuple):
         """The text of the line, without the run and the line's end."""
         sequence = self.sequence if self.sub is None else f"{self.sequence}.{self.sub}"
         of = [self.at_ns, self.step, self.shard_id, sequence, self.key, self.number, self.attempt]
-        return " ".join([*(str(each) for each in of), *self.reason.split()]).encode()
+        return " ".join([*map(str, of), *self.reason.split()]).encode()
 
 
 def parse_line(line: bytes, run: str) -> Told:
     """Reads what `Told.line` has made. Raises ValueError."""
     at, step, shard, numbers, key, number, attempt, *reason = line.decode().split(" ", 7)
     sequence, _, sub = numbers.partition(".")
-    return Told(
-        int(at),
-        Step(step),
-        shard,
-        run,
-        int(sequence),
-        key,
-        int(number),
-        int(attempt),
-        "".join(reason),
-        int(sub) if sub else None,
-    )
+    record = int(sequence), key, int(number), int(attempt), "".join(reason)
+    return Told(int(at), Step(step), shard, run, *record, int(sub) if sub else None)
 
 
 class Put(NamedTuple):
@@ -208,3 +208,81 @@ class History:
     shards: dict[str, ShardLife] = field(default_factory=dict)
     fates_known: bool = True
     retry_limit: int | None = None
+
+
+# as JSON ------------------------------------------------------------------------------------------
+class _StoredSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`gone`: the shards of the sample before that have no state in this one."""
+
+    began_ns: int
+    ended_ns: int
+    changed: dict[str, ShardState] = {}
+    gone: tuple[str, ...] = ()
+
+
+class _StoredHistory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`told`: by run. Puts and shards have texts for their large numbers."""
+
+    format: int
+    puts: list[Put] = []
+    told: dict[str, list[str]] = {}
+    faults: list[Fault] = []
+    samples: list[_StoredSample] = []
+    tasks: dict[str, int] = {}
+    shards: list[ShardLife] = []
+    fates_known: bool = True
+    retry_limit: int | None = None
+
+
+def encode_history(history: History) -> bytes:
+    told: dict[str, list[str]] = {}
+    for one in history.told:
+        told.setdefault(one.run, []).append(one.line().decode())
+    samples, known = [], dict[str, ShardState]()
+    for sample in history.samples:
+        states = sample.states
+        changed = {shard: state for shard, state in states.items() if known.get(shard) != state}
+        gone = tuple(known.keys() - states.keys())
+        samples.append(_StoredSample(sample.began_ns, sample.ended_ns, changed, gone))
+        known = states
+    stored = {
+        "format": FORMAT,
+        "puts": [(*put[:3], str(put.sequence), *put[4:]) for put in history.puts],
+        "told": told,
+        "faults": history.faults,
+        "samples": samples,
+        "tasks": history.tasks,
+        "shards": [(*life[:4], *map(str, life[4:])) for life in history.shards.values()],
+        "fates_known": history.fates_known,
+        "retry_limit": history.retry_limit,
+    }
+    return msgspec.json.encode(stored, enc_hook=encode_hook)
+
+
+def decode_history(data: bytes) -> History:
+    """Reads what `encode_history` has made. Raises ValueError, which says what is wrong."""
+    try:
+        stored = msgspec.json.decode(data, type=_StoredHistory, dec_hook=decode_hook, strict=False)
+    except (msgspec.MsgspecError, InvalidPositionError, InvalidSequenceNumberError) as exc:
+        raise ValueError(f"this is not the history of a drill: {exc}") from exc
+    if stored.format != FORMAT:
+        raise ValueError(
+            f"the history has format {stored.format}, and this version reads format {FORMAT} only; "
+            "use the version of kinesis-spout that wrote it"
+        )
+    told = [parse_line(line.encode(), run) for run, lines in stored.told.items() for line in lines]
+    samples, known = [], dict[str, ShardState]()
+    for one in stored.samples:
+        kept = {shard: state for shard, state in known.items() if shard not in one.gone}
+        known = kept | one.changed
+        samples.append(Sample(one.began_ns, one.ended_ns, known))
+    return History(
+        puts=stored.puts,
+        told=sorted(told, key=lambda one: one.at_ns),
+        faults=stored.faults,
+        samples=samples,
+        tasks=stored.tasks,
+        shards={life.shard_id: life for life in stored.shards},
+        fates_known=stored.fates_known,
+        retry_limit=stored.retry_limit,
+    )

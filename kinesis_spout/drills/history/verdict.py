@@ -18,15 +18,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.drills.history.checks import Promise, breaches, sentences, unanswered_puts
+from kinesis_spout.drills.history.checks import (
+    Promise,
+    breaches,
+    redeliveries,
+    sentences,
+    unanswered_puts,
+)
 from kinesis_spout.drills.history.events import FAIL, GOT, Step
-from kinesis_spout.drills.history.redeliveries import redeliveries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kinesis_spout.drills.history.checks import Redelivery
     from kinesis_spout.drills.history.events import Fault, History, RecordId, Told
-    from kinesis_spout.drills.history.redeliveries import Redelivery
 
 _S = 1_000_000_000
 
@@ -109,15 +114,19 @@ def judge(
     is_done = not (found[Promise.PROCESSED] or found[Promise.DONE])
     broken = [*troubles, *sentences(found)] if undone is None else []
     steps = Counter(told.step for told in history.told)
+    acked, letters = (
+        len({told.record for told in history.told if told.step is step})
+        for step in (Step.ACK, Step.LETTER)
+    )
     return Verdict(
         drill=drill,
         ok=not broken and undone is None,
         broken=broken,
         records=len(history.puts),
         deliveries=steps[Step.GOT],
-        acked=_records(history, Step.ACK),
+        acked=acked,
         failed=steps[Step.FAIL] + steps[Step.REJECT],
-        letters=_records(history, Step.LETTER),
+        letters=letters,
         lost=len(found[Promise.PROCESSED]) if undone is None else 0,
         duplicates=sum(one.is_duplicate for one in again),
         unexplained=len(found[Promise.ONCE]),
@@ -135,19 +144,14 @@ def verdict_json(verdict: Verdict) -> bytes:
     return msgspec.json.format(msgspec.json.encode(verdict), indent=2)
 
 
-def _records(history: History, step: Step) -> int:
-    return len({told.record for told in history.told if told.step is step})
-
-
 def _delays(history: History) -> Delays | None:
     put_ns = {put.record: put.at_ns for put in history.puts}
-    first_ns: dict[RecordId, int] = {}
-    for told in history.told:
-        if told.step is GOT and told.record in put_ns:
-            first_ns.setdefault(told.record, told.at_ns)
-    if not first_ns:
+    first_ns = {told.record: told.at_ns for told in reversed(history.told) if told.step is GOT}
+    took_s = sorted(
+        (first_ns[one] - at_ns) / _S for one, at_ns in put_ns.items() if one in first_ns
+    )
+    if not took_s:
         return None
-    took_s = sorted((at_ns - put_ns[record]) / _S for record, at_ns in first_ns.items())
     return Delays(
         median_s=round(median(took_s), 3),
         p99_s=round(took_s[len(took_s) * 99 // 100], 3),

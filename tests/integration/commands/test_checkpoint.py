@@ -212,10 +212,12 @@ def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:
 
 
 def test_peek_shows_the_fields_that_a_scheme_reads_or_why_it_cannot(shell: Shell) -> None:
-    """The payload of a malformed record is shown as well."""
-    good, bad = shell.put('{"id": 7}', '{"id": "x"}')
-    scheme = ("--scheme", "json:id BIGINT")
-    assert peek(shell, good, *scheme).stdout.splitlines()[3:] == ['  value    {"id": 7}']
+    """A decimal keeps its digits. The payload of a malformed record is shown as well."""
+    good, bad = shell.put('{"id": 7, "total": 7.10}', '{"id": "x"}')
+    scheme = ("--scheme", "json:id BIGINT, total DECIMAL(4,2)")
+    value = '{"id": 7, "total": 7.10}'
+    assert peek(shell, good, *scheme).stdout.splitlines()[3:] == [f"  value    {value}"]
+    assert '"total": 7.10\n' in peek(shell, good, *scheme, "--json").stdout
     assert peek(shell, bad, *scheme).stdout.splitlines()[3:] == [
         """  malformed "field 'id' is not a BIGINT\"""",
         """  data     {"id": "x"}""",

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.doctor.executors import PROGRAM
+from kinesis_spout.doctor.examination import PROGRAM
 from kinesis_spout.testing import error
 from state.process import this_process
 from state.store.identity import StreamIdentity

@@ -11,8 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
 from kinesis_spout.doctor.examination import examine
-from kinesis_spout.doctor.findings import Finding, Verdict
-from kinesis_spout.doctor.target import Target
+from kinesis_spout.doctor.findings import Finding, Target, Verdict
 from state.errors import StoreUnavailableError
 from state.zookeeper.servers import ServerWords, ask_server, parse_words
 

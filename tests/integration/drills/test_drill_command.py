@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _RESHARDS = """
 import sys
-from kinesis_spout.drills.credentials import aws_of
-from kinesis_spout.drills.world.remote_stream import RemoteStream
+from kinesis_spout.drills.consumer import aws_of
+from kinesis_spout.drills.stream import RemoteStream
 aws = aws_of(region={region!r}, endpoint={endpoint!r}, is_local=True)
 with RemoteStream("trial-drill-1", aws, is_local=True) as stream:
     first = stream.shards()

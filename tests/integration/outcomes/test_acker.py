@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from spark_job import acker
 from spark_job.acker import AckerError
-from spark_job.acker.connected_components import component_labels
+from spark_job.acker.faults import component_labels
 from spark_job.acker.shares import (
     ANCHOR,
     ANCHOR_DDL,

@@ -20,11 +20,12 @@ import pytest
 from kinesis_spout.aggregation.user_records import unpacked
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import (
+    LEDGER_DDL,
+    LEDGER_FOLDER,
     LetterFormat,
     LocalLetterFiles,
     RedriveError,
 )
-from kinesis_spout.dead_letter.ledger import LEDGER_DDL, LEDGER_FOLDER
 from kinesis_spout.dead_letter.letter import CHUNK_LETTERS, Letter
 from kinesis_spout.dead_letter.outgoing import PART_BYTES, envelopes
 from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection

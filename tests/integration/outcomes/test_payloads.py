@@ -42,9 +42,8 @@ from scheme.glue_scheme import (
     UNKNOWN_VERSION,
     UNUSABLE,
 )
-from scheme.protobuf_scheme import NOT_PROTOBUF
-from scheme.protobuf_types import OUT_OF_RANGE as NO_TIMESTAMP
-from scheme.protobuf_types import TOO_DEEP
+from scheme.protobuf_scheme import NOT_PROTOBUF, TOO_DEEP
+from scheme.protobuf_scheme import OUT_OF_RANGE as NO_TIMESTAMP
 from spark_job import register
 from spark_job.process_services import ProcessServices
 from state.retry_policy import RetryPolicy

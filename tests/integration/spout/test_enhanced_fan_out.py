@@ -12,7 +12,7 @@ import pytest
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
-from kinesis_spout.drills.world.link import Link
+from kinesis_spout.drills.zookeeper import Link
 from kinesis_spout.errors import (
     ConsumerNotFoundError,
     ServiceUnavailableError,
@@ -20,7 +20,7 @@ from kinesis_spout.errors import (
     SubscriptionInUseError,
     ThrottledError,
 )
-from kinesis_spout.reading.subscription_feed import ThreadFeed
+from kinesis_spout.reading.subscriptions import ThreadFeed
 from kinesis_spout.service import subscription as subscription_module
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.consumers import ConsumerRegistry, OwnConsumer

@@ -10,8 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinesis_spout.errors import ConfigError, MissingExtraError
-from kinesis_spout.prometheus_exporter import MetricsServer, SpoutCollector, serve
-from kinesis_spout.prometheus_exporter.spout_collector import cumulative
+from kinesis_spout.prometheus_exporter import MetricsServer, SpoutCollector, cumulative, serve
 from kinesis_spout.spout.metrics import LATENCY_BUCKETS, ShardCounts
 from tests.support.spout.spouts import spout_on
 

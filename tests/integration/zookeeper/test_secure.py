@@ -15,7 +15,7 @@ from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from kinesis_spout.spout import KinesisSpout, SpoutConfig
 from spark_job.data_source import KinesisDataSource
-from spark_job.driver.offsets import start_offset
+from spark_job.driver.query_driver import start_offset
 from spark_job.process_services import ProcessServices
 from state.errors import StoreAccessError, StoreUnavailableError
 from state.store.shard_states import StateChange

@@ -12,8 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from scheme import ProtobufScheme
 from scheme.payload_scheme import DOES_NOT_FIT
-from scheme.protobuf_scheme import NOT_COMPLETE, NOT_PROTOBUF
-from scheme.protobuf_types import OUT_OF_RANGE, TOO_DEEP
+from scheme.protobuf_scheme import NOT_COMPLETE, NOT_PROTOBUF, OUT_OF_RANGE, TOO_DEEP
 from tests.support.outcomes.scheme_case import SchemeCase
 
 FIELDS = """

@@ -12,8 +12,7 @@ import pyarrow as pa
 from kinesis_spout.reading.page import Page
 from kinesis_spout.service.get_records_decoder import ARRIVAL_TYPE, RecordColumns
 from kinesis_spout.spout.config import SpoutConfig
-from kinesis_spout.spout.record_run import RecordRun
-from kinesis_spout.spout.tracked_shard import TrackedShard
+from kinesis_spout.spout.tracked_shard import RecordRun, TrackedShard
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
@@ -83,7 +82,7 @@ def run_of(*numbers: int, group: int = 1) -> RecordRun:
 
 
 class FakePages:
-    """A `record_run.PageSource`. Tests append to `pages`. Like the real one, it may drop a page
+    """A `tracked_shard.PageSource`. Tests append to `pages`. Like the real one, it may drop a page
     without records.
     """
 

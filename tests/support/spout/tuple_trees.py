@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from kinesis_spout.tuple_tree.acker import Acker
-    from kinesis_spout.tuple_tree.tracked_tuple import TupleTree
+    from kinesis_spout.tuple_tree import Acker, TupleTree
 
 TIMED_OUT = "its tuple tree was not complete by the deadline"
 

@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from scripts.reference.znodes import structs
-from spark_job.driver.offsets import OF_ONE
+from spark_job.driver.query_driver import OF_ONE
 from state.codec.exported import ExportedApplication, decode_export, encode_export
 from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.codec.values import decode, encode

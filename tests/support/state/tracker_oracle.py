@@ -187,7 +187,6 @@ class Oracle:
         *,
         retry: bool = True,
         counts: bool = True,
-        due_ms: int | None = None,
         reason: str | None = None,
     ) -> Effect:
         entry = self.find(first)
@@ -202,9 +201,7 @@ class Oracle:
             entry.first_failure_ms = (
                 now_ms if entry.first_failure_ms is None else entry.first_failure_ms
             )
-        entry.due_ms = (
-            now_ms + FIRST_DELAY_MS * 2 ** max(entry.attempts - 1, 0) if due_ms is None else due_ms
-        )
+        entry.due_ms = now_ms + FIRST_DELAY_MS * 2 ** max(entry.attempts - 1, 0)
         old = entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS
         if retry and not (counts and (entry.attempts > LIMIT or old)):
             entry.status = "queued"

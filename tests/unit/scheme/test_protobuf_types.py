@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import empty_pb2, struct_pb2, wrappers_pb2
 
 from scheme import JsonScheme, MalformedRecordError, ProtobufScheme, SchemeDefinitionError
-from scheme.protobuf_types import TOO_MANY_MESSAGES, check_memory
+from scheme.protobuf_scheme import TOO_MANY_MESSAGES, check_memory
 from tests.support.outcomes.protobuf_cases import FIELDS, FULL, Old, Order, files, message_class
 from tests.support.outcomes.scheme_agreement import record_of
 

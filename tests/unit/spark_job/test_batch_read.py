@@ -31,13 +31,13 @@ from kinesis_spout.errors import ConfigError, DataLossError
 from kinesis_spout.reading.page import Page
 from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, ManualClock, alter, early_end
-from spark_job.batch_read.batch_reader import complete_listing, new_reader, pin_load
+from spark_job.batch_read.batch_reader import RangeFeed, complete_listing, new_reader, pin_load
 from spark_job.batch_read.batch_settings import BatchSettings
-from spark_job.batch_read.pushed_filters import HINT_MARGIN_MS, PushedFilters
-from spark_job.batch_read.range_reader import RangeFeed
 from spark_job.batch_read.shard_ranges import (
+    HINT_MARGIN_MS,
     TIP_MARGIN_MS,
     LoadPin,
+    PushedFilters,
     ShardRange,
     grouped,
     settled_in_s,

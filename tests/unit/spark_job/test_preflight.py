@@ -18,9 +18,13 @@ from kinesis_spout.config import ReadRate
 from kinesis_spout.errors import AccessDeniedError, ConfigError
 from kinesis_spout.testing import error
 from spark_job.kinesis_source import KinesisSource
-from spark_job.preflight import _too_fast as too_fast
-from spark_job.preflight import preflight, refuse_embedded_on_cluster, refuse_other_python
-from spark_job.registration import register
+from spark_job.registration import _too_fast as too_fast
+from spark_job.registration import (
+    preflight,
+    refuse_embedded_on_cluster,
+    refuse_other_python,
+    register,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,13 +16,14 @@ from pyspark.errors import PySparkRuntimeError
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.errors import KinesisError
-from spark_job.query_end import QueryEnds, plans_of
 from spark_job.query_failure import (
     MAX_LENGTH,
+    QueryEnds,
     failure_sentence,
     failure_told,
     for_spark,
     named_error,
+    plans_of,
 )
 from state.errors import PlanClosedError
 from state.memory_store import MemoryStateStore

@@ -19,9 +19,16 @@ from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import REQUEST_BYTES, OutgoingRecord
 from kinesis_spout.service.shard_info import ShardInfo
 from kinesis_spout.service.wire import PutResult
-from spark_job.sink.put_pacer import BYTES_PER_SECOND, RECORDS_PER_SECOND, PutPacer
-from spark_job.sink.put_queue import OpenShards, PutQueue, Waiting, is_elsewhere
-from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError, checked
+from spark_job.sink.put_queue import (
+    BYTES_PER_SECOND,
+    RECORDS_PER_SECOND,
+    OpenShards,
+    PutPacer,
+    PutQueue,
+    Waiting,
+    is_elsewhere,
+)
+from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError, checked, outgoing
 from spark_job.sink.sink_settings import SinkSettings
 from state.sequence_number import SequenceNumber
 
@@ -210,7 +217,7 @@ def records(most_bytes: int = 1000, **columns: list[Any]) -> list[OutgoingRecord
     return [
         record
         for _, rows in checked(batch, indexes, most_bytes)
-        for record in rows.columns().records()
+        for record in outgoing(rows).records()
     ]
 
 

@@ -13,8 +13,7 @@ import pyarrow.orc as pa_orc
 import pyarrow.parquet as pa_parquet
 
 from kinesis_spout.cli.letter_folder import LetterFolder
-from kinesis_spout.dead_letter.letter import Letter
-from kinesis_spout.dead_letter.letter_file import LetterFile
+from kinesis_spout.dead_letter.letter import Letter, LetterFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -55,7 +55,7 @@ def test_a_throttled_shard_is_not_asked_again(job: SimulatedJob) -> None:
         found = look_once(looks, StopSignals(), 0)
         assert looks.tips.refused is None
     assert job.calls("GetRecords") == 2
-    assert found.not_asked == 2
+    assert found.unknown["notAsked"] == 2
 
 
 def test_a_right_that_is_missing_ends_the_asking(job: SimulatedJob) -> None:

@@ -15,12 +15,11 @@ from kinesis_spout.cli.record_lines import (
     outgoing_of_json,
     record_line,
 )
-from kinesis_spout.dead_letter.letter import Letter, line_of
-from kinesis_spout.dead_letter.letter_file import LetterFile
+from kinesis_spout.dead_letter.letter import Letter, LetterFile, line_of
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.spout.emission import SpoutEmission
-from kinesis_spout.spout.record_run import RecordRun
+from kinesis_spout.spout.tracked_shard import RecordRun
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -109,7 +109,7 @@ def test_a_kinesis_that_does_not_answer_has_an_exit_code_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing listens on port 1."""
-    monkeypatch.setattr("kinesis_spout.drills.world.remote_stream._FIRST_ANSWER_S", 0.1)
+    monkeypatch.setattr("kinesis_spout.drills.stream._FIRST_ANSWER_S", 0.1)
     arguments = ("kill-driver", "--spout", "--localstack", "--endpoint-url", "http://127.0.0.1:1")
     ended = call_cli("drill", *arguments, cwd=tmp_path)
     assert ended.returncode == 3

@@ -15,9 +15,9 @@ import pytest
 from msgspec import structs
 
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.inspection import process_rules, record_rules, shard_rules
+from kinesis_spout.inspection import process_rules, shard_rules
 from kinesis_spout.inspection.cause import ActionKind, Kind, Noun
-from kinesis_spout.inspection.causes import TABLE as ROWS
+from kinesis_spout.inspection.explanation import TABLE as ROWS
 from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import Look, TipAnswer
 from state.plan import PlannedRetry, PlanStatus
@@ -534,9 +534,7 @@ def test_every_kind_has_a_row_and_a_look_in_the_table() -> None:
 
 def test_a_fact_that_a_row_names_is_one_that_a_rule_states() -> None:
     """A misspelt one would leave its sentence out in silence."""
-    trees = [
-        ast.parse(inspect.getsource(rules)) for rules in (process_rules, record_rules, shard_rules)
-    ]
+    trees = [ast.parse(inspect.getsource(rules)) for rules in (process_rules, shard_rules)]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     stated: set[object] = {node.arg for node in nodes if isinstance(node, ast.keyword)}
     stated |= {node.value for node in nodes if isinstance(node, ast.Constant)}

@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.inspection.health import Health
-from kinesis_spout.inspection.record_rules import MAX_UNRESOLVED
+from kinesis_spout.inspection.shard_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
     holes_of,
     shards_json,
@@ -18,20 +18,24 @@ from kinesis_spout.inspection.status import (
     status_of,
     stored_shard,
     unresolved_sentence,
+    unrest,
     verdict_sentence,
 )
 from kinesis_spout.service.shard_info import HASH_KEYS
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
+from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
 from state.store.ownership import TaskShare
 from state.store.runs import DONE, FAILED, NoAnswers, RefusedLetters, RunEnd
+from state.store.view import StoredApplication
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
     AT_TIP,
     HOUR_MS,
     NOW_MS,
+    OWNER,
     PAUSE,
     RECREATED,
     after,
@@ -311,3 +315,49 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
 def test_it_is_not_said_that_all_is_acked_while_records_are_out(seen: Look, says: str) -> None:
     """A spout stores nothing of those that its program has; a batch is settled at its end."""
     assert unresolved_sentence(status_of(seen)).startswith(says)
+
+
+def stored(*records: object, **given: object) -> StoredApplication:
+    states = {shard(0): state(0, after(9), unresolved=tuple(records))}
+    return StoredApplication(**({"states": states} | given))  # type: ignore[arg-type]  # of the test
+
+
+JOB: dict[str, Any] = {"owners": (OWNER,)}
+SPOUTS: dict[str, Any] = {"owners": (spout_task(0, 2), spout_task(1, 2)), "total_tasks": 2}
+SETTLED = plan(status=PlanStatus.SETTLED)
+PENDING = failed(3, first_failure_ms=None, due_ms=0, attempts=0)
+UNSETTLED, STORED = (
+    "the batch of plan 7-ab is not settled",
+    "the last outcomes have just been stored",
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        *(
+            (None, stored(plan=plan(status=status), **JOB), UNSETTLED)
+            for status in (PlanStatus.OPEN, PlanStatus.CLOSED)
+        ),
+        # A job whose last plan is settled rests, also with records that wait for their retry; and
+        # one that has made no plan.
+        (None, stored(failed(3), plan=SETTLED, **JOB), None),
+        (None, stored(**JOB), None),
+        # What changes does not: a driver that was about to plan, or a spout that commits.
+        (stored(**JOB), stored(plan=SETTLED, **JOB), STORED),
+        (stored(failed(3), **SPOUTS), stored(**SPOUTS), STORED),
+        # A plan that Spark has left is none of a spout's business.
+        (
+            None,
+            stored(PENDING, plan=plan(), **SPOUTS),
+            "1 record of the spout is not acked or failed yet",
+        ),
+        (None, stored(failed(3), plan=plan(), **SPOUTS), None),
+        # Without an owner all rests.
+        (stored(), stored(plan=plan()), None),
+    ],
+)
+def test_what_keeps_a_paused_application_from_its_rest(
+    before: StoredApplication | None, now: StoredApplication, told: str | None
+) -> None:
+    assert unrest(before or now, now) == told

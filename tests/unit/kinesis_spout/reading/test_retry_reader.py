@@ -4,6 +4,7 @@ reported.
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ class Found:
             at_least_one=at_least_one,
             whole_ranges=whole_ranges,
         )
-        until_s = None if time_s is None else services.clock.monotonic_s() + time_s
+        until_s = math.inf if time_s is None else services.clock.monotonic_s() + time_s
         parts = list(reader.read(until_s=until_s))
         result = reader.result
         self.rows = [

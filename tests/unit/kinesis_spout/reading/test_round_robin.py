@@ -18,15 +18,15 @@ from kinesis_spout.errors import (
     AccessDeniedError,
     KinesisError,
 )
-from kinesis_spout.reading.buffered_getter import (
+from kinesis_spout.reading.page import Page
+from kinesis_spout.reading.read_ahead import (
     FIRST_LIMIT,
     RESERVED_PAGE_BYTES,
     BufferedGetter,
     ByteBudget,
     PageLimits,
+    RoundRobinReader,
 )
-from kinesis_spout.reading.page import Page
-from kinesis_spout.reading.round_robin import RoundRobinReader
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from kinesis_spout.testing import ManualClock
 from state.position import TRIM_HORIZON, Position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinesis_spout.reading.subscription_counts import SharedConsumer
+from kinesis_spout.reading.subscriptions import SharedConsumer
 
 
 def test_a_shard_that_is_taken_thrice_in_five_minutes_is_told_with_a_remedy() -> None:

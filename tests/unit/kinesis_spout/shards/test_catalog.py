@@ -14,7 +14,7 @@ from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.data_loss import expired_unread
 from kinesis_spout.testing import alter, error, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
-from spark_job.driver.prober import ShardTips
+from spark_job.driver.backlog import ShardTips
 from state.plan import ShardReadResult
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.process import this_process
@@ -217,9 +217,9 @@ def test_the_lag_is_that_of_the_furthest_shard_that_is_not_at_its_tip(world: Wor
     world.refresh()
     world.job.clock.advance(30)
     assert max(world.catalog.lags_ms().values()) == 30_000
-    world.watch.on_end(ShardReadResult(shard_id=shard(0), at_tip=True), 0)
+    world.watch.on_end(ShardReadResult(shard_id=shard(0), at_tip=True), 0, checked_s=0)
     assert max(world.catalog.lags_ms().values()) == 30_000
-    world.watch.on_end(ShardReadResult(shard_id=shard(1), at_tip=True), 0)
+    world.watch.on_end(ShardReadResult(shard_id=shard(1), at_tip=True), 0, checked_s=0)
     assert max(world.catalog.lags_ms().values()) == 0
 
 

@@ -20,7 +20,7 @@ from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kinesis_spout.reading.fallback import SubscriptionTotals
+    from kinesis_spout.reading.subscriptions import SubscriptionTotals
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
     from state.store.runs import NotSubscribed
 

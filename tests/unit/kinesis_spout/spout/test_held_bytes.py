@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis
-from scheme.raw_scheme import RawScheme
+from scheme.plain_schemes import RawScheme
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spout_world import SpoutUnderTest, drain
 

@@ -12,7 +12,7 @@ import pytest
 from kinesis_spout.dead_letter.letter import line_of
 from kinesis_spout.spout.kinesis_spout import FailRecordError
 from kinesis_spout.spout.listener import SpoutListener
-from scheme.raw_scheme import RawScheme
+from scheme.plain_schemes import RawScheme
 from tests.support.outcomes.odd_errors import ODD_ERRORS, BareMalformedError
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 from tests.support.spout.stepped_spout import SteppedSpout, emitted

@@ -14,7 +14,7 @@ from kinesis_spout.spout.kinesis_spout import FailRecordError
 from kinesis_spout.spout.listener import SpoutListener
 from kinesis_spout.spout.scheduler import NothingAckedError
 from scheme.json_scheme import JsonScheme
-from scheme.raw_scheme import RawScheme
+from scheme.plain_schemes import RawScheme
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
 from tests.support.state.zookeeper import wait_until

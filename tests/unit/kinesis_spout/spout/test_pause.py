@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_spout.application.session import KEPT_S
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.spout.unclean_starts import MAX_UNCLEAN
+from kinesis_spout.spout.assigner import MAX_UNCLEAN
 from kinesis_spout.testing import slow
 from kinesis_spout.threads import ThreadLoop
 from state.errors import StaleOwnerError

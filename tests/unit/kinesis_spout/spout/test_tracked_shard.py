@@ -9,9 +9,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from kinesis_spout.spout.retry_buffer import LOOK_AGAIN_MS, RetryBuffer
 from kinesis_spout.spout.scheduler import SpoutScheduler
-from kinesis_spout.spout.tracked_shard import RETRIES_IN_A_ROW, TrackedShard
+from kinesis_spout.spout.tracked_shard import (
+    LOOK_AGAIN_MS,
+    RETRIES_IN_A_ROW,
+    RetryBuffer,
+    TrackedShard,
+)
 from state.position import TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
@@ -247,6 +251,6 @@ def test_an_isolated_delivery_of_a_released_shard_does_not_hold_up_the_others() 
     spout.remove(A)
     assert spout.rotation.pending == 0
     assert out(spout) == []
-    isolated = spout.rotation.isolation.delivery
+    isolated = spout.rotation.isolation.emission
     assert isolated is not None
-    assert isolated.emission.shard_id == B
+    assert isolated.shard_id == B

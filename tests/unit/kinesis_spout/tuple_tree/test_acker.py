@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import IllegalAckerEventError
-from kinesis_spout.tuple_tree.acker import Acker, Ending, Outcome
+from kinesis_spout.tuple_tree import Acker, Ending, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

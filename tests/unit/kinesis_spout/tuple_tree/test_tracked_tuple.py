@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import IllegalAckerEventError
-from kinesis_spout.tuple_tree.acker import Acker
-from kinesis_spout.tuple_tree.tracked_tuple import (
+from kinesis_spout.tuple_tree import (
+    Acker,
     TrackedTuple,
     TupleTree,
     anchored_to,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_spout.drills.spark_arguments import SparkArguments
+from kinesis_spout.drills.consumer import SparkArguments
 from spark_job.commands.drill_job import users_function
 
 

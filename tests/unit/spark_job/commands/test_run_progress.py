@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from spark_job.commands.run_job import Progress, ProgressLine
+from spark_job.commands.run import Progress, progress_line
 
 
 def own_report(**changes: Any) -> str:
@@ -49,7 +49,7 @@ def test_batches_add_up_with_the_sources_own_report_and_only_new_figures_are_pri
     """A repeated report counts once, and an unreadable one is left out."""
     shown = io.StringIO()
     progress = Progress()
-    with ProgressLine(Console(file=shown, width=200)) as line:
+    with progress_line(Console(file=shown, width=200)) as show:
         for batch, rows, figures in (
             (0, 10, FIGURES),
             (0, 10, FIGURES),
@@ -57,7 +57,7 @@ def test_batches_add_up_with_the_sources_own_report_and_only_new_figures_are_pri
             (1, 0, own_report(lagMs=0, unresolved=7)),
         ):
             progress = progress.after(report(batch, rows, figures))
-            line.show(progress)
+            show(progress)
     assert shown.getvalue().splitlines() == [
         (
             "1 batch  10 rows  20 rows/s  lag 90 s  1,200 unresolved (oldest 61 s)  3 "

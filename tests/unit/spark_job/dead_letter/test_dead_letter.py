@@ -14,7 +14,7 @@ from kinesis_spout.dead_letter.letter import CHUNK_LETTERS, in_chunks
 from kinesis_spout.dead_letter.outgoing import envelopes
 from kinesis_spout.errors import ConfigError
 from spark_job.dead_letter import LETTER_COLUMNS, DeadLetter, DeadLetterError
-from spark_job.dead_letter.stream_sink import StreamSink
+from spark_job.dead_letter.dead_letter import StreamSink
 from tests.support.outcomes.letters import Story, gone
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from kinesis_spout.dead_letter.letter import LETTER_COLUMNS
 from kinesis_spout.dead_letter.outgoing import payload_records
 from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.record_putter import RecordPutter
-from spark_job.dead_letter.stream_sink import StreamSink
+from spark_job.dead_letter.dead_letter import StreamSink
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.services import serve

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinesis_spout.cli.exit_codes import CliError
+from kinesis_spout.drills.consumer import RETRY_LIMIT
 from kinesis_spout.drills.history.events import Fault, History, Put, Sample, Step, Told
-from kinesis_spout.drills.spark_arguments import RETRY_LIMIT
 from spark_job.demo.flights import cancelled_reason, is_cancelled, read_flights
 from spark_job.demo.verdict import Shard, Verdict, judge
 from state.position import Position

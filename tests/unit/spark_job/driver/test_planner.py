@@ -16,13 +16,14 @@ from kinesis_spout.reading.fallback import Fallback
 from spark_job.driver.planner import (
     PlanLimits,
     Retries,
+    RetryQueue,
     ShardHints,
     assign,
+    due_times,
     longest_round,
     make_plan,
     share_records,
 )
-from spark_job.driver.retry_queue import RetryQueue, due_times
 from state.codec.values import MAX_VALUE_BYTES, encode
 from state.plan import (
     ChildShard,
@@ -61,13 +62,10 @@ def whole_plan(
 ) -> Plan:
     """A plan for new records of `shards` and all queued records. `more`: hints too."""
     hints = {name: more.pop(name) for name in ShardHints.__dataclass_fields__ if name in more}
-    given: dict[str, Any] = {
-        "now_ms": 7,
-        "until_ms": None,
-        "retries": due_of(*states),
-        "hints": ShardHints(**hints),
-    }
-    return make_plan("1-a", shards, by_id(*states), limits, turn=turn, **(given | more))
+    own = {name: more.pop(name) for name in Plan.__struct_fields__ if name in more}
+    empty = Plan(plan_id="1-a", created_ms=7, tasks=(), **own)
+    given: dict[str, Any] = {"retries": due_of(*states), "hints": ShardHints(**hints)}
+    return make_plan(empty, shards, by_id(*states), limits, turn=turn, **(given | more))
 
 
 def plan_of(shards: list[str], *states: ShardState, **more: Any) -> list[ShardSlice]:

@@ -14,8 +14,7 @@ import pytest
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import alter
 from spark_job.driver.backlog import retry_wait_ms
-from spark_job.driver.outcome_summary import OutcomeSummary
-from spark_job.driver.settle_plan import Settled
+from spark_job.driver.stream_plans import OutcomeSummary, Settled
 from state.plan import Plan
 from state.report import OnFailure, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy

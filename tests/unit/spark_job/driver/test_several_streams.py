@@ -13,8 +13,14 @@ import pytest
 from kinesis_spout.checkpoints.transfer import export_application, import_application
 from kinesis_spout.errors import ConfigError, KinesisError, ServiceUnavailableError
 from kinesis_spout.testing import FakeKinesis, ManualClock, internal_failure, slow, throttle
-from spark_job.driver.offsets import read_offset, refuse_missing, start_offset, with_plans
-from spark_job.driver.query_driver import GIVEN_UP_S, LEFT_OUT
+from spark_job.driver.query_driver import (
+    GIVEN_UP_S,
+    LEFT_OUT,
+    read_offset,
+    refuse_missing,
+    start_offset,
+    with_plans,
+)
 from state.plan import PlanStatus
 from state.process import this_process
 from state.store.identity import Pause
@@ -372,17 +378,10 @@ def test_a_query_of_one_stream_keeps_the_plans_of_the_streams_it_left() -> None:
     assert with_plans(read_offset(BOTH), after, is_of_one=True) == {"format": 2, "plans": after}
 
 
-def test_the_plan_of_a_query_of_one_stream_is_given_its_stream() -> None:
-    asked: list[str] = []
-
-    def find(plan_id: str) -> str:
-        asked.append(plan_id)
-        return CLICKS
-
-    assert read_offset({"format": 1, "plan": "1-a"}).named(find) == {CLICKS: "1-a"}
-    assert read_offset(start_offset(is_of_one=True)).named(find) == {}
-    assert read_offset(start_offset(is_of_one=False)).named(find) == {}
-    assert asked == ["1-a"]
+def test_an_offset_of_one_stream_does_not_name_it() -> None:
+    assert read_offset({"format": 1, "plan": "1-a"}) == {"": "1-a"}
+    assert read_offset(start_offset(is_of_one=True)) == {}
+    assert read_offset(start_offset(is_of_one=False)) == {}
 
 
 @pytest.mark.parametrize(

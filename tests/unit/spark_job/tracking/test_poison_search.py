@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_job.tracking.bisect import Bisection, bisect, max_calls
 from spark_job.tracking.poison_search import (
     BatchSubset,
+    Bisection,
     FirstRows,
     SearchStep,
+    bisect,
     died,
     is_searching,
+    max_calls,
     rows_in,
     search_step,
     subset,
@@ -41,7 +43,7 @@ from state.settle import settle_shard
 from state.shard_state import ShardState, UnresolvedRecord
 
 if TYPE_CHECKING:
-    from spark_job.tracking.bisect import Part
+    from spark_job.tracking.poison_search import Part
 
 BEFORE = UnresolvedRecord(
     first=SequenceNumber(10),

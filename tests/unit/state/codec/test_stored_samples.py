@@ -12,7 +12,7 @@ import pytest
 
 from scripts.reference.words import NODES
 from scripts.reference.znodes import members, stored, structs
-from spark_job.driver.offsets import read_offset
+from spark_job.driver.query_driver import read_offset
 from state.errors import StoredDataError
 from state.store.history import HistoryMark
 from state.znodes.history import mark_of, marks_in, node_names
@@ -119,7 +119,7 @@ def test_the_samples_mean_what_they_meant() -> None:
     assert found["batches/<planId>/<task>"] == [TASK]
     assert [log.entries for log in found["batches/<planId>/<task>/end"]] == [(RESULT,)] * 2
     assert found[EXPORT] == [EXPORTED]
-    assert read_offset(json.loads(read("0.1.0")[OFFSET][0])).unnamed == "4-0a1b"
+    assert read_offset(json.loads(read("0.1.0")[OFFSET][0])) == {"": "4-0a1b"}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from kinesis_spout.drills.history.events import (
     Sample,
     Step,
 )
-from kinesis_spout.drills.world.samples import MIB, ProcessUse, UseSample, levels
+from kinesis_spout.drills.world import MIB, ProcessUse, UseSample, levels
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import UNANSWERED

@@ -7,8 +7,17 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from kinesis_spout.drills.history.events import Fault, History, Put, Sample, Step, Told, parse_line
-from kinesis_spout.drills.history.history_json import decode_history, encode_history
+from kinesis_spout.drills.history.events import (
+    Fault,
+    History,
+    Put,
+    Sample,
+    Step,
+    Told,
+    decode_history,
+    encode_history,
+    parse_line,
+)
 from tests.support.drills.made_up_history import MadeUp
 from tests.support.drills.short_history import FIRST, SHARD, good, sample, state
 

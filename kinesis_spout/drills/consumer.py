@@ -1,0 +1,105 @@
+"""What a drill and the processes of its job agree on: their credentials, the arguments of the Spark
+job (`python -m spark_job.commands.drill_job`), and the file in which a process tells what it does.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from inspect import signature
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kinesis_spout.config import AwsConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kinesis_spout.drills.history.events import Told
+
+REGION = "us-east-1"
+RETRY_LIMIT = 3
+RETRY_FIRST_DELAY = "200ms"
+RETRY_MAX_DELAY = "1s"
+SCRATCH = "scratch"  # the parameter of a user's function that gets the directory
+SCRATCH_VARIABLE = "KINESIS_SPOUT_DRILL_SCRATCH"
+NO_NUMBER = -1
+POISON = ("key-5", 195)  # among the first hundreds of records
+
+
+def aws_of(*, region: str | None, endpoint: str | None, is_local: bool) -> AwsConfig:
+    """`is_local`: the endpoint takes any credentials, and those of the environment are not for it.
+    Otherwise botocore looks for credentials.
+    """
+    made_up = "test" if is_local else None
+    return AwsConfig(
+        region=region, endpoint_url=endpoint, access_key_id=made_up, secret_access_key=made_up
+    )
+
+
+def takes_scratch(function: Callable[..., object]) -> bool:
+    """Whether the function has a parameter for the scratch directory."""
+    try:
+        return SCRATCH in signature(function).parameters
+    except (TypeError, ValueError):  # a callable that does not say what it takes
+        return False
+
+
+class Outage(StrEnum):
+    """What the job writes to does not answer: its function fails as a whole, or for each record; or
+    the function for dead letters does.
+    """
+
+    SINK = "sink"
+    RECORDS = "records"
+    LETTERS = "letters"
+
+
+class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one start of the job.
+
+    - `source`: fields of `KinesisSource`. `conf`: settings of Spark.
+    - `path`: the file for its lines. `out`: the directory for its parquet. `checkpoint`: that of
+      Spark's own log.
+    - `process`: `module:function`, the user's function; empty for that of the drill. `scratch`: the
+      directory that it may write to, which the environment variable `SCRATCH_VARIABLE` names too.
+    - `is_poisoned`: one record kills the driver whenever it is delivered.
+    - `outages`: a directory. While it has a file with the name of an `Outage`, there is that one.
+    """
+
+    source: dict[str, str | float | int]
+    master: str
+    conf: dict[str, str]
+    path: str
+    out: str
+    checkpoint: str
+    process: str = ""
+    scratch: str
+    outages: str
+    is_poisoned: bool = False
+
+
+class Teller:
+    """Appends lines to a file, each in one write: a kill loses none that was written."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def tell(self, *told: Told) -> None:
+        os.write(self._file, b"".join(one.line() + b"\n" for one in told))
+
+
+def key_and_number(data: bytes | None, partition_key: str | None) -> tuple[str, int]:
+    """What a producer of a drill wrote into the record, `key number ...`. For any other payload its
+    partition key and -1: the put with its sequence number has the number.
+    """
+    words = (data or b"").split(b" ", 2)
+    if len(words) == 3 and words[1].isdigit():
+        return words[0].decode(errors="replace"), int(words[1])
+    return partition_key or "?", NO_NUMBER
+
+
+def is_poison(data: bytes | None) -> bool:
+    """Whether this is the record that kills its process in a drill that says so."""
+    return key_and_number(data, None) == POISON

@@ -1,0 +1,299 @@
+"""The stream of a drill: what is put on it, and what shards it has. It belongs to a Kinesis that
+exists already, an emulator or AWS, or to our own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import closing
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+
+from kinesis_spout.clock import SystemClock
+from kinesis_spout.config import StreamRef
+from kinesis_spout.drills.consumer import REGION, aws_of
+from kinesis_spout.drills.history.events import Put
+from kinesis_spout.drills.setting import DrillError
+from kinesis_spout.errors import KinesisError, ServiceUnavailableError, StreamNotFoundError
+from kinesis_spout.service.botocore_connection import KinesisConnection
+from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
+from kinesis_spout.testing.service.requests import UpdateShardCount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kinesis_spout.config import AwsConfig
+
+log = logging.getLogger("kinesis_spout")
+FIRST_SHARDS = 4
+KEYS = 24
+_ACTIVE_LIMIT_S = 300.0  # AWS takes a minute for most changes
+_POLL_S = 0.5
+_FIRST_ANSWER_S = 5.0
+_REMOVAL_S = 60.0
+_PUT_AGAIN_S = 0.1
+_AGE_MS = 12 * 3_600_000  # of our own stream when a drill begins
+_PADDING = b"." * 100
+_INTERVAL_S = 0.05
+_APART = 37  # the first numbers, so that all fates come soon
+
+
+class SeenShard(NamedTuple):
+    """A shard of a listing. The hash keys are inclusive at both ends."""
+
+    shard_id: str
+    parents: tuple[str, ...]
+    is_open: bool
+    hash_start: int
+    hash_end: int
+
+
+class RemoteStream:
+    """Made when its context begins, and removed when that ends, also after an error or a signal."""
+
+    fake = None
+
+    def __init__(self, name: str, aws: AwsConfig, *, is_local: bool) -> None:
+        self.name = name
+        self.aws = aws
+        self.is_local = is_local
+        self._connection = KinesisConnection(aws, StreamRef(name))
+        self._client = KinesisClient(aws, StreamRef(name))
+        self._putter = RecordPutter(self._connection)
+        self._tick = threading.Event()
+
+    def __enter__(self) -> Self:
+        try:
+            self._call_apart("create_stream", _FIRST_ANSWER_S, ShardCount=FIRST_SHARDS)
+            self._wait_until_active()
+        except BaseException:
+            self._remove(retry_for_s=_FIRST_ANSWER_S)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove(retry_for_s=_REMOVAL_S)
+
+    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
+        placed: dict[int, tuple[str, int]] = {}
+        while missing := [at for at in range(len(records)) if at not in placed]:
+            results = self._putter.put_once([OutgoingRecord(*records[at]) for at in missing])
+            for at, result in zip(missing, results, strict=True):
+                if result.shard_id is not None and result.sequence_number is not None:
+                    placed[at] = result.shard_id, int(result.sequence_number)
+            if len(placed) < len(records):
+                self._tick.wait(_PUT_AGAIN_S)  # a shard's limit
+        return [placed[at] for at in range(len(records))]
+
+    def shards(self) -> list[SeenShard]:
+        return [
+            SeenShard(one.shard_id, one.parents, not one.is_closed, *one.hash_key_range)
+            for one in self._client.list_shards()
+        ]
+
+    def split(self, shard_id: str) -> None:
+        one = next(one for one in self.shards() if one.shard_id == shard_id)
+        middle = (one.hash_start + one.hash_end + 1) // 2
+        self._reshard("split_shard", ShardToSplit=shard_id, NewStartingHashKey=str(middle))
+
+    def merge(self, shard_id: str, adjacent_id: str) -> None:
+        self._reshard("merge_shards", ShardToMerge=shard_id, AdjacentShardToMerge=adjacent_id)
+
+    def update_shard_count(self, shards: int) -> None:
+        self._reshard("update_shard_count", TargetShardCount=shards, ScalingType="UNIFORM_SCALING")
+
+    def _reshard(self, operation: str, **arguments: Any) -> None:
+        given = {"StreamName": self.name} | arguments
+        self._connection.call(operation, given, lambda answer: answer)
+        self._wait_until_active()
+
+    def _call_apart(self, operation: str, retry_for_s: float, **arguments: Any) -> None:
+        """Through a connection of its own, which is retried for so long."""
+        last = KinesisConnection(self.aws, StreamRef(self.name), retry_for_s=retry_for_s)
+        with closing(last):
+            last.call(operation, {"StreamName": self.name} | arguments, lambda answer: answer)
+
+    def _wait_until_active(self) -> None:
+        deadline_s = time.monotonic() + _ACTIVE_LIMIT_S
+        while self._client.describe().status != "ACTIVE":
+            if time.monotonic() > deadline_s:
+                raise ServiceUnavailableError(
+                    f"{self._client.where} is not active after {_ACTIVE_LIMIT_S:.0f} s",
+                    "look at the stream in the AWS console and delete it",
+                )
+            self._tick.wait(_POLL_S)
+
+    def _remove(self, *, retry_for_s: float) -> None:
+        """Remove the stream if it is there. It need not be active. If that fails, a warning names
+        it: an error that ended the drill says more.
+        """
+        self._client.close()
+        self._connection.close()
+        try:
+            self._call_apart("delete_stream", retry_for_s, EnforceConsumerDeletion=True)
+        except StreamNotFoundError:
+            pass
+        except KinesisError as exc:
+            log.warning("%s may still exist. Delete it by hand: %s", self._client.where, exc)
+
+
+class ServiceClock(SystemClock):
+    """The clock of our own Kinesis. `ahead_ms`: by how much it is wrong; any thread may set it."""
+
+    __slots__ = ("ahead_ms",)
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+class OwnStream:
+    """A stream of our own Kinesis, which runs in this process and listens on loopback. A drill
+    reaches it without HTTP, so no fault hits its own calls. `clock`: the service's. `is_local`: it
+    takes any credentials. `fake` makes faults on demand; another stream has none.
+    """
+
+    is_local = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.clock = ServiceClock()
+        self.fake = FakeKinesis(clock=self.clock)
+        self._server = FakeKinesisServer(self.fake)
+
+    @property
+    def aws(self) -> AwsConfig:
+        return aws_of(region=REGION, endpoint=self._server.endpoint_url, is_local=True)
+
+    def __enter__(self) -> Self:
+        # An older stream still exists when its clock is set back.
+        self.clock.ahead_ms = -_AGE_MS
+        self.fake.create(self.name, shards=FIRST_SHARDS)
+        self.clock.ahead_ms = 0
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.__exit__(None, None, None)
+
+    def put(self, records: Sequence[tuple[str, bytes]]) -> list[tuple[str, int]]:
+        """Put records with their partition keys, no two of one key. Returns the shard and the
+        sequence number of each.
+        """
+        placed = (self.fake.put(self.name, key, data).partition(":") for key, data in records)
+        return [(shard_id, int(sequence)) for shard_id, _, sequence in placed]
+
+    def shards(self) -> list[SeenShard]:
+        """All that the service lists, closed ones included."""
+        return [
+            SeenShard(
+                one.shard_id,
+                tuple(filter(None, one.parents)),
+                one.is_open,
+                one.hash_keys.start,
+                one.hash_keys.end,
+            )
+            for one in self.fake.shards(self.name)
+        ]
+
+    def split(self, shard_id: str) -> None:
+        """In the middle. Returns when the stream is active again, as all that reshard do."""
+        self.fake.split(self.name, shard_id)
+
+    def merge(self, shard_id: str, adjacent_id: str) -> None:
+        self.fake.merge(self.name, shard_id, adjacent_id)
+
+    def update_shard_count(self, shards: int) -> None:
+        request = UpdateShardCount(
+            stream_name=self.name, target_shard_count=shards, scaling_type="UNIFORM_SCALING"
+        )
+        with self.fake.lock:
+            self.fake.update_shard_count(request)
+
+
+DrillStream: TypeAlias = OwnStream | RemoteStream
+"""A stream that a drill makes and removes, as a context manager. Any thread may call it; its
+methods block on the service and raise `KinesisError`.
+"""
+
+
+def numbered(key: str, number: int) -> bytes:
+    """The data of a record, which states its key and number."""
+    return f"{key} {number} ".encode() + _PADDING
+
+
+class Producers:
+    """Puts numbered records, in order for each key, in a thread of its own between `start` and
+    `stop`. `puts`: those that the service has taken.
+    """
+
+    def __init__(
+        self,
+        stream: DrillStream,
+        *,
+        records_per_s: float,
+        seed: int,
+        payload: Callable[[str, int], bytes] = numbered,
+    ) -> None:
+        self._stream = stream
+        self._records_per_s = records_per_s
+        self._random = Random(f"{seed} producers")  # noqa: S311  # keys to draw, not a secret
+        self._payload = payload
+        self._next = {f"key-{key}": key * _APART for key in range(KEYS)}
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self.puts: list[Put] = []
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="producers", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the last put is answered. Idempotent."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raise the error that ended the thread, if one did."""
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        due, last_s = 0.0, time.monotonic()
+        try:
+            while not self._ending.wait(_INTERVAL_S):
+                now_s = time.monotonic()
+                due, last_s = due + (now_s - last_s) * self._records_per_s, now_s
+                while due >= 1 and not self._ending.is_set():
+                    count = min(int(due), KEYS)
+                    self._put(self._random.sample(list(self._next), count))
+                    due -= count
+        except BaseException as exc:  # noqa: BLE001  # `check` raises it in the drill's thread
+            self._error = exc
+
+    def _put(self, keys: Sequence[str]) -> None:
+        """Put the next record of each key."""
+        records = [(key, self._data(key, self._next[key])) for key in keys]
+        at_ns = time.monotonic_ns()
+        for key, (shard_id, sequence) in zip(keys, self._stream.put(records), strict=True):
+            self.puts.append(Put(key, self._next[key], shard_id, sequence, at_ns))
+            self._next[key] += 1
+
+    def _data(self, key: str, number: int) -> bytes:
+        """Raises `DrillError` for whatever the user's function raises, or if it makes no bytes."""
+        payload = f"the payload of {key!r}, {number}"
+        try:
+            data = self._payload(key, number)
+        except Exception as exc:
+            raise DrillError(f"{payload} cannot be made: {type(exc).__name__}: {exc}") from exc
+        if not isinstance(data, bytes):
+            raise DrillError(f"{payload} is of type {type(data).__name__}", "return bytes")
+        return data

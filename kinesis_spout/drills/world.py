@@ -1,0 +1,530 @@
+"""All that runs in a drill: Kinesis, ZooKeeper, the job, the producers; and what watches them in a
+thread: what is stored, which shards there are, what the processes use and whether that stays level.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+
+from kinesis_spout.drills import spout_program
+from kinesis_spout.drills.consumer import REGION, RETRY_LIMIT, aws_of
+from kinesis_spout.drills.history.checks import left
+from kinesis_spout.drills.history.events import Fault, History, Sample, ShardLife, Step
+from kinesis_spout.drills.job import SPARK_APPLICATION, Job
+from kinesis_spout.drills.setting import DrillError, Need
+from kinesis_spout.drills.stream import OwnStream, Producers, RemoteStream, numbered
+from kinesis_spout.drills.zookeeper import (
+    Link,
+    StoredStates,
+    ZookeeperEnsemble,
+    ZookeeperServer,
+)
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.processes import descendants
+from kinesis_spout.programs import load_function
+from state.plan import plan_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from kinesis_spout.drills.setting import Setting
+    from kinesis_spout.drills.stream import DrillStream
+    from kinesis_spout.testing import FakeKinesis
+
+KILL = "kill -9 of the driver"
+MAX_RESTARTS = 5  # of processes that ended by themselves, since the last fault
+WAIT_LIMIT_S = 120.0
+_MOST_WAITS = 5  # times the limit: a job that repeats the same records for ever must end the drill
+_TICK_S = 0.1
+INTERVAL_S = 0.5
+ENOUGH_S = 120.0  # a process that has lived less than this is still warming up
+MIB = 1 << 20
+_FAMILY = " and its child processes"
+_BETWEEN_USES = 4  # samples; to look at all processes of a job costs more
+_ZNODES_PER_STATE = 2
+# Pools start their threads as they are needed, and keep them: 8 that fetch, 4 that write letters.
+_POOLED_THREADS = 6
+_TICK = threading.Event()  # never set
+
+
+class ProcessUse(NamedTuple):
+    """Of one process: memory in bytes (RSS), threads, and open files with sockets."""
+
+    rss: int
+    threads: int
+    files: int
+
+
+class UseSample(NamedTuple):
+    """`at_s`: since the begin. `processes`: by run. `znodes`: all of the server, None while it does
+    not answer. `states`: how many shards have a stored state.
+    """
+
+    at_s: float
+    processes: dict[str, ProcessUse]
+    znodes: int | None
+    states: int
+
+
+class Samples:
+    """Samples between `start` and `stop`. `states`, `use` and `shards` grow meanwhile."""
+
+    def __init__(
+        self, stream: DrillStream, stored: StoredStates, zookeeper: ZookeeperServer, job: Job
+    ) -> None:
+        self._stream = stream
+        self._stored = stored
+        self._zookeeper = zookeeper
+        self._job = job
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
+        self._lock = threading.Lock()
+        self.states: list[Sample] = []
+        self.use: list[UseSample] = []
+        self.shards: dict[str, ShardLife] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._ending.set()
+        self._thread.join()
+
+    def sample_shards(self) -> None:
+        """List the shards, and note which are new or closed since."""
+        seen = self._stream.shards()
+        now_ns = time.monotonic_ns()
+        with self._lock:
+            for shard_id, parents, is_open, *hash_keys in seen:
+                new = ShardLife(shard_id, parents, now_ns, None, *hash_keys)
+                life = self.shards.setdefault(shard_id, new)
+                if life.closed_ns is None and not is_open:
+                    self.shards[shard_id] = life._replace(closed_ns=now_ns)
+
+    def sample_states(self) -> None:
+        """Nothing while ZooKeeper does not answer."""
+        began_ns = time.monotonic_ns()
+        states = self._stored.read()
+        if states is not None:
+            with self._lock:
+                self.states.append(Sample(began_ns, time.monotonic_ns(), states))
+
+    def _run(self) -> None:
+        began_s = time.monotonic()
+        for turn in count():
+            if self._ending.wait(INTERVAL_S):
+                return
+            self.sample_states()
+            with suppress(KinesisError):  # the next sample lists them
+                self.sample_shards()
+            if turn % _BETWEEN_USES == 0:
+                at_s = time.monotonic() - began_s
+                states = len(self.states[-1].states) if self.states else 0
+                uses = _uses(self._job.pids)
+                self.use.append(UseSample(at_s, uses, self._zookeeper.znodes(), states))
+
+
+@dataclass(slots=True)
+class Restarts:
+    """Of processes that end by themselves, which a supervisor would start again: at most `limit`
+    times since the last fault. `of_fault`: how many there were since the fault with that number.
+    `ended`: the runs that did so.
+    """
+
+    limit: int = 0
+    count: int = 0
+    of_fault: int = 0
+    ended: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """For one thread. `tell` gets a sentence now and then.
+
+    - `link`: the job's way to ZooKeeper, if the drill wants one; nobody else goes by it.
+    - `faults`: what was done to it. `notes`: what a reader of the verdict should know.
+    - `down`: a fault that ends when a successor of the killed process works, and the number of the
+      newest plan at its begin.
+    """
+
+    directory: Path
+    setting: Setting
+    tell: Callable[[str], object]
+    stream: DrillStream
+    zookeeper: ZookeeperServer
+    stored: StoredStates
+    link: Link | None
+    job: Job
+    samples: Samples
+    producers: Producers
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    restarts: Restarts = field(default_factory=Restarts)
+    down: tuple[Fault, int] | None = None
+
+    # what is done to it ---------------------------------------------------------------------------
+    @property
+    def fake(self) -> FakeKinesis:
+        """The drill's own Kinesis. Raises `DrillError` where it is another one."""
+        if self.stream.fake is None:
+            raise DrillError("only the drill's own Kinesis makes faults on demand")
+        return self.stream.fake
+
+    def kill(self, name: str = KILL) -> None:
+        """Kill the job's first process with all below it, which is a fault."""
+        self.faults.append(self.job.kill(name))
+
+    @contextmanager
+    def fault(self, name: str, *, run: str = "", rewinds: bool = False) -> Iterator[None]:
+        """What the context does is a fault of this name (`Fault`)."""
+        began_ns = time.monotonic_ns()
+        yield
+        self.add_fault(name, began_ns, run=run, rewinds=rewinds)
+
+    def add_fault(self, name: str, began_ns: int, *, run: str = "", rewinds: bool = False) -> None:
+        """A fault that is over now."""
+        self.faults.append(Fault(name, began_ns, time.monotonic_ns(), run, rewinds=rewinds))
+
+    def start(self, stop_at: str | None = None) -> str:
+        """Start the job where it does not run, and return its run. A fault that had killed it
+        lasts until it makes a plan of its own, or has come to the failpoint: until then Spark may
+        repeat a batch that nobody can report any more.
+        """
+        run = self.job.start(stop_at)
+        if self.down is not None:
+            (fault, newest), self.down = self.down, None
+            self.wait_until(
+                lambda: self.newest_plan > newest or self.job.marker(run).exists(), "a new plan"
+            )
+            self.faults.append(fault._replace(ended_ns=time.monotonic_ns()))
+        return run
+
+    @property
+    def newest_plan(self) -> int:
+        """The number of the newest plan; 0 if there is none."""
+        return max(map(plan_number, self.stored.names("batches")), default=0)
+
+    @property
+    def newest_plan_node(self) -> str | None:
+        """Its node; None if there is none."""
+        plans = self.stored.names("batches")
+        return f"batches/{max(plans, key=plan_number)}" if plans else None
+
+    # waiting --------------------------------------------------------------------------------------
+    def wait_until(
+        self, fact: Callable[[], bool], what: str, *, limit_s: float = WAIT_LIMIT_S
+    ) -> None:
+        """Wait until the fact is one. Meanwhile a process that ends by itself is started again.
+
+        A slow machine is no fault of the job: raises `DrillError` when the job has reported nothing
+        for `limit_s` seconds, and in any case after five times as long.
+        """
+        began_s = last_s = time.monotonic()
+        known = len(self.job.read())
+        while not fact():
+            now_s = time.monotonic()
+            if (told := len(self.job.read())) > known:
+                known, last_s = told, now_s
+            if now_s > min(last_s + limit_s, began_s + _MOST_WAITS * limit_s):
+                raise DrillError(
+                    f"{what} did not happen within {now_s - began_s:.0f} s: {self._slow()}"
+                )
+            self.look_after()
+            _TICK.wait(_TICK_S)
+
+    def wait(self, seconds: float) -> None:
+        """Let so many seconds pass, and look after the processes meanwhile."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            self.look_after()
+            _TICK.wait(min(_TICK_S, left_s))
+
+    def work(self, more: int) -> None:
+        """Wait until so many more records are acked or dead-lettered than now: the job works."""
+        self.job.read()
+        wanted = len(self.job.resolved) + more
+        self.wait_until(
+            lambda: bool(self.job.read()) and len(self.job.resolved) >= wanted,
+            f"the outcome of {more} more records",
+        )
+
+    def wait_for_end(self, cause: str) -> tuple[str, str]:
+        """Wait until a process ends by itself because of `cause`, and return its run and its last
+        lines. It is not started again.
+        """
+        deadline_s = time.monotonic() + WAIT_LIMIT_S
+        while not (ended := next(self.job.ended(), None)):
+            self.producers.check()
+            if time.monotonic() > deadline_s:
+                raise DrillError(
+                    f"{cause} did not end the job within {WAIT_LIMIT_S:.0f} s: {self._slow()}"
+                )
+            _TICK.wait(_TICK_S)
+        self._note(f"{cause} ended {ended[0]}: {_last_line(ended[1])}")
+        return ended
+
+    def _note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+        self.tell(sentence)
+
+    def look_after(self) -> None:
+        """Raise what has ended the producers, and start processes again that ended by themselves,
+        as a supervisor would.
+        """
+        self.producers.check()
+        now_ns, restarts = time.monotonic_ns(), self.restarts
+        for run, words in self.job.ended():
+            last = _last_line(words)
+            restarts.count = restarts.count + 1 if restarts.of_fault == len(self.faults) else 1
+            if restarts.count > restarts.limit:
+                when = " again" if restarts.limit else ""
+                raise DrillError(f"{run} ended by itself{when}: {last}")
+            self._note(f"{run} ended by itself and was started again: {last}")
+            restarts.ended.append(run)
+            self.faults.append(Fault(f"{run} ended by itself", now_ns, now_ns, run=run))
+            restarts.of_fault = len(self.faults)
+            self.job.start()
+
+    @property
+    def log(self) -> Path | None:
+        """Of the process that was started last; None before the first one."""
+        runs = list(self.job.tasks)
+        return self.job.log(runs[-1]) if runs else None
+
+    def _slow(self) -> str:
+        """How far the job has come, and where to look."""
+        told = self.job.told()
+        if told:
+            since_s = (time.monotonic_ns() - told[-1].at_ns) / 1e9
+            done = (
+                f"the function was called and has not returned for {since_s:.0f} s"
+                if told[-1].step is Step.GOT
+                else f"the last outcome of a record was {since_s:.0f} s ago"
+            )
+            done += f"; acked or dead-lettered so far: {len(self.job.resolved):,}"
+        elif self.samples.states:
+            done = "the job has its shards in ZooKeeper, but its function has not received a record"
+        else:
+            done = "the job has stored nothing in ZooKeeper, so it was still starting"
+        reason = next((one.reason for one in reversed(told) if one.reason), "")
+        why = f"; the reason of the last failed record is {reason!r}" if reason else ""
+        return f"{done}{why}" + ("" if self.log is None else f"; see {self.log.name}")
+
+    # the end --------------------------------------------------------------------------------------
+    def drain(self, limit_s: float) -> float:
+        """Stop the producers and wait until all is processed and stored, as `wait_until`. Returns
+        the seconds it took. The verdict says what is missing then.
+        """
+        self.producers.stop()
+        self.tell(f"{len(self.producers.puts)} records were put; draining")
+        began_s = time.monotonic()
+        try:
+            self.wait_until(self._is_drained, "the end of the backlog", limit_s=limit_s)
+        except DrillError as exc:
+            self.notes.append(str(exc))
+        return time.monotonic() - began_s
+
+    def _is_drained(self) -> bool:
+        self.job.read()
+        if not self.job.resolved >= {put.record for put in self.producers.puts}:
+            return False
+        self.samples.sample_shards()
+        seen = History(
+            puts=self.producers.puts,
+            samples=list(self.samples.states),
+            shards=dict(self.samples.shards),
+        )
+        return not any(left(seen))
+
+    def history(self) -> History:
+        """All that happened. The job has ended."""
+        self.samples.stop()
+        self.samples.sample_states()
+        self.samples.sample_shards()
+        return History(
+            puts=self.producers.puts,
+            told=self.job.told(self.producers.puts),
+            faults=sorted(self.faults, key=lambda fault: fault.began_ns),
+            samples=self.samples.states,
+            tasks=self.job.tasks,
+            shards=dict(self.samples.shards),
+            fates_known=self.setting.fates_known,
+            retry_limit=RETRY_LIMIT,
+        )
+
+
+@contextmanager
+def opened(
+    directory: Path, setting: Setting, tell: Callable[[str], object], *, spout_tasks: int = 2
+) -> Iterator[World]:
+    """A world in which all runs but the job and the producers. At the end of the context all of it
+    ends.
+    """
+    with ExitStack() as stack:
+        stream = _stream(setting)
+        stack.enter_context(stream)
+        kind = ZookeeperEnsemble if setting.ensemble else ZookeeperServer
+        zookeeper = kind(directory / "zookeeper")
+        stack.callback(zookeeper.end)
+        zookeeper.start()
+        stored = StoredStates(
+            zookeeper.connect_string,
+            application=spout_program.APPLICATION if setting.spout else SPARK_APPLICATION,
+            stream=stream.name,
+        )
+        stack.callback(stored.close)
+        server, slash, chroot = zookeeper.connect_string.partition("/")
+        link = stack.enter_context(Link(server)) if Need.LINK in setting.extras else None
+        of_job = server if link is None else link.address
+        given = directory, setting, stream, of_job + slash + chroot
+        job = Job(*given, spout_tasks=spout_tasks)
+        stack.callback(job.end)
+        samples = Samples(stream, stored, zookeeper, job)
+        samples.sample_shards()
+        samples.start()
+        stack.callback(samples.stop)
+        producers = Producers(
+            stream,
+            records_per_s=setting.records_per_s,
+            seed=setting.seed,
+            payload=load_function(setting.payload) if setting.payload else numbered,
+        )
+        stack.callback(producers.stop)
+        yield World(
+            directory=directory,
+            setting=setting,
+            tell=tell,
+            stream=stream,
+            zookeeper=zookeeper,
+            stored=stored,
+            link=link,
+            job=job,
+            samples=samples,
+            producers=producers,
+        )
+
+
+def _last_line(words: str) -> str:
+    return words.strip().rpartition("\n")[2][:300]
+
+
+def _stream(setting: Setting) -> DrillStream:
+    if setting.is_fake:
+        return OwnStream("drill")
+    aws = aws_of(
+        region=setting.region or (REGION if setting.is_emulator else None),
+        endpoint=setting.endpoint_url,
+        is_local=setting.is_emulator,
+    )
+    name = f"{setting.stream_prefix or 'kinesis-spout'}-drill-{secrets.token_hex(3)}"
+    return RemoteStream(name, aws, is_local=setting.is_emulator)
+
+
+# use ----------------------------------------------------------------------------------------------
+def _uses(pids: Mapping[str, int]) -> dict[str, ProcessUse]:
+    """Of each run's process; and, of one that has others below it, of all of these together. Runs
+    whose process is gone are left out.
+    """
+    found = {}
+    for run, pid in pids.items():
+        with suppress(psutil.Error):
+            found[run] = own = _use_of(psutil.Process(pid))
+            others = []
+            for one in descendants(pid):
+                with suppress(psutil.Error):
+                    others.append(_use_of(one))
+            if others:
+                found[f"{run}{_FAMILY}"] = ProcessUse(*map(sum, zip(own, *others, strict=True)))
+    return found
+
+
+def _use_of(process: psutil.Process) -> ProcessUse:
+    with process.oneshot():
+        return ProcessUse(process.memory_info().rss, process.num_threads(), process.num_fds())
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The medians of the first, the second and the last quarter of a run, and whether the last one
+    is within `slack`, or a tenth, of the second. In the first one it may still warm up.
+    """
+
+    name: str
+    first: float
+    before: float
+    after: float
+    slack: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.first:.0f} in the first quarter, {self.before:.0f} in the second, "
+            f"{self.after:.0f} in the last"
+        )
+
+    @property
+    def is_level(self) -> bool:
+        return self.after <= self.before + max(self.slack, self.before / 10)
+
+
+def longest_run(samples: Sequence[UseSample]) -> str:
+    """The run that was seen most often; empty if none was."""
+    seen = Counter(run for sample in samples for run in sample.processes)
+    return seen.most_common(1)[0][0] if seen else ""
+
+
+def level_notes(samples: Sequence[UseSample], run: str) -> list[str]:
+    """Sentences about one process, about it with all below it, and about the znodes."""
+    found = levels(samples, run)
+    if not found:
+        return [f"no process lived for {ENOUGH_S:.0f} s, so its use of memory cannot be judged"]
+    family = f"{run}{_FAMILY}"
+    below = _process_levels(samples, family)
+    return [*(f"{run}: {one}" for one in found), *(f"{family}: {one}" for one in below)]
+
+
+def levels(samples: Sequence[UseSample], run: str) -> list[Level]:
+    """Of one process that lived through all of the soak, and of the znodes. Empty if the samples
+    are of too short a time to tell.
+
+    A shard's state has two znodes and is kept for the retention of its records, a day at least. So
+    the znodes of states are not counted here: their number is that of the reshards.
+    """
+    of_process = _process_levels(samples, run)
+    znodes = [
+        (sample.at_s, sample.znodes - _ZNODES_PER_STATE * sample.states)
+        for sample in samples
+        if sample.znodes is not None
+    ]
+    return [*of_process, _level("znodes without shard states", znodes, 4)] if of_process else []
+
+
+def _process_levels(samples: Sequence[UseSample], run: str) -> list[Level]:
+    of_run = [(sample.at_s, sample.processes[run]) for sample in samples if run in sample.processes]
+    if not of_run or of_run[-1][0] - of_run[0][0] < ENOUGH_S:
+        return []
+    return [
+        _level("memory in MiB", [(at_s, use.rss / MIB) for at_s, use in of_run], 4),
+        _level("threads", [(at_s, use.threads) for at_s, use in of_run], _POOLED_THREADS),
+        _level("open files", [(at_s, use.files) for at_s, use in of_run], 2),
+    ]
+
+
+def _level(name: str, of: Sequence[tuple[float, float]], slack: float) -> Level:
+    first_s, last_s = of[0][0], of[-1][0]
+    quarters: list[list[float]] = [[], [], [], []]
+    for at_s, value in of:
+        quarters[min(int((at_s - first_s) * 4 / (last_s - first_s)), 3)].append(value)
+    first, second, _, last = map(median, quarters)
+    return Level(name, first, second, last, slack)

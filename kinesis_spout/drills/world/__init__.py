@@ -1,1 +1,0 @@
-"""The processes of a drill: Kinesis, ZooKeeper, the job, the producers."""

@@ -1,0 +1,398 @@
+"""What Prometheus scrapes: every metric, with its name, kind, labels and meaning, and who has it;
+the HTTP server for scrapes; and the exporter of a spout. Importing it starts nothing, and imports
+neither the spout nor prometheus-client (the extra `metrics`), which is imported on first use.
+
+A metric of both exporters means the same in both. Metrics of shards come twice: with the label
+`shard`, for the shards that are read now, and as `kinesis_spout_stream_...` over all shards. When a
+shard is released its series with the label end, and its counts stay in the series of the stream.
+The metrics are read at each scrape, so they cost nothing in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.errors import ConfigError, KinesisError, MissingExtraError
+from kinesis_spout.programs import how_to_install
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Protocol, Self
+
+    from prometheus_client.metrics_core import Metric
+
+    from kinesis_spout.spout.kinesis_spout import KinesisSpout
+    from kinesis_spout.spout.metrics import ShardMetrics
+
+    class Collector(Protocol):
+        """What Prometheus's registry takes."""
+
+        def collect(self) -> Iterator[Metric]: ...
+
+
+__all__ = ["MetricsServer", "SpoutCollector", "serve"]
+
+LOOPBACK = "127.0.0.1"
+PREFIX = "kinesis_spout_"
+APPLICATION = ("application", "stream")
+SPOUT, SPARK = "spout", "Spark"
+BOTH = (SPOUT, SPARK)
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One metric. `name`: of the family, without `_total`. `by`: who has it."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...]
+    by: tuple[str, ...]
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names of its series, as a query writes them."""
+        match self.kind:
+            case Kind.COUNTER:
+                return (f"{self.name}_total",)
+            case Kind.HISTOGRAM:
+                return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+        return (self.name,)
+
+
+By = str | tuple[str, ...]
+
+
+def _metric(kind: Kind, name: str, by: By, meaning: str, label: str | None = None) -> Definition:
+    labels = APPLICATION if label is None else (*APPLICATION, label)
+    return Definition(PREFIX + name, kind, meaning, labels, (by,) if isinstance(by, str) else by)
+
+
+def _shard_metric(
+    kind: Kind, name: str, by: By, meaning: str, shards_by: By | None = None
+) -> tuple[Definition, Definition]:
+    """A metric of each shard, and over all shards. `shards_by`: who has it of each shard, unless
+    both are had by the same.
+    """
+    of_each = _metric(kind, name, shards_by or by, meaning, label="shard")
+    return of_each, _metric(kind, f"stream_{name}", by, meaning)
+
+
+_counter, _gauge = partial(_metric, Kind.COUNTER), partial(_metric, Kind.GAUGE)
+_shard_counter = partial(_shard_metric, Kind.COUNTER)
+_shard_gauge = partial(_shard_metric, Kind.GAUGE)
+
+DEFINITIONS: tuple[Definition, ...] = (
+    *_shard_counter("records_emitted", BOTH, "Deliveries, retries included"),
+    *_shard_counter("records_acked", BOTH, "Records that were acked", shards_by=SPOUT),
+    *_shard_counter(
+        "records_failed", BOTH, "Deliveries that failed, time-outs included", shards_by=SPOUT
+    ),
+    *_shard_counter("records_retried", BOTH, "Deliveries after the first of a record"),
+    *_shard_counter("records_timed_out", SPOUT, "Deliveries without an outcome by their deadline"),
+    *_shard_counter(
+        "records_dead_lettered", BOTH, "Records that were dead-lettered", shards_by=SPOUT
+    ),
+    _counter(
+        "stream_records_dropped",
+        SPARK,
+        "Records that were given up without a dead letter, as on_exhausted says",
+    ),
+    _counter(
+        "stream_records_pushed", SPARK, "Records that were read by subscription (enhanced fan-out)"
+    ),
+    _counter(
+        "stream_records_polled",
+        SPARK,
+        "Records that were polled although the query uses enhanced fan-out",
+    ),
+    *_shard_counter("records_malformed", SPOUT, "Records that could not be decoded"),
+    *_shard_counter(
+        "records_left_out", SPOUT, "User records of aggregates that belong to other shards"
+    ),
+    *_shard_gauge("pending_records", SPOUT, "Records that were delivered and have no outcome"),
+    *_shard_gauge("queued_records", BOTH, "Records that wait for a retry or a dead letter"),
+    *_shard_gauge(
+        "refused_letters",
+        SPOUT,
+        "Dead letters that their destination has refused several times in a row, and that are "
+        "sent again",
+    ),
+    _gauge(
+        "stream_oldest_unresolved_seconds",
+        SPARK,
+        "Seconds since the oldest unresolved record failed for the first time; 0 if no record "
+        "is unresolved",
+    ),
+    *_shard_gauge(
+        "lag_seconds",
+        BOTH,
+        "How far the reader is behind the tip, in seconds of arrival time; 0 at the tip. Over "
+        "all shards: the largest of them. Of a Spark job: an upper bound",
+    ),
+    *_shard_gauge(
+        "retention_left_seconds",
+        SPARK,
+        "Seconds until the oldest unread record expires, at the earliest. Over all shards: the "
+        "smallest of them",
+    ),
+    *_shard_metric(Kind.HISTOGRAM, "latency_seconds", SPOUT, "From a record's arrival to its ack"),
+    _counter("wait_seconds", SPOUT, "Seconds that emissions() waited", label="reason"),
+    _gauge(
+        "failing_seconds",
+        SPOUT,
+        "Seconds for which a part of the spout's work has been failing; 0 while it succeeds",
+        label="part",
+    ),
+    _counter(
+        "outages",
+        SPOUT,
+        "Outages of a part of the spout's work: fetch, retries, listing, commit, letters, scheme",
+        label="part",
+    ),
+    _counter(
+        "subscriptions", SPOUT, "Subscriptions to shards that delivered an event (enhanced fan-out)"
+    ),
+    _counter(
+        "subscription_failures",
+        SPOUT,
+        "Subscriptions that were refused or broke (enhanced fan-out)",
+    ),
+    _counter(
+        "subscription_fallbacks",
+        SPARK,
+        "Reads of a shard that fell back to polling because its subscription had failed "
+        "(enhanced fan-out). Reasons: refused, in_use, missing, broken, silent, ended",
+        label="reason",
+    ),
+    _gauge(
+        "polled_shards",
+        SPOUT,
+        "Shards that are polled because they have no subscription (enhanced fan-out)",
+    ),
+    _gauge(
+        "reading_held", SPARK, "1 while no new record is read because most records fail, else 0"
+    ),
+    _gauge("readable_shards", SPARK, "Shards that are read now"),
+    _counter("batches", SPARK, "Batches that had a plan"),
+    _gauge("last_batch_age_seconds", SPARK, "Seconds since the last batch with a plan ended"),
+    _gauge(
+        "report_age_seconds",
+        SPARK,
+        "Seconds since the driver reported these figures. They do not change while a batch runs",
+    ),
+    _counter(
+        "data_losses",
+        SPARK,
+        "Reports that records may be lost, whether the query continued or failed; kept after "
+        "the query's end",
+    ),
+    _counter(
+        "query_failures", SPARK, "Queries that ended with an error; kept after the query's end"
+    ),
+)
+BY_NAME = {one.name: one for one in DEFINITIONS}
+
+
+class CollectorServer:
+    """Serves what one collector gives, with a registry of its own. Port 0 takes a free port. A
+    context manager.
+    """
+
+    def __init__(self, collector: Collector, port: int, host: str = LOOPBACK) -> None:
+        self._collector = collector
+        self._host = host
+        self.port = port
+        self._running: tuple[Any, Any] | None = None
+
+    def start(self) -> None:
+        """Idempotent. Raises `ConfigError` when the address cannot be bound, and
+        `MissingExtraError`.
+        """
+        if self._running is not None:
+            return
+        client = prometheus()
+        registry = client.CollectorRegistry()
+        registry.register(self._collector)
+        try:
+            self._running = client.start_http_server(self.port, self._host, registry)
+        except OSError as exc:
+            raise ConfigError.of(
+                "port",
+                f"cannot be bound at {self._host}: {exc.strerror}",
+                self.port,
+                remedy="use another port",
+            ) from exc
+        self.port = self._running[0].server_port
+
+    def close(self) -> None:
+        """Idempotent."""
+        running, self._running = self._running, None
+        if running is not None:
+            server, thread = running
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}:{self.port}/metrics"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def prometheus() -> Any:
+    """The module prometheus_client. Raises `MissingExtraError`."""
+    try:
+        import prometheus_client  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as exc:
+        raise MissingExtraError(
+            "metrics for Prometheus need prometheus-client, which is not installed",
+            how_to_install("metrics"),
+        ) from exc
+    return prometheus_client
+
+
+def family(name: str) -> Any:
+    """An empty family of the metric that `definitions` calls `kinesis_spout_<name>`."""
+    from prometheus_client import metrics_core  # noqa: PLC0415  # an extra
+
+    one = BY_NAME[PREFIX + name]
+    kinds = {
+        Kind.COUNTER: metrics_core.CounterMetricFamily,
+        Kind.GAUGE: metrics_core.GaugeMetricFamily,
+        Kind.HISTOGRAM: metrics_core.HistogramMetricFamily,
+    }
+    return kinds[one.kind](one.name, one.meaning, labels=one.labels)
+
+
+_COUNTS = (
+    "emitted",
+    "acked",
+    "failed",
+    "retried",
+    "timed_out",
+    "dead_lettered",
+    "malformed",
+    "left_out",
+)
+_GAUGES: dict[str, Callable[[ShardMetrics], float | None]] = {
+    "pending_records": lambda one: one.pending,
+    "queued_records": lambda one: one.queued,
+    "refused_letters": lambda one: one.refused,
+    "lag_seconds": lambda one: None if one.lag_ms is None else one.lag_ms / 1000,
+}
+
+
+class SpoutCollector:
+    """A collector for `prometheus_client.CollectorRegistry.register`. `collect` is thread-safe; it
+    yields nothing before the spout is open.
+    """
+
+    def __init__(self, spout: KinesisSpout) -> None:
+        prometheus()
+        self._spout = spout
+
+    def describe(self) -> list[Metric]:
+        """Empty, because the registry would otherwise call `collect` when the collector is
+        registered.
+        """
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            metrics = self._spout.metrics()
+        except KinesisError:
+            return
+        config = self._spout.config
+        here = (config.application or "", config.stream_ref.name)
+        shards = [((*here, shard_id), shard) for shard_id, shard in metrics.shards.items()]
+        yield from _families("", shards)
+        yield from _families("stream_", [(here, metrics.total)])
+        waits = {"idle": metrics.waits.idle_s, "at_limit": metrics.waits.at_limit_s}
+        for name, by_label in (
+            ("wait_seconds", waits),
+            ("failing_seconds", metrics.failing_s),
+            ("outages", metrics.outages),
+        ):
+            labelled = family(name)
+            for label, value in by_label.items():
+                labelled.add_metric((*here, label), value)
+            yield labelled
+        if (subscribed := metrics.subscriptions) is None:
+            return
+        for name, value in (
+            ("subscriptions", subscribed.opened),
+            ("subscription_failures", subscribed.failed),
+            ("polled_shards", subscribed.polled_shards),
+        ):
+            one = family(name)
+            one.add_metric(here, value)
+            yield one
+
+
+class MetricsServer(CollectorServer):
+    """An HTTP server for scrapes, with a registry of its own. Port 0 takes a free port. A context
+    manager.
+    """
+
+    def __init__(self, spout: KinesisSpout, port: int, host: str = LOOPBACK) -> None:
+        super().__init__(SpoutCollector(spout), port, host)
+
+
+def serve(spout: KinesisSpout, port: int, host: str = LOOPBACK) -> MetricsServer:
+    """Start a `MetricsServer` and return it; the caller closes it. Raises as its `start`."""
+    server = MetricsServer(spout, port, host)
+    server.start()
+    return server
+
+
+def _families(
+    scope: str, found: Sequence[tuple[tuple[str, ...], ShardMetrics]]
+) -> Iterator[Metric]:
+    for name in _COUNTS:
+        counter = family(f"{scope}records_{name}")
+        for values, one in found:
+            counter.add_metric(values, getattr(one.counts, name))
+        yield counter
+    for name, of in _GAUGES.items():
+        gauge = family(scope + name)
+        for values, one in found:
+            if (value := of(one)) is not None:
+                gauge.add_metric(values, value)
+        yield gauge
+    histogram = family(f"{scope}latency_seconds")
+    for values, one in found:
+        histogram.add_metric(
+            values,
+            buckets=cumulative(one.counts.latency),
+            sum_value=one.counts.latency_sum_ms / 1000,
+        )
+    yield histogram
+
+
+def cumulative(latency: list[int]) -> list[tuple[str, int]]:
+    """`ShardCounts.latency` as (le, number of acks within `le` seconds).
+
+    Exact, as latencies are whole ms: bucket n ends 1 ms below 2 ** n ms.
+    """
+    buckets = []
+    seen = 0
+    for bucket, count in enumerate(latency[:-1]):
+        seen += count
+        buckets.append((str((2**bucket - 1) / 1000), seen))
+    return [*buckets, ("+Inf", seen + latency[-1])]

@@ -1,0 +1,474 @@
+"""Reading ahead of many shards: each into a buffer, bounded by records per shard and by the bytes
+of all shards that share a budget; several at the same time, in strict rotation.
+
+The size of a page is known only after the fetch. So a fetch reserves what the page may have, and
+settles it to the real size: the size of the largest page that the service returns, or, where the
+budget is small, twice the size of the shard's largest page so far.
+
+A shard that must wait for its limits, or whose buffer is full, is skipped and delays no other. A
+shard that got no budget is the first in line when there is budget again, so that none starves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from typing import TYPE_CHECKING
+
+from kinesis_spout.errors import ThrottledError
+from kinesis_spout.reading.shard_getter import FetchPostponedError
+from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL, MAX_RECORDS_PER_CALL
+from kinesis_spout.threads import NewPool, thread_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from kinesis_spout.clock import Clock
+    from kinesis_spout.reading.page import Page
+    from kinesis_spout.reading.shard_getter import ShardGetter
+
+RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
+PAGE_BYTES = 4 * 1024 * 1024
+_LOOK_AGAIN_S = 0.05
+FIRST_LIMIT = 2_500  # records of a shard of which nothing was read yet
+
+
+class PageLimits:
+    """How many records to ask each shard for, so that its pages have about `page_bytes` of memory.
+
+    A page of ten thousand large records takes several times its size while it is decoded, and is
+    decoded no faster than one of four megabytes. It says how large a shard's records are for as
+    long as a process lives. Threads may share it: what they note of a shard is a hint.
+    """
+
+    def __init__(self, page_bytes: int = PAGE_BYTES) -> None:
+        self._page_bytes = page_bytes
+        self._record_bytes: dict[str, float] = {}
+
+    def limit(self, shard_id: str) -> int:
+        """The most records that the next page of a shard is to have."""
+        record_bytes = self._record_bytes.get(shard_id)
+        if record_bytes is None:
+            return FIRST_LIMIT
+        return max(1, min(MAX_RECORDS_PER_CALL, int(self._page_bytes / record_bytes)))
+
+    def reserve(self, shard_id: str, *, at_least: int) -> int:
+        """Bytes to reserve for the first page of a shard: `at_least`, or one record, if more."""
+        record_bytes = int(self._record_bytes.get(shard_id, 0))
+        return max(at_least, min(record_bytes, RESERVED_PAGE_BYTES))
+
+    def note(self, page: Page) -> None:
+        """Take the sizes of the newest page of a shard."""
+        if page.count:
+            self._record_bytes[page.shard_id] = max(1.0, _held_bytes(page) / page.count)
+
+
+class ByteBudget:
+    """How many bytes the buffers of a task may hold together. Safe from any thread; never blocks.
+
+    While less than `max_bytes` is held, one reservation is always granted, even if it does not fit:
+    a budget that is smaller than a page makes slow progress instead of none. So at most `max_bytes`
+    and one page are held.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        if max_bytes < 1:
+            raise ValueError(f"a budget of {max_bytes} bytes holds nothing; use one or more")
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self.held_bytes = 0  # of pages that were fetched and not taken yet
+        self._reserved_bytes = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether no reservation will be granted until pages are taken."""
+        with self._lock:
+            return self.held_bytes >= self.max_bytes
+
+    def try_reserve(self, page_bytes: int = RESERVED_PAGE_BYTES, *, force: bool = False) -> bool:
+        """Reserve the bytes of one page. False when the budget does not allow it, unless `force`d
+        to.
+        """
+        with self._lock:
+            wanted = self.held_bytes + self._reserved_bytes + page_bytes
+            granted = (
+                force
+                or wanted <= self.max_bytes
+                or (self._reserved_bytes == 0 and self.held_bytes < self.max_bytes)
+            )
+            self._reserved_bytes += granted * page_bytes
+            return granted
+
+    def settle(self, page_bytes: int, reserved_bytes: int = RESERVED_PAGE_BYTES) -> None:
+        """Replace a reservation by the bytes of the page that was fetched; 0 when there was
+        none.
+        """
+        with self._lock:
+            self._reserved_bytes -= reserved_bytes
+            self.held_bytes += page_bytes
+
+    def release(self, page_bytes: int) -> None:
+        """Give the bytes of a page back that is not held any more."""
+        with self._lock:
+            self.held_bytes -= page_bytes
+
+
+class BufferedGetter:
+    """One shard's pages, read ahead up to `max_records`. One thread may fetch while another one
+    takes.
+
+    - `total_records`: fetch at most so many records in all; None for no limit.
+    - `page_bytes`: what the first fetch reserves. Later ones reserve twice the size of the largest
+      page so far, and at least as much. None: all reserve the largest size that there is.
+    - `limits`: bounds the records of a page by the size of records; None for no bound.
+    - `last_page`: the newest page that was fetched, even if it was taken since, without its
+      records.
+    - `is_demanded`: somebody waits for its next page (`demand`).
+    """
+
+    def __init__(
+        self,
+        getter: ShardGetter,
+        *,
+        max_records: int,
+        budget: ByteBudget,
+        total_records: int | None = None,
+        page_bytes: int | None = None,
+        limits: PageLimits | None = None,
+    ) -> None:
+        if max_records < 1:
+            raise ValueError(
+                f"a buffer of {max_records} records for shard {getter.shard_id} holds nothing; use "
+                "one or more"
+            )
+        self.getter = getter
+        self.budget = budget
+        self._max_records = max_records
+        self._lock = threading.Lock()
+        self._pages: deque[Page] = deque()
+        self.buffered_records = 0
+        self.buffered_bytes = 0
+        self.last_page: Page | None = None
+        self._left = total_records  # records that are still to be fetched; none once it is closed
+        self._page_bytes = RESERVED_PAGE_BYTES if page_bytes is None else page_bytes
+        self._limits = limits
+        self.is_demanded = False
+        self._reserved_bytes = 0
+
+    @property
+    def shard_id(self) -> str:
+        return self.getter.shard_id
+
+    @property
+    def gone(self) -> bool:
+        """Whether the newest page says that the service does not know the shard any more."""
+        return self.last_page is not None and self.last_page.gone
+
+    @property
+    def at_tip(self) -> bool:
+        """Whether the newest page reached the tip."""
+        return self.last_page is not None and self.last_page.at_tip
+
+    @property
+    def wants_fetch(self) -> bool:
+        """Whether the shard has more to read and the buffer has room, or somebody waits for it."""
+        return self.is_demanded or (not self.is_over and self.buffered_records < self._max_records)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be read: it is closed, ended or gone, or was read as far as it
+        may be.
+        """
+        last = self.last_page
+        return self._left == 0 or (last is not None and (last.ended or last.gone))
+
+    def start_over(self, getter: ShardGetter) -> None:
+        """Fetch from this getter of the same shard from now on. The buffer must be empty. The page
+        of a fetch in flight is dropped.
+        """
+        with self._lock:
+            self.getter = getter
+            self.last_page = None
+
+    def ready_at_s(self) -> float:
+        return self.getter.ready_at_s()
+
+    def try_reserve(self) -> bool:
+        """Reserve the budget of one `fetch`, which uses it up. False when there is none now."""
+        if not self._reserved_bytes and self.budget.try_reserve(
+            self._page_bytes, force=self.is_demanded
+        ):
+            self._reserved_bytes = self._page_bytes
+        return self._reserved_bytes > 0
+
+    def unreserve(self) -> None:
+        """Give back a reservation that no fetch will use."""
+        if self._reserved_bytes:
+            self.budget.settle(0, self._reserved_bytes)
+            self._reserved_bytes = 0
+
+    def demand(self) -> None:
+        """Want one more fetch, whatever the budget and the limits say, and though it was closed:
+        somebody waits for its page. Nobody waits while there are pages: one may just have come.
+        """
+        with self._lock:
+            self.is_demanded = not self._pages
+
+    def fetch(self) -> Page:
+        """Fetch one page into the buffer and return it. Blocks on the network. Needs a granted
+        `try_reserve`.
+
+        Raises `KinesisError`. After a retryable `ThrottledError`, call again at `ready_at_s()`.
+        """
+        if not self._reserved_bytes:
+            raise RuntimeError(
+                f"a fetch from shard {self.shard_id} without a reservation; call try_reserve() "
+                "first"
+            )
+        page_bytes, getter = 0, self.getter
+        limit = self._max_records - self.buffered_records
+        if self._left:  # else it is a demand
+            limit = min(limit, self._left)
+        if self._limits is not None:
+            limit = min(limit, self._limits.limit(self.shard_id))
+        try:
+            page = getter.fetch_unless_throttled(max(1, limit))
+            page_bytes = _held_bytes(page)
+            if self._limits is not None:
+                self._limits.note(page)
+        finally:
+            reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
+            self.budget.settle(page_bytes, reserved_bytes)
+        with self._lock:
+            if getter is not self.getter:  # the reading has started over meanwhile
+                self.budget.release(page_bytes)
+                return page
+            self.is_demanded = False
+            if self._left is not None:
+                self._left = max(0, self._left - page.count)
+            self._page_bytes = max(self._page_bytes, min(2 * page_bytes, RESERVED_PAGE_BYTES))
+            self.last_page = page.without_records()
+            if self._pages and not self._pages[-1].count:
+                self._pages.pop()  # it held no bytes
+            self._pages.append(page)
+            self.buffered_records += page.count
+            self.buffered_bytes += page_bytes
+        return page
+
+    def take(self) -> Page | None:
+        """Remove and return the oldest page; None when there is none. Never blocks.
+
+        The last page taken says where reading stopped (tip, end, children), so the buffer keeps
+        empty pages too. Of a run of empty pages it keeps only the newest, which says all that the
+        others did.
+        """
+        page = self.first()
+        return page if page is None or self.drop(page) else self.take()
+
+    def pages(self) -> list[Page]:
+        """The pages in the buffer, oldest first. They stay in it. Never blocks."""
+        with self._lock:
+            return list(self._pages)
+
+    def first(self) -> Page | None:
+        """The oldest page, which stays in the buffer; None when there is none. Never blocks."""
+        with self._lock:
+            return self._pages[0] if self._pages else None
+
+    def drop(self, page: Page) -> bool:
+        """Remove `page`, the oldest. False when it is not there any more: an empty page is replaced
+        by a newer empty one.
+        """
+        with self._lock:
+            if not self._pages or self._pages[0] is not page:
+                return False
+            self._pages.popleft()
+            page_bytes = _held_bytes(page)
+            self.buffered_records -= page.count
+            self.buffered_bytes -= page_bytes
+        self.budget.release(page_bytes)
+        return True
+
+    def close(self) -> None:
+        """Want no further fetch. The pages in the buffer can still be taken."""
+        with self._lock:  # a fetch that ends now counts its records
+            self._left = 0
+
+
+def _held_bytes(page: Page) -> int:
+    """Memory of a page, with keys and sequence numbers. An empty page counts 0: it is dropped
+    without a release.
+    """
+    return page.columns.nbytes if page.count else 0
+
+
+class RoundRobinReader:
+    """Keeps up to `max_concurrent` fetches in flight. A context manager, for one thread.
+
+    `pause`: waits so many seconds at most, less where something may be ready earlier than its
+    `ready_at_s` said; by default, the clock's sleep.
+
+    Leaving the context waits for the fetches in flight; their pages are in the buffers then.
+    Leaving it by an exception does not wait.
+    """
+
+    def __init__(
+        self,
+        getters: Sequence[BufferedGetter],
+        *,
+        max_concurrent: int,
+        clock: Clock,
+        new_pool: NewPool = thread_pool,
+        pause: Callable[[float], None] | None = None,
+    ) -> None:
+        if max_concurrent < 1:
+            raise ValueError(f"{max_concurrent} concurrent fetches read nothing; use one or more")
+        self._getters = list(getters)
+        self._max_concurrent = max_concurrent
+        self._clock = clock
+        self._new_pool = new_pool
+        self._pause = clock.sleep if pause is None else pause
+        self._next = 0
+        self._pool: Executor | None = None
+        self._in_flight: dict[Future[Page], BufferedGetter] = {}
+
+    def __enter__(self) -> Self:
+        self._pool = self._new_pool(self._max_concurrent, "kinesis-fetch")
+        return self
+
+    def replace(self, getters: Sequence[BufferedGetter]) -> None:
+        """Read these from now on. A fetch in flight for another one completes, and `step` returns
+        that one.
+        """
+        self._getters = list(getters)
+        self._next = self._next % len(self._getters) if self._getters else 0
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A generator that is closed early, or fails, must not wait for a fetch that nobody needs.
+        is_normal = kind is None
+        if self._pool is not None:
+            self._pool.shutdown(wait=is_normal, cancel_futures=True)
+            self._pool = None
+        if is_normal:
+            self._settle_all()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no fetch is in flight and none will start until pages are taken: no shard wants a
+        fetch that the budget allows.
+        """
+        return not self._in_flight and not any(
+            getter.wants_fetch and not getter.budget.spent for getter in self._getters
+        )
+
+    def step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> list[BufferedGetter]:
+        """Start the fetches that are due, wait up to `timeout_s` for one to complete, and return
+        the getters whose fetches completed.
+
+        `awaited`: the getter that somebody waits for (`BufferedGetter.demand`). It comes first,
+        because the budget may hold what waits for its page.
+
+        Returns at once when there is nothing to wait for. A shard that is throttled, or whose fetch
+        is postponed, is not returned; it is tried again when it is ready. Raises the first error of
+        a fetch, after the other fetches have completed or been cancelled.
+        """
+        left_s = timeout_s
+        while True:
+            due_in_s = self._submit_due(awaited)
+            if not self._in_flight and due_in_s is None:
+                return []
+            # The time waited is counted here instead of read from the clock: a simulated clock that
+            # stands still would make this loop endless.
+            pause_s = left_s if due_in_s is None else min(left_s, due_in_s)
+            completed = self._completed(pause_s)
+            left_s -= pause_s
+            if completed or left_s <= 0:
+                return completed
+
+    def _submit_due(self, awaited: BufferedGetter | None) -> float | None:
+        """Submit the fetches that may start now, in rotation. Returns the seconds until the next
+        one may start; None where that depends on a completion.
+        """
+        pool = self._pool
+        if pool is None:
+            raise RuntimeError("the reader is not open; use it in a with statement")
+        soonest_s: float | None = None
+        busy = set(map(id, self._in_flight.values()))
+        for index in self._rotation(awaited):
+            getter = self._getters[index]
+            if id(getter) in busy or not getter.wants_fetch:
+                continue
+            if len(self._in_flight) >= self._max_concurrent:
+                return None  # all slots are taken: a completion comes first
+            ready_at_s = getter.ready_at_s()
+            # The clock is read after ready_at_s(): a getter that is ready returns its own "now".
+            if ready_at_s > self._clock.monotonic_s():
+                soonest_s = ready_at_s if soonest_s is None else min(soonest_s, ready_at_s)
+                continue
+            self._next = index
+            if not getter.try_reserve():
+                if not getter.budget.spent and not self._in_flight:
+                    # A fetch of another reader holds the budget, and nothing here will signal its
+                    # completion.
+                    soonest_s = self._clock.monotonic_s() + _LOOK_AGAIN_S
+                break
+            self._next = (index + 1) % len(self._getters)
+            self._in_flight[pool.submit(getter.fetch)] = getter
+        return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
+
+    def _rotation(self, awaited: BufferedGetter | None) -> Iterator[int]:
+        """The getters' indices: the awaited one's, then from the next one on. Lazily, because most
+        steps need only a few of many.
+        """
+        count, begin, before = len(self._getters), self._next, None
+        if awaited is not None and awaited.is_demanded:
+            before = self._getters.index(awaited)
+            yield before
+        yield from (
+            index for offset in range(count) if (index := (begin + offset) % count) != before
+        )
+
+    def _completed(self, timeout_s: float) -> list[BufferedGetter]:
+        """Wait for a completion. Returns the getters whose fetches completed, in the order of their
+        starts.
+        """
+        if not self._in_flight:
+            self._pause(timeout_s)
+            return []
+        done, _ = wait(self._in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
+        finished = [
+            (future, self._in_flight.pop(future))
+            for future in list(self._in_flight)
+            if future in done
+        ]
+        for future, _getter in finished:
+            error = future.exception()
+            is_postponed = isinstance(error, FetchPostponedError) or (
+                isinstance(error, ThrottledError) and error.retryable
+            )
+            if error is not None and not is_postponed:
+                for other in self._in_flight:
+                    other.cancel()
+                self._settle_all()
+                raise error
+        return [getter for future, getter in finished if future.exception() is None]
+
+    def _settle_all(self) -> None:
+        """Wait until no fetch is in flight. A fetch that was cancelled before it began gives its
+        reservation back.
+        """
+        # Not for the cancelled ones: a pool that was shut down never notifies of these, and the
+        # wait would not end.
+        wait([future for future in self._in_flight if not future.cancelled()])
+        for future, getter in self._in_flight.items():
+            if future.cancelled():
+                getter.unreserve()
+        self._in_flight.clear()

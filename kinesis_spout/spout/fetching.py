@@ -1,0 +1,455 @@
+"""What a spout reads of its shards, in the background: new records ahead of their turn; and again
+those whose retry or dead letter is due and whose payload is not in memory, as after a restart, or
+for lack of room.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from kinesis_spout.aggregation.unpacking import Unpacker
+from kinesis_spout.backoff import Backoff
+from kinesis_spout.errors import (
+    KinesisError,
+    MalformedResponseError,
+    ThrottledError,
+    UnreadableRecordError,
+)
+from kinesis_spout.reading.page import Page
+from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
+from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
+from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
+from kinesis_spout.reading.subscribed_getter import (
+    SubscribedGetter,
+    Subscriptions,
+)
+from kinesis_spout.reading.subscriptions import SubscriptionCounts
+from kinesis_spout.reading.user_records import (
+    begins_within,
+    lists_of,
+    refuse_aggregates,
+    unpacked_page,
+)
+from kinesis_spout.service.consumers import OwnConsumer
+from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.service.shard_info import HashRange
+from kinesis_spout.shards.catalog import RELIST_S
+from kinesis_spout.spout.outages import SpoutPart
+from kinesis_spout.spout.tracked_shard import RecordRun
+from scheme.record import KPL_MAGIC
+from state.plan import PlannedRetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kinesis_spout.reading.subscriptions import SubscriptionTotals
+    from kinesis_spout.shards.catalog import ListedStream, ShardCatalog
+    from kinesis_spout.spout.config import SpoutConfig
+    from kinesis_spout.spout.emission import AssignedShard
+    from kinesis_spout.spout.services import SpoutContext, SpoutServices
+    from state.sequence_number import SequenceNumber
+    from state.shard_state import ShardState, UnresolvedRecord
+
+_STEP_S = 0.05
+_ONE_RECORD = (
+    b'{"Records":[{"SequenceNumber":"1","ApproximateArrivalTimestamp":1.0,"Data":"","PartitionKey":"k"}],'
+    b'"NextShardIterator":"i","MillisBehindLatest":0}'
+)
+_NOTHING_TO_DO_S = 1.0
+_EMPTY_BEFORE_BACKOFF = 8  # pages of a shard at its tip
+_IDLE_GROWTH = 1.5
+_RETRY_STEP_S = 0.2
+_LONGEST_WAIT_S = 1.0  # of a read for its shard's pace
+_REMEDY = "set aggregated_records to unpack to get its user records, or to raw to get its bytes"
+
+
+class TipGetter(KinesisShardGetter):
+    """The getter of a spout that polls. It reads on from a shard's read position. After a page at
+    the tip it waits for the idle poll of the configuration.
+    """
+
+    keeps_lists = True
+
+    def __init__(
+        self,
+        config: SpoutConfig,
+        services: SpoutServices,
+        state: ShardState,
+        *,
+        ending_sequence: SequenceNumber | None,
+    ) -> None:
+        super().__init__(
+            services.client,
+            state.shard_id,
+            state.read_position,
+            pacer=services.pacer(state.shard_id),
+            clock=services.clock,
+            random=services.random,
+            ending_sequence=ending_sequence,
+            one_attempt=True,
+            refusal_timeout_s=math.inf,  # `SpoutOutages` tells how long is too long
+        )
+        self._idle = Backoff(
+            config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_IDLE_GROWTH
+        )
+        self._idle_until_s = -math.inf
+        self._empty_in_a_row = 0
+
+    def ready_at_s(self) -> float:
+        return max(super().ready_at_s(), self._idle_until_s)
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        page = super().fetch_unless_throttled(limit)
+        if page.at_tip:
+            # Longer from the ninth empty page on. A shard whose records come a second apart stays
+            # below that, and is polled at the same rate.
+            self._empty_in_a_row = 0 if page.count else self._empty_in_a_row + 1
+            idle_s = self._idle.wait_s(1 + self._empty_in_a_row - _EMPTY_BEFORE_BACKOFF)
+            # With records too: a call at once would use up the second's calls for single records,
+            # and then wait for the next second.
+            self._idle_until_s = self._clock.monotonic_s() + idle_s
+        return page
+
+
+class SpoutShardGetter:
+    """The getter of a spout over `source`, which polls or is pushed to. It stops at a time.
+
+    `until_ms`: no record that arrived later is returned (ms since 1970 UTC; None: no limit). Once
+    one was seen, `final_page` is the last page that arrived in time, without its records. A
+    transient fault postpones the fetch, and the next one comes after a pause that grows.
+
+    Aggregates are unpacked, so the records of a page are user records. If the configuration refuses
+    them, `AggregatedRecordError` is raised before any record of the page is known.
+    """
+
+    def __init__(
+        self,
+        source: TipGetter | SubscribedGetter,
+        context: SpoutContext,
+        *,
+        until_ms: int | None,
+        unpacker: Unpacker,
+    ) -> None:
+        self._source = source
+        self._outages = context.outages
+        self.scheduler = context.scheduler
+        self._start = source.position
+        self._aggregates = context.config.aggregated_records
+        self.shard_id = source.shard_id
+        self.unpacker = unpacker
+        self._until_ms = until_ms
+        self.final_page: Page | None = None
+
+    def ready_at_s(self) -> float:
+        retry_at_s = self._outages.retry_at_s(SpoutPart.FETCH, self.shard_id)
+        return max(self._source.ready_at_s(), retry_at_s)
+
+    def fetch_unless_throttled(self, limit: int) -> Page:
+        """The next page now. Raises `ThrottledError` and `FetchPostponedError` as
+        `ShardGetter`, and the error that stops the spout.
+        """
+        if self.final_page is not None:
+            # A fetch that began before the buffer was closed. Its page takes the place of the final
+            # one if that has no records, as the buffer keeps the newest empty page only.
+            self.final_page = page = Page(shard_id=self.shard_id)
+            return page
+        if not isinstance(self._source, SubscribedGetter):  # that one waits for what is pushed
+            self._outages.asks(self.shard_id)
+        try:
+            page = self._source.fetch_unless_throttled(limit)
+            if self._aggregates == "fail" and page.columns.any_begins_with(KPL_MAGIC):
+                refuse_aggregates(page.records, self.shard_id, remedy=_REMEDY)
+        except KinesisError as exc:
+            error = exc
+            if isinstance(exc, UnreadableRecordError) and self._has_unresolved():
+                error = MalformedResponseError(str(exc))
+            self._outages.failed(SpoutPart.FETCH, error, self.shard_id)
+            if isinstance(exc, ThrottledError):
+                raise
+            raise FetchPostponedError(str(exc)) from exc
+        self._outages.succeeded(SpoutPart.FETCH, self.shard_id)
+        in_time = page.count if self._until_ms is None else page.arrived_by(self._until_ms)
+        if in_time < page.count:
+            page = page.head(in_time)
+            self.final_page = page.without_records()
+        # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
+        is_begun = begins_within(page, self._start)
+        is_raw = self._aggregates != "unpack"
+        may_unpack = is_begun or (not is_raw and page.columns.any_begins_with(KPL_MAGIC))
+        if not page.count or not may_unpack:
+            return page
+        return unpacked_page(page, self.unpacker, self._start, only_first=is_raw)
+
+    def _has_unresolved(self) -> bool:
+        """Whether records of the shard that were read have no outcome yet. Who passes over the one
+        that stops the spout must not pass over these with it.
+        """
+        with self.scheduler.changed:
+            assigned = self.scheduler.assigned.get(self.shard_id)
+            return assigned is not None and assigned.shard.has_unresolved
+
+    def close(self) -> None:
+        """End a subscription. Any thread; never blocks."""
+        if isinstance(self._source, SubscribedGetter):
+            self._source.close()
+
+
+class Prefetched(BufferedGetter):
+    """The buffer of one shard, as a `kinesis_spout.spout.tracked_shard.PageSource`. Dropping a page
+    with records wakes the fetching thread.
+    """
+
+    def __init__(self, source: SpoutShardGetter, context: SpoutContext, budget: ByteBudget) -> None:
+        super().__init__(source, max_records=context.config.prefetch_records, budget=budget)
+        self.source = source
+
+    def close(self) -> None:
+        super().close()
+        self.source.close()
+
+    def drop(self, page: Page) -> bool:
+        is_dropped = super().drop(page)
+        if page.count:
+            self.source.scheduler.wake("fetch")
+        return is_dropped
+
+
+class SpoutPrefetcher:
+    """One per open spout. One thread calls `step`. Any thread may call the rest, with the
+    scheduler's lock held, which guards the `buffers` that there are, by shard.
+    """
+
+    def __init__(self, context: SpoutContext) -> None:
+        self._context = context
+        self._config = config = context.config
+        services = context.services
+        self._scheduler = context.scheduler
+        self._budget = ByteBudget(config.prefetch_bytes)
+        self.buffers: dict[str, Prefetched] = {}
+        self._is_stale = False  # the reader's list of buffers is out of date
+        self._subscriptions = _subscriptions(context)
+        self._reader = RoundRobinReader(
+            [],
+            max_concurrent=config.fetch_concurrency,
+            clock=services.clock,
+            new_pool=services.new_pool,
+            pause=None if self._subscriptions is None else self._subscriptions.wait,
+        )
+
+    def open(self) -> None:
+        """Start the threads. Decodes a page first: pyarrow imports pandas with the first one, which
+        would delay the first record.
+        """
+        decode_get_records(_ONE_RECORD)
+        self._reader.__enter__()
+
+    def close(self) -> None:
+        """Waits for the fetches that are running."""
+        for pages in list(self.buffers.values()):
+            pages.close()
+        self._reader.__exit__(None, None, None)
+
+    def add(
+        self,
+        state: ShardState,
+        stream: ListedStream,
+        *,
+        ending_sequence: SequenceNumber | None,
+        until_ms: int | None,
+    ) -> Prefetched:
+        """Start to read a shard at its read position. `until_ms`: see `SpoutShardGetter`."""
+        polling = TipGetter(
+            self._config, self._context.services, state, ending_sequence=ending_sequence
+        )
+        pushed = self._subscriptions
+        where = f"shard {state.shard_id} of stream {self._config.stream_ref.name}"
+        source = SpoutShardGetter(
+            polling if pushed is None else SubscribedGetter(polling, pushed),
+            self._context,
+            until_ms=until_ms,
+            unpacker=_unpacker(stream, state.shard_id, where),
+        )
+        pages = Prefetched(source, self._context, self._budget)
+        self.buffers[state.shard_id] = pages
+        self._is_stale = True
+        self._scheduler.wake("fetch")
+        return pages
+
+    def remove(self, shard_id: str) -> None:
+        """Stop reading a shard, and drop its buffered pages."""
+        pages = self.buffers.pop(shard_id, None)
+        if pages is not None:
+            pages.close()
+            _drop_all(pages)
+            self._is_stale = True
+
+    def subscriptions(self) -> SubscriptionTotals | None:
+        """What subscribing has come to; None for a spout that polls."""
+        return None if self._subscriptions is None else self._subscriptions.counts.totals()
+
+    def step(self) -> float:
+        """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
+        until there is more to fetch, unless a page is dropped before.
+        """
+        with self._scheduler.changed:
+            if self._scheduler.rotation.is_paused:
+                self._reader.replace([])  # what is in flight still comes
+                self._is_stale = True
+            elif self._is_stale:
+                self._reader.replace(list(self.buffers.values()))
+                self._is_stale = False
+        fetched = self._reader.step(_STEP_S)
+        if self._subscriptions is not None:
+            now_s = self._context.services.clock.monotonic_s()
+            self._context.outages.not_subscribed = self._subscriptions.counts.refusal(now_s)
+        if fetched:
+            with self._scheduler.changed:
+                for buffer in fetched:
+                    assigned = self._scheduler.assigned.get(buffer.shard_id)
+                    pages = self.buffers.get(buffer.shard_id)
+                    if assigned is None or pages is not buffer:
+                        _drop_all(buffer)  # the shard was released while the fetch was running
+                        continue
+                    if pages.gone or pages.source.final_page is not None:
+                        pages.close()
+                    assigned.is_dirty = True
+                    assigned.counts.left_out = pages.source.unpacker.left_out
+                    self._scheduler.reschedule(assigned)
+        return _NOTHING_TO_DO_S if self._reader.idle else 0.0
+
+
+def _subscriptions(context: SpoutContext) -> Subscriptions | None:
+    """Of an open spout; None for one that polls."""
+    config, services = context.config, context.services
+    if config.read_mode != "efo":
+        return None
+    consumer = OwnConsumer(
+        services.client, name=config.consumer_name, arn=config.consumer_arn, clock=services.clock
+    )
+    return Subscriptions(
+        subscribe=consumer.subscribe,
+        poll_after_s=config.efo_fallback_after_s,
+        counts=SubscriptionCounts(config.consumer_name or config.consumer_arn or ""),
+        new_feed=services.new_feed,
+        wait_for=services.wait_for,
+        clock=services.clock,
+        random=services.random,
+    )
+
+
+def _unpacker(stream: ListedStream, shard_id: str, where: str = "") -> Unpacker:
+    """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the last
+    listing that has it. `where`: of first deliveries, for the log of what is left out.
+    """
+
+    def hash_range() -> HashRange | None:
+        found = stream.hash_key_ranges().get(shard_id)
+        return None if found is None else HashRange(*found)
+
+    return Unpacker(hash_range, where)
+
+
+def _drop_all(buffer: BufferedGetter) -> None:
+    while buffer.take() is not None:
+        pass
+
+
+class SpoutRetryFetcher:
+    """One per open spout. One thread calls `step`, which blocks on Kinesis."""
+
+    def __init__(self, context: SpoutContext, catalog: ShardCatalog) -> None:
+        self._catalog = catalog
+        self._unknown_until_s: dict[str, float] = {}  # by shard that was not known
+        self._outages = context.outages
+        self._services = context.services
+        self._scheduler = context.scheduler
+
+    def step(self) -> float:
+        """Read what the shards want, as far as there is room. The rest is wanted again later, and
+        so is all of it during a pause. Returns the seconds until the next step.
+        """
+        if self._scheduler.rotation.is_paused:
+            return _RETRY_STEP_S
+        self._read_all(self._scheduler.wanted_retries(), self._scheduler.room_bytes)
+        self._read_all(self._scheduler.wanted_letters(), self._scheduler.letter_room_bytes)
+        return _RETRY_STEP_S
+
+    def _read_all(
+        self,
+        wanted: Sequence[tuple[AssignedShard, Sequence[UnresolvedRecord]]],
+        room_bytes: Callable[[], int],
+    ) -> None:
+        for assigned, records in wanted:
+            shard_id, now_s = assigned.shard.shard_id, self._services.clock.monotonic_s()
+            if not records:
+                continue
+            if shard_id in self._catalog.loss.gone:
+                self._scheduler.restock(assigned, [(record, None) for record in records])
+                continue
+            # Before that, a read of the shard would fail again, or would wait for so long that it
+            # delays the other shards.
+            may_read_s = max(
+                self._unknown_until_s.get(shard_id, now_s),
+                self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
+                self._services.retry_pacer(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
+            )
+            if now_s >= may_read_s and (room := room_bytes()) > 0:
+                self._read(assigned, records, room)
+
+    def _read(
+        self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int
+    ) -> None:
+        """Look for records of a shard. Those that come before an error count. Raises an error that
+        waiting cannot mend.
+        """
+        shard_id = assigned.shard.shard_id
+        retries = [
+            PlannedRetry(
+                first=record.first,
+                last=record.last if record.count > 1 else None,
+                count=record.count,
+                attempts=record.attempts,
+                whole=record.whole,
+            )
+            for record in records
+        ]
+        # One letter stands for a range that is exhausted, so no range is read in part.
+        reader = RetryReader(
+            shard_id,
+            retries,
+            self._services,
+            budget=RetryByteBudget(room_bytes),
+            whole_ranges=True,
+            one_attempt=True,
+            unpacker=_unpacker(self._catalog.stream, shard_id),
+        )
+        rows = RecordRun([], [], [], [])
+        error: KinesisError | None = None
+        try:
+            for delivery in reader.read():
+                rows.extend(RecordRun(*lists_of([delivery.records]).lists()))
+        except KinesisError as exc:
+            error = exc
+        if reader.result.shard_gone:
+            self._unknown_until_s[shard_id] = self._services.clock.monotonic_s() + RELIST_S
+            # That proves nothing by itself. The next listings do, at once.
+            self._catalog.stream.expire()
+            self._scheduler.wake("coordinate")
+        self._scheduler.restock(assigned, list(_found(records[: reader.result.done], rows)))
+        if error is None or reader.result.done:
+            self._outages.succeeded(SpoutPart.RETRIES, shard_id)
+        if error is not None:
+            self._outages.failed(SpoutPart.RETRIES, error, shard_id)
+
+
+def _found(
+    records: Sequence[UnresolvedRecord], rows: RecordRun
+) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
+    """Each record that was looked for, with the run of what was found of it, or None."""
+    numbers = rows.sequences
+    for record in records:  # found in their order
+        first = bisect_left(numbers, record.first)
+        last = bisect_right(numbers, record.last)
+        yield record, rows.part(first, last) if first < last else None

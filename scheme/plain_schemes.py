@@ -1,0 +1,87 @@
+"""The schemes that pass a payload on as it is: its bytes, or its UTF-8 text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheme.errors import MalformedRecordError
+from scheme.record_scheme import NOT_UTF8, bytes_reason, bytes_reason_column, outcome_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from scheme.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class RawScheme:
+    """One field `data`: the payload, which may be empty. Only aggregates are malformed."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return ("data",)
+
+    @property
+    def schema_ddl(self) -> str:
+        return "data BINARY"
+
+    def decode(self, record: Record) -> tuple[bytes]:
+        reason = bytes_reason(record.data)
+        if reason is not None:
+            raise MalformedRecordError(reason, message_id=record.message_id)
+        return (record.data,)
+
+    def column(self, data: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+        return outcome_column(F.struct(data.alias("data")), bytes_reason_column(data))
+
+
+@dataclass(frozen=True, slots=True)
+class TextScheme:
+    """One field `text`: the whole payload as strict UTF-8. NUL and a byte order mark are kept. An
+    empty payload is an empty text.
+    """
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return ("text",)
+
+    @property
+    def schema_ddl(self) -> str:
+        return "text STRING"
+
+    def decode(self, record: Record) -> tuple[str]:
+        return (utf8_text(record),)
+
+    def column(self, data: Column) -> Column:
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+        return outcome_column(F.struct(data.cast("string").alias("text")), text_reason_column(data))
+
+
+def utf8_text(record: Record) -> str:
+    """The record's payload as text. Raises `MalformedRecordError` for an aggregate, and for bytes
+    that are not UTF-8.
+    """
+    reason = bytes_reason(record.data)
+    if reason is not None:
+        raise MalformedRecordError(reason, message_id=record.message_id)
+    try:
+        return record.data.decode("utf-8")
+    except UnicodeDecodeError:
+        # `from None`, because the UnicodeDecodeError holds the payload, which may be secret.
+        raise MalformedRecordError(NOT_UTF8, message_id=record.message_id) from None
+
+
+def text_reason_column(data: Column) -> Column:
+    """The reason why a payload is not text, as a native column: the one that `utf8_text` raises, or
+    null.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+    # Spark's cast from BINARY to STRING keeps bytes that are not UTF-8, so they are checked apart.
+    return F.coalesce(
+        bytes_reason_column(data), F.when(~F.is_valid_utf8(data.cast("string")), F.lit(NOT_UTF8))
+    )

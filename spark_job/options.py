@@ -1,0 +1,354 @@
+"""The options of the Spark source: those that it shares with the spout and the commands, its own,
+those that are retired, and those of other Kinesis sources. Spark lower-cases option keys, so
+options are matched without regard to case, and every error names them in camelCase.
+
+A job that moves in may be configured by the options of another source. One that means the same as
+one of ours is taken for it. Each other one is refused by its name, with what to use instead.
+Sources: `KinesisOptions.scala` and the README of awslabs/spark-sql-kinesis-connector; the pages
+"Connect to Amazon Kinesis" and "read_kinesis" of docs.databricks.com.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.options import SHARED, Option, by_field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+STREAM = by_field(
+    Option(
+        "streamName",
+        "name of the stream, or names and ARNs of several streams, separated by commas; give "
+        "this or `streamArn`",
+        field="stream",
+    ),
+    Option(
+        "streamArn", "ARN of the stream, which also gives the region; give this or `streamName`"
+    ),
+)
+
+_SPARKS = by_field(
+    Option.whole(
+        "maxRecordsPerTrigger",
+        "maximum records of a stream in a batch, over all its shards; default: no limit",
+    ),
+    Option.whole(
+        "maxRecordsPerTriggerTotal",
+        "maximum records in a batch over all streams of a query; the streams with unread records "
+        "share it; default: no limit",
+    ),
+    Option.whole("maxRecordsPerShard", "maximum new records of one shard in a batch", "100000"),
+    Option.size(
+        "maxBytesPerTask",
+        "maximum payload bytes that a task delivers in a batch",
+        "64MiB",
+        least="1B",
+    ),
+    Option.duration(
+        "maxFetchTime",
+        "maximum time that a task reads once it has found a record",
+        "5s",
+        least="1ms",
+    ),
+    Option.duration(
+        "maxSearchTime",
+        "maximum time that a task searches for the first record of a shard that is behind; also "
+        "the maximum that an AvailableNow run searches for a shard's end",
+        "60s",
+        least="1ms",
+    ),
+    Option.whole(
+        "maxTasks",
+        "maximum tasks in a batch; default: as many as the session runs at a time, or 64 with "
+        "dynamic allocation or Spark Connect",
+        "64",
+    ),
+    Option.switch(
+        "wholeBatchAck",
+        "`true` acks finished batches as a whole in an application that has tracked its "
+        "records before",
+        "false",
+    ),
+    Option.duration(
+        "availableNowRetryWait",
+        "maximum time that an AvailableNow run waits for retries after its last new record; "
+        "default: the sum of a record's backoffs plus 50s, and more if the first backoff is "
+        "longer than 20s",
+    ),
+    Option.duration(
+        "idleWait",
+        "maximum time that the driver waits for new records before it returns to Spark",
+        "1s",
+        most="60s",
+    ),
+    Option.duration(
+        "probeInterval",
+        "time between two probes of an idle shard for new records",
+        "1s",
+        least="200ms",
+    ),
+)
+
+OPTIONS = {**STREAM, **SHARED, **_SPARKS}
+
+# Options of earlier versions that nobody could choose a value for, with the reason. One that is
+# given is warned of, and has no effect.
+RETIRED = {
+    "probeMaxShards": "the driver probes up to 100 shards; with more, tasks read them",
+    "idleInterval": "with more than 100 shards, tasks read the idle ones every 10 seconds",
+    "statesPerWrite": "shard states are written in as few transactions as ZooKeeper takes",
+}
+
+
+def warn_retired(name: str) -> None:
+    """Warn that this option has no effect any more."""
+    warnings.warn(
+        f"option {name} has no effect any more: {RETIRED[name]}. Leave it out", stacklevel=3
+    )
+
+
+_SCHEME = re.compile(r"[A-Za-z]+://")
+
+
+class Taken(NamedTuple):
+    """An option that is taken for one of `ours`.
+
+    - `value`: our text for its text, or a `ConfigError`; None where they are the same. Its first
+      argument is the option's name.
+    - `values`: how values are converted, for the reference.
+    """
+
+    ours: str
+    value: Callable[[str, str], str] | None = None
+    values: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """Another source: the options of it that are taken, and what to use instead of the others."""
+
+    name: str
+    taken: Mapping[str, Taken]
+    refused: Mapping[str, str]
+
+
+def _position(option: str, text: str) -> str:
+    """A start as awslabs' connector has it."""
+    word, _, rest = text.strip().partition(" ")
+    if word.upper() in {"LATEST", "TRIM_HORIZON"}:
+        return word.upper()
+    if word.upper() == "EARLIEST":
+        return "TRIM_HORIZON"
+    if word.upper() == "AT_TIMESTAMP" and rest.strip():
+        return rest.strip()
+    raise ConfigError.of(
+        option,
+        "is not taken",
+        text[:60],
+        remedy="use LATEST, TRIM_HORIZON or AT_TIMESTAMP with an ISO time here, and "
+        "`kinesis-spout import` for positions of shards",
+    )
+
+
+def _word_position(option: str, text: str) -> str:
+    """A start as Databricks has it, other than a time: its times have formats of Java."""
+    if text.strip().lower() in {"latest", "trim_horizon", "earliest"}:
+        return _position(option, text)
+    raise ConfigError.of(
+        option, "is not taken", text[:60], remedy="give startingPosition with the time in ISO 8601"
+    )
+
+
+def _reads_per_second(option: str, text: str) -> str:
+    """Calls a second, for the time between two calls. A number without a unit is in ms."""
+    given = f"{text.strip()}ms" if text.strip().isdigit() else text
+    milliseconds = parse_duration_ms(given, option=option)
+    if milliseconds < 1:
+        raise ConfigError.of(
+            option,
+            "is not taken",
+            text,
+            remedy="give readsPerSecond, which Kinesis limits to 5",
+        )
+    return f"{1000 / milliseconds:g}"
+
+
+def _mode(**ours: str) -> Callable[[str, str], str]:
+    """How new records are read; their words and ours."""
+
+    def value(option: str, text: str) -> str:
+        for theirs, mode in ours.items():
+            if text.strip().lower() == theirs.lower():
+                return mode
+        raise ConfigError.of(option, "is not taken", text[:60], remedy=f"use {' or '.join(ours)}")
+
+    return value
+
+
+def _url(option: str, text: str) -> str:
+    del option
+    return text if _SCHEME.match(text) else f"https://{text}"
+
+
+_LEAVE_OUT = "leave it out"
+_CREDENTIALS = "use profile, roleArn, or another way in which botocore finds credentials"
+_FALLS_BACK = f"{_LEAVE_OUT}: where a subscription is refused or breaks, the shard is polled"
+_REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
+_CALLS = f"{_LEAVE_OUT}: calls are retried with backoff for a minute"
+_IMPORT = (
+    f"{_LEAVE_OUT}: progress is stored in ZooKeeper; `kinesis-spout import` takes over the "
+    "progress that awslabs' connector stored"
+)
+_NO_PREFETCH = f"{_LEAVE_OUT}: nothing is read before a batch needs it"
+_BATCH = "use maxRecordsPerShard and maxBytesPerTask for the size of a batch"
+
+AWSLABS = System(
+    name="awslabs' connector",
+    taken={
+        "kinesis.streamName": Taken("streamName"),
+        "kinesis.endpointUrl": Taken("endpointUrl"),
+        "kinesis.kinesisRegion": Taken("region"),
+        "kinesis.startingPosition": Taken(
+            "startingPosition",
+            _position,
+            "`LATEST`, `TRIM_HORIZON`, `EARLIEST` (as `TRIM_HORIZON`), `AT_TIMESTAMP <ISO time>`",
+        ),
+        "kinesis.failOnDataLoss": Taken("failOnDataLoss"),
+        "kinesis.maxFetchRecordsPerShard": Taken("maxRecordsPerShard"),
+        "kinesis.describeShardInterval": Taken("shardRefreshInterval"),
+        "kinesis.getRecords.fetchIntervalMs": Taken(
+            "readsPerSecond", _reads_per_second, "1000 divided by the number of milliseconds"
+        ),
+        "kinesis.stsRoleArn": Taken("roleArn"),
+        "kinesis.stsSessionName": Taken("roleSessionName"),
+        "kinesis.awsAccessKeyId": Taken("awsAccessKeyId"),
+        "kinesis.awsSecretKey": Taken("awsSecretAccessKey"),
+        "kinesis.sessionToken": Taken("awsSessionToken"),
+        "kinesis.consumerType": Taken(
+            "readMode",
+            _mode(GetRecords="polling", SubscribeToShard="efo"),
+            "`GetRecords` (as `polling`), `SubscribeToShard` (as `efo`)",
+        ),
+        "kinesis.consumerName": Taken("consumerName"),
+    },
+    refused={
+        "kinesis.region": (
+            "use region for the region of the stream: awslabs' kinesis.region is the region of "
+            "its metadata table"
+        ),
+        "kinesis.subscribeToShard.timeoutSec": _FALLS_BACK,
+        "kinesis.subscribeToShard.maxRetries": _FALLS_BACK,
+        "kinesis.maxFetchTimePerShardSec": (
+            "use maxFetchTime, which counts from a task's first record"
+        ),
+        "kinesis.getRecords.numberOfRecordsPerFetch": (
+            f"{_LEAVE_OUT}: each call asks for as many records as Kinesis returns; use "
+            "readBytesPerSecond to limit the rate"
+        ),
+        "kinesis.minBatchesToRetain": _IMPORT,
+        "kinesis.metadataCommitterType": _IMPORT,
+        "kinesis.metadataPath": _IMPORT,
+        "kinesis.metadataNumRetries": _IMPORT,
+        "kinesis.metadataRetryIntervalsMs": _IMPORT,
+        "kinesis.metadataMaxRetryIntervalMs": _IMPORT,
+        "kinesis.dynamodb.tableName": _IMPORT,
+        "kinesis.checkNewRecordThreads": "use probeInterval",
+        "kinesis.clientNumRetries": _CALLS,
+        "kinesis.clientRetryIntervalsMs": _CALLS,
+        "kinesis.clientMaxRetryIntervalMs": _CALLS,
+        "kinesis.stsEndpointUrl": "set AWS_ENDPOINT_URL_STS in the environment",
+        "kinesis.credentialProviderClass": _CREDENTIALS,
+        "kinesis.credentialProviderParam": _CREDENTIALS,
+        "kinesis.internal.avoidEmptyBatches": (
+            f"{_LEAVE_OUT}: a batch begins only when there are unread records"
+        ),
+        "kinesis.internal.maintenanceTaskIntervalSec": _IMPORT,
+        "kinesis.internal.dataQueueCapacity": _NO_PREFETCH,
+        "kinesis.internal.maxDataQueueEmptyCount": _NO_PREFETCH,
+        "kinesis.internal.dataQueueWaitTimeoutSec": _NO_PREFETCH,
+    },
+)
+
+DATABRICKS = System(
+    name="Databricks' source",
+    taken={
+        "streamName": Taken("streamName"),
+        "region": Taken("region"),
+        "roleArn": Taken("roleArn"),
+        "roleExternalId": Taken("roleExternalId"),
+        "roleSessionName": Taken("roleSessionName"),
+        "consumerName": Taken("consumerName"),
+        "endpoint": Taken("endpointUrl", _url, "a host, with `https://` put before it"),
+        "initialPosition": Taken(
+            "startingPosition",
+            _word_position,
+            "`latest`, `trim_horizon`, `earliest` (as `TRIM_HORIZON`)",
+        ),
+        "awsAccessKey": Taken("awsAccessKeyId"),
+        "awsSecretKey": Taken("awsSecretAccessKey"),
+        "shardFetchInterval": Taken("shardRefreshInterval"),
+        "minFetchPeriod": Taken(
+            "readsPerSecond", _reads_per_second, "1 second divided by the duration"
+        ),
+        "consumerMode": Taken("readMode", _mode(polling="polling", efo="efo"), "`polling`, `efo`"),
+    },
+    refused={
+        "serviceCredential": _CREDENTIALS,
+        "stsEndpoint": "set AWS_ENDPOINT_URL_STS in the environment",
+        "maxRecordsPerFetch": (
+            f"{_LEAVE_OUT}: each call asks for as many records as Kinesis returns; {_BATCH}"
+        ),
+        "maxFetchRate": "use readBytesPerSecond, for example 2MiB",
+        "maxFetchDuration": _NO_PREFETCH,
+        "fetchBufferSize": _NO_PREFETCH,
+        "shardsPerTask": "use maxTasks",
+        "coalesceThresholdBlockSize": _NO_PREFETCH,
+        "coalesce": _NO_PREFETCH,
+        "coalesceBinSize": _NO_PREFETCH,
+        "reuseKinesisClient": f"{_LEAVE_OUT}: each process reuses one connection",
+        "clientRetries": _CALLS,
+        "maxShardsPerDescribe": f"{_LEAVE_OUT}: all shards are listed",
+        "consumerNamePrefix": "use consumerName, as the name of the consumer",
+        "consumerRefreshInterval": f"{_LEAVE_OUT}: a task without a subscription reads by polling",
+        "registeredConsumerId": "use consumerName or consumerArn",
+        "registeredConsumerIdType": "use consumerName or consumerArn",
+        "registerConsumerTimeoutInterval": (
+            f"{_LEAVE_OUT}: shards are polled until the consumer is ACTIVE"
+        ),
+        "requireConsumerDeregistration": _REMOVED,
+        "deregisterConsumerTimeoutInterval": _REMOVED,
+    },
+)
+
+
+def translated(key: str, text: str) -> tuple[str, str] | None:
+    """The option of ours that another source's option means, and its text; None for a key of no
+    other source.
+
+    Raises `ConfigError` for an option, or a value of it, that is not taken.
+    """
+    if key.lower().startswith("kinesis.sink."):
+        raise ConfigError(
+            f"option {key} is not accepted here: it belongs to the sink",
+            "see the options of df.write",
+            option=key,
+        )
+    for system in (AWSLABS, DATABRICKS):
+        for name, taken in system.taken.items():
+            if name.lower() == key.lower():
+                return taken.ours, text if taken.value is None else taken.value(name, text)
+        for name, instead in system.refused.items():
+            if name.lower() == key.lower():
+                raise ConfigError(
+                    f"option {name} belongs to {system.name} and is not supported here",
+                    instead,
+                    option=name,
+                )
+    return None

@@ -1,0 +1,163 @@
+"""What the page's JSON has of an application beside `status --json`, and how large it gets; and a
+drill's verdict and history in it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from kinesis_spout.drills.history.events import encode_history
+from kinesis_spout.drills.history.verdict import judge, verdict_json
+from kinesis_spout.inspection.status import status_of
+from kinesis_spout.page.page_json import (
+    drill_json,
+    needy,
+    observation_json,
+    sample_json,
+    shard_json,
+)
+from state.plan import PlanStatus
+from state.report import PlanReport, ReportStatus
+from state.task_log import TaskLog
+from tests.support.drills.made_up_history import SECONDS, MadeUp
+from tests.support.inspection.looks import (
+    AT_TIP,
+    HOUR_MS,
+    NOW_MS,
+    behind,
+    failed,
+    look,
+    plan,
+    read_of,
+    shard,
+    slice_of,
+    snapshot,
+    state,
+    task,
+)
+from tests.support.inspection.streams import CREATED_MS, read_to, timed, very_many
+
+MANY = 10_000
+MAX_BYTES = 10_000_000
+MAX_CPU_S = 8.0
+STALLED = look(
+    timed(0),
+    timed(1),
+    read_to(0, NOW_MS - HOUR_MS),
+    read_to(1, NOW_MS - 500, unresolved=(failed(3, attempts=2), failed(4, attempts=1))),
+    tips={0: behind(HOUR_MS), 1: AT_TIP},
+)
+
+
+def test_lanes_and_records_stand_beside_the_status() -> None:
+    """Sequence numbers tell when a shard began, and up to when it is acked."""
+    found = observation_json(status_of(STALLED), [])
+    first, second = found["lanes"]
+    assert (first["beganMs"], first["endedMs"]) == (CREATED_MS, None)
+    assert (first["readMs"], first["ackedMs"]) == (NOW_MS - HOUR_MS, NOW_MS - HOUR_MS)
+    assert second["events"]["failed"] == [(NOW_MS - 120_000, 2)]
+    assert second["mattersMs"] == NOW_MS - 120_000
+    assert [one["first"] for one in found["records"]["list"]] == ["3", "4"]
+    assert found["records"]["reasons"][0] == {
+        "reason": "no rates",
+        "records": 2,
+        "attempts": 2,
+        "firstMs": NOW_MS - 120_000,
+        "dueMs": NOW_MS + 60_000,
+        "shards": [shard(1)],
+    }
+    assert needy(status_of(STALLED)) == [shard(0), shard(1)]
+    assert shard_json(STALLED, shard(0), {})["records"]["entries"] == 0
+
+
+def test_ten_thousand_shards_are_bounded_in_size_and_time() -> None:
+    seen = very_many(MANY)
+    began_s = time.process_time()
+    found = observation_json(status_of(seen), [])
+    text = json.dumps(found)
+    assert time.process_time() - began_s < MAX_CPU_S
+    assert len(text) < MAX_BYTES
+    assert (len(found["lanes"]), len(found["records"]["list"])) == (MANY, 500)
+    assert (len(found["records"]["reasons"]), found["records"]["reasonsInAll"]) == (50, 80)
+
+
+@pytest.mark.parametrize(
+    ("sealed", "fields", "stage"),
+    [
+        (False, {}, "reading"),
+        (True, {"report": ReportStatus.OPEN}, "function"),
+        (True, {"report": ReportStatus.DONE}, "writing"),
+        (True, {"status": PlanStatus.SETTLED}, "planning"),
+    ],
+)
+def test_a_sample_names_the_stage_of_the_batch(
+    *, sealed: bool, fields: dict[str, Any], stage: str
+) -> None:
+    one = state(0)
+    log = TaskLog(entries=(read_of(0, 4),), sealed=sealed)
+    seen = look(timed(0), one, plan=plan(task(slice_of(one), log=log), **fields))
+    assert sample_json(seen, None)["stage"] == stage
+
+
+def test_a_sample_counts_outcomes_once_for_each_batch() -> None:
+    """Over the time from the batch before it: 8 s."""
+    one = state(0)
+    log = TaskLog(entries=(read_of(0, 80),), sealed=True)
+    outcomes = PlanReport(failed=16, dead_lettered=8)
+    made = plan(task(slice_of(one), log=log), report=ReportStatus.DONE, outcomes=outcomes)
+    seen = look(timed(0), one, plan=made)
+    rates = {"acked": 8.0, "failed": 2.0, "deadLettered": 1.0}
+    assert rates.items() <= sample_json(seen, None).items()
+    again = sample_json(seen, snapshot(timed(0), one, now_ms=NOW_MS - 2_000, plan=made))
+    assert "acked" not in again
+    assert again["rowsPerS"] == 0
+
+
+NAMES = ("job", "amount", "key")  # a line of a history has no spaces in its names
+
+
+def made(**fields: Any) -> dict[str, Any]:
+    history = MadeUp(names=NAMES, **fields).history()
+    verdict = judge(history, drill="driver-killed")
+    return drill_json(verdict_json(verdict), encode_history(history), [], ["today"])
+
+
+def test_each_step_is_counted_in_its_shard_and_column() -> None:
+    found = made()
+    verdict = found["verdict"]
+    totals = [one["totals"] for one in found["lanes"]]
+    for name, figure in (("put", "records"), ("read", "deliveries"), ("again", "duplicates")):
+        assert sum(one[name] for one in totals) == verdict[figure]
+    assert sum(one["letter"] for one in totals) == verdict["letters"]
+    assert all(
+        0 < ms < found["spanMs"]
+        for lane in found["lanes"]
+        for series in lane["events"].values()
+        for ms, _ in series
+    )
+    assert found["spanMs"] >= SECONDS * 1000
+    assert sum(one["records"] for one in found["letters"]) == verdict["letters"]
+    split = found["lanes"][-1]
+    assert split["parents"] == [found["lanes"][3]["shardId"]]
+    assert split["beganMs"] == found["lanes"][3]["endedMs"]
+
+
+def test_the_size_does_not_grow_with_the_records() -> None:
+    verdict = verdict_json(judge(MadeUp(records=0, faults=0).history(), drill="none"))
+
+    def size(records: int) -> int:
+        history = MadeUp(shards=1, records=records, faults=0, names=NAMES).history()
+        return len(json.dumps(drill_json(verdict, encode_history(history))))
+
+    assert size(30_000) < size(10_000) * 1.2
+
+
+def test_an_empty_history_has_a_page() -> None:
+    history = MadeUp(shards=1, records=0, faults=0, samples=0, names=NAMES).history()
+    found = drill_json(verdict_json(judge(history, drill="none")), encode_history(history))
+    assert found["letters"] == []
+    assert sum(one["totals"]["put"] for one in found["lanes"]) == 0
