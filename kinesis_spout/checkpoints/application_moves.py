@@ -95,9 +95,7 @@ class ApplicationProgress:
         return ShardLineage(self.listed, self.states)
 
     def moves_to(self, goals: Mapping[str, Goal], max_counted: int) -> list[Move]:
-        """What moving each of these shards to its own goal does, in their order. Raises as
-        `find_moves`.
-        """
+        """What moving each shard to its own goal does, in their order. Raises as `find_moves`."""
         named = {parent for shard in self.states for parent in self.lineage.parents(shard)}
 
         def find(shard_id: str) -> Move:
@@ -182,17 +180,15 @@ def find_moves(
     clock: Clock,
     max_counted: int,
 ) -> ApplicationMove:
-    """What moving these shards does, or all shards of the application if none is named. Writes
-    nothing.
+    """What moving these shards does, or all of the application if none is named. Writes nothing.
 
     Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
     """
     progress = ApplicationProgress(client, store, clock)
     position = requested.at(progress.now_ms)
     check_past(position, progress.now_ms)
-    found = progress.moves_to(
-        dict.fromkeys(progress.chosen(shard_ids), Goal(position)), max_counted
-    )
+    goals = dict.fromkeys(progress.chosen(shard_ids), Goal(position))
+    found = progress.moves_to(goals, max_counted)
     gone = {} if shard_ids else progress.gone_moves()
     return ApplicationMove(
         cause="set",

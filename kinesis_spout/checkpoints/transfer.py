@@ -76,9 +76,7 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
     """Raise `StreamMismatchError` unless the export is of the stream `known`: a stream that was
     created again has shards of the same names, and other records.
     """
-    if exported.stream is None or known is None:
-        return
-    if not exported.stream.is_same(known):
+    if exported.stream is not None and known is not None and not exported.stream.is_same(known):
         raise StreamMismatchError(
             f"the export belongs to stream {exported.stream.arn}, which was created at "
             f"{Position.at_timestamp(exported.stream.created_ms)}; stream {known.arn} was created "

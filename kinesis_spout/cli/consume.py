@@ -45,6 +45,19 @@ ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at 
 COMMAND_MAX_PENDING = 100  # few enough not to time out in the pipe to a slow command
 _BATCH_RECORDS = 500
 _BATCH_BYTES = 1024 * 1024
+_REFRESH_S = 1.0
+_WIDE = 200  # in a file, a row must not be folded
+MAX_WARNINGS = 10
+# Headers of the counts -> fields of the metrics.
+_COUNTS = {
+    name: name.replace(" ", "_").replace("-", "_")
+    for name in ("emitted", "acked", "failed", "retried", "timed out", "dead-lettered")
+}
+_COLUMNS = (*_COUNTS, "pending", "queued", "lag", "p50", "p99")
+# In a terminal that has no room for all columns, headers take two lines, and these are left out.
+_BROKEN = {"timed out": "timed\nout", "dead-lettered": "dead-\nlettered"}
+_LEAST = ("p50", "retried", "p99", "queued", "timed out", "failed", "dead-lettered", "pending")
+MAX_SHARDS = 40
 # Fields of SpoutConfig, and of the objects given to it -> options of this command.
 _OPTION_NAMES = {
     "starting_position": "--from",
@@ -354,21 +367,6 @@ def _batch(spout: KinesisSpout, first: SpoutEmission, max_records: int) -> Itera
         yield more
 
 
-_REFRESH_S = 1.0
-_WIDE = 200  # in a file, a row must not be folded
-MAX_WARNINGS = 10
-# Headers of the counts -> fields of the metrics.
-_COUNTS = {
-    name: name.replace(" ", "_").replace("-", "_")
-    for name in ("emitted", "acked", "failed", "retried", "timed out", "dead-lettered")
-}
-_COLUMNS = (*_COUNTS, "pending", "queued", "lag", "p50", "p99")
-# In a terminal that has no room for all columns, headers take two lines, and these are left out.
-_BROKEN = {"timed out": "timed\nout", "dead-lettered": "dead-\nlettered"}
-_LEAST = ("p50", "retried", "p99", "queued", "timed out", "failed", "dead-lettered", "pending")
-MAX_SHARDS = 40
-
-
 class ConsumeScreen:
     """Writes to stderr. Any thread may call `note` and `print_line`.
 
@@ -396,10 +394,7 @@ class ConsumeScreen:
 
     @property
     def is_live(self) -> bool:
-        """Whether the table is redrawn continually, on a terminal.
-
-        Then other writers must print by way of this screen.
-        """
+        """Whether the table is redrawn on a terminal: then others print by way of this screen."""
         return self._table and self._console.is_terminal
 
     def print_line(self, line: str) -> None:
@@ -418,9 +413,8 @@ class ConsumeScreen:
 
     @contextmanager
     def live(self, spout: KinesisSpout) -> Iterator[None]:
-        """Redraw the table once a second while the block runs, on a terminal.
-
-        In a file, the table is printed once, by `finish`.
+        """On a terminal, redraw the table once a second while the block runs. In a file it is
+        printed once, by `finish`.
         """
         if not self.is_live:
             yield

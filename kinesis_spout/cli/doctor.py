@@ -88,7 +88,14 @@ def doctor(
         named.region_or(target.aws.region)
     if place.zookeeper and embedded_directory(place.zookeeper) is None:
         ConnectString.parse(place.zookeeper)
-    found = _found(target, master, parse_pairs("--conf", conf or ()))
+    pairs, found = parse_pairs("--conf", conf or ()), list[AreaFinding]()
+    with errors().status("checking ...") as status:
+        for one in examine(target):
+            found.append(one)
+            status.update(f"checked {one.area}: {one.finding.about} ...")
+        if master is not None:
+            status.update(f"starting Spark on {master} ...")
+            found += examine_executors(Cluster(target=target, master=master, conf=pairs))
     op.show(_as_json(found), [doctor_screen(found)])
     if code := exit_code_for(one.finding for one in found):
         raise typer.Exit(code)
@@ -102,18 +109,6 @@ def exit_code_for(findings: Iterable[Finding]) -> int:
     if not bad:
         return 0
     return UNREACHABLE if all(one.unreachable for one in bad) else FAILED
-
-
-def _found(target: Target, master: str | None, conf: dict[str, str]) -> list[AreaFinding]:
-    found: list[AreaFinding] = []
-    with errors().status("checking ...") as status:
-        for one in examine(target):
-            found.append(one)
-            status.update(f"checked {one.area}: {one.finding.about} ...")
-        if master is not None:
-            status.update(f"starting Spark on {master} ...")
-            found += examine_executors(Cluster(target=target, master=master, conf=conf))
-    return found
 
 
 def _as_json(found: list[AreaFinding]) -> dict[str, object]:

@@ -80,10 +80,7 @@ class CliError(state_errors.RemediedError):
 
 
 class Interrupted(BaseException):
-    """A signal asked the command to stop.
-
-    It is not an Exception, so that no handler on the way swallows it.
-    """
+    """A signal asked the command to stop. No Exception, so that no handler swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -116,9 +113,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def install(self) -> None:
-        """Install the handlers. Call it again after a library has replaced them (PySpark's context
-        does).
-        """
+        """Install the handlers; again after a library replaced them, as PySpark's context does."""
         for number in self._before:
             signal.signal(number, self._handle)
 
@@ -133,9 +128,8 @@ class StopSignals:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Inside the block a signal interrupts nothing.
-
-        It is raised at the end of the block, unless the block raises something itself.
+        """Inside the block a signal interrupts nothing. It is raised at the end of the block,
+        unless the block raises something itself.
         """
         self._deferred = True
         try:

@@ -112,7 +112,16 @@ def import_(
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    _check_options(system, given)
+    own_options = [name for name, (systems, _) in _STATE.items() if system in systems]
+    for name, value in given.items():
+        if value is not None and name not in own_options:
+            named = ", ".join(map(_flag, own_options))
+            raise wrong_usage(
+                _flag(name), f"does not apply with --from {system}, which takes {named}"
+            )
+    needed = own_options[0]
+    if system is not System.DATABRICKS and given[needed] is None:
+        raise wrong_usage(_flag(needed), f"--from {system} needs {_flag(needed)}")
     store = op.place.new_store(op.stack)
     with op.patience():
         summary = op.client.describe()
@@ -202,21 +211,6 @@ def _storm_spout(
         zookeeper, root=root, application=topology, stream=stream, security=place.security()
     )
     return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
-
-
-def _check_options(system: System, given: Mapping[str, object]) -> None:
-    """Raises typer's usage error for an option of another system, and for one that lacks."""
-    own_options = [name for name, (systems, _) in _STATE.items() if system in systems]
-    for name, value in given.items():
-        if value is not None and name not in own_options:
-            raise wrong_usage(
-                _flag(name),
-                f"does not apply with --from {system}, which takes "
-                f"{', '.join(map(_flag, own_options))}",
-            )
-    needed = own_options[0]
-    if system is not System.DATABRICKS and given[needed] is None:
-        raise wrong_usage(_flag(needed), f"--from {system} needs {_flag(needed)}")
 
 
 def _flag(name: str) -> str:

@@ -75,9 +75,7 @@ def local(
 
 
 def _created(fake: FakeKinesis, text: str) -> tuple[str, int]:
-    """The name of a stream that was created as NAME[:SHARDS] says, and its number of shards. Raises
-    typer's usage error.
-    """
+    """Create a stream as NAME[:SHARDS] says. Returns both. Raises typer's usage error."""
     name, colon, shards = text.partition(":")
     if colon and not (shards.isascii() and shards.isdigit() and int(shards)):
         raise wrong_usage(

@@ -26,27 +26,23 @@ from kinesis_spout.cli.shared_options import sentences
 from kinesis_spout.programs import how_to_install
 
 COMMAND_GROUP = "kinesis_spout.commands"
+# Those whose module or function has another name.
+_ELSEWHERE = {
+    "explain": "explain:explain_command",
+    "import": "import_:import_",
+    "resume": "pause:resume",
+    "reset": "checkpoint:reset",
+}
 # In the order of the help.
+_NAMES = (
+    *("consume", "produce", "status", "explain", "doctor", "ui", "shards", "checkpoint", "import"),
+    *("peek", "pause", "resume", "reset", "consumers", "local", "drill"),
+)
 OWN_COMMANDS = {
-    name: importlib.metadata.EntryPoint(name, f"kinesis_spout.cli.{function}", COMMAND_GROUP)
-    for name, function in {
-        "consume": "consume:consume",
-        "produce": "produce:produce",
-        "status": "status:status",
-        "explain": "explain:explain_command",
-        "doctor": "doctor:doctor",
-        "ui": "ui:ui",
-        "shards": "shards:shards",
-        "checkpoint": "checkpoint:checkpoint",
-        "import": "import_:import_",
-        "peek": "peek:peek",
-        "pause": "pause:pause",
-        "resume": "pause:resume",
-        "reset": "checkpoint:reset",
-        "consumers": "consumers:consumers",
-        "local": "local:local",
-        "drill": "drill:drill",
-    }.items()
+    name: importlib.metadata.EntryPoint(
+        name, f"kinesis_spout.cli.{_ELSEWHERE.get(name, f'{name}:{name}')}", COMMAND_GROUP
+    )
+    for name in _NAMES
 }
 # Modules that only an extra installs -> the package's name, and the extras of the commands that
 # import it.

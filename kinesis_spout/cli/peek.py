@@ -147,24 +147,19 @@ def _lines(
             is_sure = record.get("arrival") is not None or "range" in record
             doubt = "" if is_sure else ", if it belongs to this shard"
             yield f"  {application}: {record['standing']}{doubt}"
-            if "range" in record:
-                yield from _unresolved_lines(record)
-
-
-def _unresolved_lines(record: dict[str, Any]) -> Iterator[str]:
-    if record["standing"] == RecordStatus.UNKNOWN:
-        records = record["range"]
-        yield (
-            f"    one of {records['count']} records from {records['first']} to {records['last']} "
-            "that are unresolved together"
-        )
-    yield f"    attempts {record['attempts']}, due {record['due']}"
-    yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
-    yield f"    reason: {reason_text(record['reason'])}"
-    if record["blocked"]:
-        yield "    it was not delivered; it waits for an earlier record"
-    if record["rejected"]:
-        yield "    it is not retried; it waits for its dead letter"
+            if "range" not in record:
+                continue
+            if record["standing"] == RecordStatus.UNKNOWN:
+                together = record["range"]
+                ends = f"from {together['first']} to {together['last']}"
+                yield f"    one of {together['count']} records {ends} that are unresolved together"
+            yield f"    attempts {record['attempts']}, due {record['due']}"
+            yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
+            yield f"    reason: {reason_text(record['reason'])}"
+            if record["blocked"]:
+                yield "    it was not delivered; it waits for an earlier record"
+            if record["rejected"]:
+                yield "    it is not retried; it waits for its dead letter"
 
 
 def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:

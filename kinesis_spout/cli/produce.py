@@ -29,6 +29,7 @@ MAX_NAMED_LINES = 10
 AGGREGATED_LINES = 20 * REQUEST_RECORDS  # that are packed together, if so many have arrived
 MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
+_TOO_LONG = f"bytes, but a record has at most {MAX_RECORD_BYTES:,} bytes with its key"
 # In a JSON text, a byte of data has up to six characters.
 MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
 
@@ -71,7 +72,7 @@ class LinePutter:
         """
         self._line += 1
         if isinstance(line, LongLine):
-            self._refuse(self._line, _too_long(line.size_bytes))
+            self._refuse(self._line, f"has {line.size_bytes:,} {_TOO_LONG}")
         elif not line.strip():
             self.empty_count += 1
         else:
@@ -84,7 +85,7 @@ class LinePutter:
                 empty = f"empty or longer than {MAX_KEY_LENGTH} characters"
                 self._refuse(self._line, f"has a partition key that is {empty}")
             elif record.size_bytes > MAX_RECORD_BYTES:
-                self._refuse(self._line, _too_long(record.size_bytes))
+                self._refuse(self._line, f"has {record.size_bytes:,} {_TOO_LONG}")
             else:
                 yield self._line, record
 
@@ -273,10 +274,3 @@ def _named(lines: Sequence[int]) -> str:
     if len(lines) <= MAX_NAMED_LINES:
         return f"lines {', '.join(map(str, lines[:-1]))} and {last}"
     return f"{len(lines):,} lines from {first} to {last}"
-
-
-def _too_long(size_bytes: int) -> str:
-    return (
-        f"has {size_bytes:,} bytes, but a record has at most {MAX_RECORD_BYTES:,} bytes with its "
-        "key"
-    )

@@ -145,19 +145,15 @@ def with_zone(option: str, text: str | None, say: Callable[[str], object]) -> st
 
 
 def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:
-    """The connection from fields and from `key=value` texts. The texts win.
-
-    Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
+    """The connection from fields and from `key=value` texts, which win. Raises `ConfigError`, or
+    typer's usage error for a text that is not `key=value`.
     """
     texts = {name: text for name, text in named.items() if text is not None}
     return options.connection_of(_read(AWS, texts | _given(pairs)))
 
 
 def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
-    """ZooKeeper's security from the same `key=value` texts.
-
-    Raises `ConfigError`, or typer's usage error for a text that is not `key=value`.
-    """
+    """ZooKeeper's security from the same texts. Raises as `connection_of`."""
     return options.security_of(_read(SECURITY, _given(pairs)))
 
 

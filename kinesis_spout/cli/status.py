@@ -159,11 +159,10 @@ class ApplicationLine:
             "application": self.application,
             "stream": self.stream,
             "verdict": self.verdict.value,
-            "why": self.error,
-            "lagMs": None,
-            "unresolved": 0,
-            "owners": [],
-            **{name: whole[name] for name in ("why", "lagMs", "unresolved", "owners") if whole},
+            "why": whole.get("why", self.error),
+            "lagMs": whole.get("lagMs"),
+            "unresolved": whole.get("unresolved", 0),
+            "owners": whole.get("owners", []),
         }
 
 

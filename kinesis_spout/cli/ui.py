@@ -393,11 +393,7 @@ def ui(
         found.open(first_look=False)
         return found
 
-    _serve(PageAnswers(watcher(one or every), None if one else opened), signals, port, host)
-
-
-def _serve(answers: PageAnswers, signals: StopSignals, port: int, host: str) -> None:
-    """Serve until a signal comes, which raises `Interrupted`."""
+    answers = PageAnswers(watcher(one or every), None if one else opened)
     try:
         answers.first.open()
         with PageServer(answers.answer, port, host) as server:

@@ -42,6 +42,7 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 """An item as DynamoDB has it: by name, `{"S": text}` or another kind."""
 
 _Value = TypeVar("_Value")
+MAX_NAMED = 5
 IMPORT_FROM = "import from "  # what an imported application started with, and a system's name
 COPY_AGAIN = "copy it again"
 GIVE_UNCHANGED = "give the state as the other consumer stored it"
@@ -125,9 +126,6 @@ def after_user_record(number: SequenceNumber, sub: int) -> Position:
         return Position.at(SequenceNumber(number.sequence, sub + 1))
     except InvalidSequenceNumberError as exc:
         raise MigrationError(f"record {number} has no user record {sub}", GIVE_UNCHANGED) from exc
-
-
-MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +214,7 @@ def find_import(
 def positions(
     origin: Origin, listed: Mapping[str, ShardInfo], at: Position | None
 ) -> list[tuple[ShardInfo, OriginShard]]:
-    """Each listed shard in the order of the ids, with its position by the table of the module.
-    Pure.
+    """Each listed shard, by its id, with its position by the table of the module. Pure.
 
     Raises `MigrationError` for shards that need a time where there is no `at`, and for an open
     shard that is said to be done.

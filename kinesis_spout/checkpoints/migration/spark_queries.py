@@ -61,6 +61,7 @@ from kinesis_spout.shards.start_position import LATEST_MARGIN_MS
 from state.errors import InvalidPositionError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 
+_FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
 _NOT_COMMITTED = "was planned and not committed, so it is read again"
 
 
@@ -147,9 +148,6 @@ def _batch(location: Path, number: int) -> PlannedBatch:
     metadata = decoded("".join(lines[1:2]), _Metadata, f"the second line of {file}")
     offsets = tuple(None if line == "-" else line for line in lines[2:])
     return PlannedBatch(number, metadata.batch_timestamp_ms, offsets)
-
-
-_FIXED = {"SHARD_END": SHARD_END, "TRIM_HORIZON": TRIM_HORIZON, "LATEST": None}
 
 
 class _End(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -341,9 +339,6 @@ class _Progress(msgspec.Struct, rename="camel"):
     sources: list[_Source]
 
 
-_OFFSETS = msgspec.json.Decoder(list[_ShardOffset])
-
-
 def databricks_origin(stream: str, *, progress: Path | None, location: Path | None) -> Origin:
     """Where a query has stopped by its last progress, as `query.lastProgress` prints it, or by its
     checkpoint location; without either nothing is known. Raises `MigrationError`.
@@ -387,7 +382,7 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
     found: dict[str, OriginShard] = {}
     for text in texts:
         try:
-            offsets = _OFFSETS.decode(text)
+            offsets = msgspec.json.decode(text, type=list[_ShardOffset])
         except msgspec.MsgspecError:
             continue
         for one in offsets:
