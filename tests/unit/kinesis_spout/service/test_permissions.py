@@ -14,7 +14,7 @@ from tests.architecture.source_tree import ROOT, sources
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SENDERS = frozenset({"call", "send", "_call"})
+_SENDERS = frozenset({"call", "send", "_call_apart", "_reshard"})
 _FAKE = "kinesis_spout/testing/"
 
 
