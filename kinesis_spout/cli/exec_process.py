@@ -127,7 +127,6 @@ class ExecProcess(SpoutListener):
         self._records = _Records()
         self._ack_late: Callable[[str], bool] = lambda _: False
         self._process: subprocess.Popen[bytes]  # from `open` on
-        self._stdin: IO[bytes]
         self._writer: LineWriter
         self._readers: list[threading.Thread] = []
         self._answers_ended = threading.Event()
@@ -155,7 +154,6 @@ class ExecProcess(SpoutListener):
         except OSError as exc:
             problem, remedy = f"cannot be started: {exc.strerror}", "give a program in PATH"
             raise ConfigError.of("exec", problem, self._words[0], remedy=remedy) from exc
-        self._stdin = cast("IO[bytes]", self._process.stdin)
         self._writer = LineWriter(self._stdin.fileno(), lambda: self._stopped() or self.has_ended)
         for read, pipe in (
             (self._read_answers, self._process.stdout),
@@ -165,6 +163,10 @@ class ExecProcess(SpoutListener):
                 reader = threading.Thread(target=read, args=(pipe,), daemon=True)
                 self._readers.append(reader)
                 reader.start()
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        return cast("IO[bytes]", self._process.stdin)
 
     @property
     def waiting(self) -> int:

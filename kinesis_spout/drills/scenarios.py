@@ -213,7 +213,7 @@ _ALL = (
         needs=frozenset({Need.POISON}),
         is_cold=True,
         of_all=False,  # it starts the job some ten times
-        restarts=40,
+        restarts=20,
     ),
     _of_service(
         "service-clock",
@@ -314,7 +314,7 @@ _ALL = (
     Drill(
         "record-outage",
         "makes every record fail for a few seconds",
-        (do(verbs.fail)(Outage.RECORDS, 12),),  # a record that used up its retries would die sooner
+        (verbs.fail_every_record,),
         needs=_SPARK | {Need.OWN_FUNCTION},
         outlasts=Outlasts.ANY,
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import resource
 import shutil
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias
 
 import psutil
 
-from kinesis_spout.drills.consumer import POISON
+from kinesis_spout.drills.consumer import POISON, RETRY_LIMIT, Outage
 from kinesis_spout.drills.history.events import Step as Line
 from kinesis_spout.drills.job import CHECKPOINT, OUTAGES, set_clock
 from kinesis_spout.drills.setting import DrillError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.consumer import Outage
     from kinesis_spout.drills.stream import SeenShard
     from kinesis_spout.drills.world import World
     from kinesis_spout.testing import Fault as ServiceFault
@@ -478,10 +478,22 @@ def fill_disk(world: World) -> None:
         world.wait_for_end("the full disk")
 
 
-def fail(world: World, outage: Outage, seconds: float) -> None:
-    """An outage that the job outlasts."""
-    with world.fault(f"an outage of {outage} for {seconds:.0f} s"), _outage(world, outage):
-        world.wait(seconds)
+def fail_every_record(world: World) -> None:
+    """An outage that the job outlasts. It lasts until a record has failed so often that it would be
+    dead-lettered, if these failures counted as its attempts.
+    """
+    began_ns = time.monotonic_ns()
+
+    def has_used_up_retries() -> bool:
+        failed = (
+            told.record
+            for told in world.job.read()
+            if told.step is Line.FAIL and told.at_ns > began_ns
+        )
+        return max(Counter(failed).values(), default=0) > RETRY_LIMIT
+
+    with world.fault(f"an outage of {Outage.RECORDS}"), _outage(world, Outage.RECORDS):
+        world.wait_until(has_used_up_retries, "as many failures of a record as end its retries")
 
 
 def fail_until_ended(world: World, outage: Outage, ends: int) -> None:

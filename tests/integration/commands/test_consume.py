@@ -167,6 +167,21 @@ def test_a_redriven_payload_is_decoded_again(
         [NOT_AVRO, NOT_AVRO, NO_FRAME]
     )
 
+    def peek(data: bytes, scheme: str) -> tuple[list[str], str]:
+        shard, _, sequence = put_ids[data].partition(":")
+        where = ("--stream", "orders", "--scheme", f"{scheme}:ORDERS")
+        ended = run_cli("peek", shard, sequence, *where, **here)
+        return ended.stdout.splitlines()[3:], ended.stderr
+
+    module = producer.name.replace("-", "_")
+    assert peek(good, module)[0] == ['  value    {"id": 7, "note": "x"}']
+    assert peek(good, "another")[0][0] == f'  malformed "{UNKNOWN_VERSION}"'
+    nowhere = _FORMATS.format(endpoint="http://127.0.0.1:9", registry="orders", schema=ORDER_1)
+    (tmp_path / "nowhere.py").write_text(nowhere)
+    shown, told = peek(good, "nowhere")
+    assert (shown, told.count("error: ")) == ([], 1), told
+    assert "Glue Schema Registry" in told
+
 
 @pytest.mark.parametrize(
     ("scheme", "complaint"),
