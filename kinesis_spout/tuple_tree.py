@@ -43,6 +43,7 @@ __all__ = [
     "Acker",
     "Ending",
     "Outcome",
+    "Outcomes",
     "TrackedTuple",
     "TupleTree",
     "anchored_to",
