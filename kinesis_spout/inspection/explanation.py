@@ -432,7 +432,12 @@ _TEXT = """
     [!left] it read all records up to {until_at_ms}
     [left] it was to read all records up to {until_at_ms}
     work is left: {left}
-    [schedule=due|not known] the next run reads the records that arrived since
+    [schedule=due|not known, !left_by] the next run reads the records that arrived since
+    it was limited to {only_shards:shards}
+    shard {shard} continues {continued:shards}
+    [left_by=shards] a run with the same --shard does not read shard {shard}
+    [left_by=limit] it left records of shard {shard} that had arrived before it began
+    [left_by=limit] it was probably limited (--until, --max-records)
     [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
         other
     [!starts_with_batch] batch {plan_id} is redelivered at the next start
@@ -443,11 +448,14 @@ _TEXT = """
     [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
     [starts_with_batch] <find the end>
     [end=silent, starts_with_batch] fix start: start it again after that
-    [schedule=not known] fix look: check that its next run is scheduled: nothing stored says when it
-        is due
-    [schedule=due|not known] fix start: start the job again when its next run is due: it continues
-        from here
-    [schedule=overdue] fix start: start the job again: it continues from here
+    fix start: start the job again without --shard, or with {left_shards:shards} too
+    [left_by=limit] fix start: start the job again with a later --until or a higher --max-records:
+        it continues from here
+    [schedule=not known, !left_by] fix look: check that its next run is scheduled: nothing stored
+        says when it is due
+    [schedule=due|not known, !left_by] fix start: start the job again when its next run is due: it
+        continues from here
+    [schedule=overdue, !left_by] fix start: start the job again: it continues from here
     [schedule=overdue] fix look: find out why its schedule has not started it
     [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start it with --task-index
         {task_index} --total-tasks {total_tasks}

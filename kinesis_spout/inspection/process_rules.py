@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.inspection.cause import Found, Next, Noun, Subject
+from kinesis_spout.inspection.health import OVER
 from kinesis_spout.inspection.wording import Topic, error_text
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
@@ -252,6 +253,7 @@ def not_running(look: Look, shard_id: str) -> Found | None:
     facts: dict[str, Fact | None]
     if log.newest is not None:
         facts = {**_end_facts(look, log.newest), **_schedule_facts(look, log.newest)}
+        facts |= _left_facts(look, shard_id, log.newest)
     elif share is not None:
         facts = {"end": "never ran"}
     else:
@@ -318,6 +320,26 @@ def _schedule_facts(look: Look, run: Run) -> dict[str, Fact | None]:
         "schedule": "not known" if interval_ms is None else is_due,
         "interval_ms": interval_ms,
     }
+
+
+def _left_facts(look: Look, shard_id: str, run: Run) -> dict[str, Fact | None]:
+    """Of a run that ended by itself, why it left the shard, or records of it that had arrived
+    before it began: the next run, with the same limits, does not read them either.
+    """
+    if run.end is None or run.end.kind != DONE:
+        return {}
+    if run.shards and shard_id not in run.shards:
+        parents = look.now.lineage.parents(shard_id)
+        left = [one for one in look.now.shard_ids if one not in run.shards]
+        return {
+            "left_by": "shards",
+            "only_shards": tuple(run.shards),
+            "left_shards": tuple(one for one in left if look.phase(one) not in OVER),
+            "continued": tuple(one for one in parents if one in run.shards) or None,
+        }
+    tip = look.tips.get(shard_id)
+    is_left = tip is not None and tip.next_ms is not None and tip.next_ms < run.owner.since_ms
+    return {"left_by": "limit"} if is_left and run.end.says is None else {}
 
 
 # what it does ------------------------------------------------------------------------------------

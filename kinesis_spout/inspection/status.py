@@ -407,7 +407,12 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
     """What is unread of an application that is fine, and does not read."""
     look, lagging = status.look, [one for one in status.worst if one.health is Health.LAGGING]
     if lagging and look.waits_for_next_run and not look.now.stored.paused:
-        yield f"{len(lagging):,} of {shards} {are(len(lagging), 'waits', 'wait')} for the next run"
+        found = [cause_of(look, Kind.NOT_RUNNING, one.shard_id) for one in lagging]
+        left = sum(one is not None and "left_by" in one.facts for one in found)
+        if left:
+            yield f"the last run left unread records of {left:,} of {shards}"
+        if wait := len(lagging) - left:
+            yield f"{wait:,} of {shards} {are(wait, 'waits', 'wait')} for the next run"
     elif lagging:
         yield from _lagging(look, lagging, shards)
         yield from _soon(look, lagging)

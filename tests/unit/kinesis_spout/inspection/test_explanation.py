@@ -290,6 +290,15 @@ TABLE: list[tuple[Look, str]] = [
     ),
     # run over, told
     (stood(**ended(DONE)), "unread > not running [end=done, schedule=not known] -> look: check"),
+    # a run that left records that had arrived before it began, or shards that it was not to read
+    (
+        stood(**ended(DONE) | {"tips": {1: behind(90_000)}}),
+        "unread > not running [end=done, left_by=limit] -> start: start the job again with a later",
+    ),
+    (
+        stood(**ended(DONE, shards=(shard(0),))),
+        "unread > not running [end=done, left_by=shards] -> start: start the job again without",
+    ),
     (stood(**ended(STOPPED)), "unread > not running [end=stopped] -> start: start the job"),
     (stood(**GONE), "unread > not running [end=silent, suspect=sink] -> start: start the job"),
     (
@@ -569,6 +578,20 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
         "endedMs": NOW_MS - 20_000,
         "end": "stopped",
     }
+
+
+def test_a_run_that_left_the_children_of_its_shards_is_no_reason_to_wait_for_the_next_one() -> None:
+    """Its own limits leave them out, so the next run with the same limits does, too."""
+    seen = look(
+        *(listed(0, closed=True), listed(1, 0), state(0, SHARD_END), state(1, after(5), 0)),
+        **ended(DONE, shards=(shard(0),)) | {"tips": BEHIND},
+    )
+    root = explain(seen, shard(1)).root
+    assert root.text == (
+        "no process is running. Last run: pid 42 on host-a, finished at 08:00:00. It was limited "
+        "to shard 0. Shard 1 continues shard 0. A run with the same --shard does not read shard 1."
+    )
+    assert actions_of(seen) == ["start the job again without --shard, or with shard 1 too"]
 
 
 # what it asks for --------------------------------------------------------------------------------

@@ -221,6 +221,10 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
             "; the reason is 'deploy'; no process is running; all records are read",
         ),
         (one(HOUR_MS, **over(2 * HOUR_MS)), "; 1 of 1 shard waits for the next run"),
+        (
+            one(HOUR_MS, **over(2 * HOUR_MS, shards=(shard(0),))),
+            "; the last run left unread records of 1 of 1 shard",
+        ),
         (one(23 * HOUR_MS, owners=()), "; unread records expire in 60 min"),
         (one(HOUR_MS, owners=()), "no process is running; 1 shard waits"),
     ],
