@@ -307,7 +307,7 @@ _TEXT = """
     [fault=program] its program did not answer within its timeout (message_timeout_s)
     the checkpoint did not move in {still_ms}
     [is_blocked] an earlier record holds it back
-    [becomes_letter] after its last attempt it becomes a dead letter
+    [becomes_letter, !letter_is_far] after its last attempt it becomes a dead letter
     [is_expired] it failed first so long ago that the stream no longer keeps it
     [stage=delivered] the batch under way delivers it
     [stage=letter refused] its dead letter is refused
@@ -331,8 +331,8 @@ _TEXT = """
     [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
     [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
     [stage=waits, fault] or wait: if a retry may cure it, wait until {due_at_ms}, when it is retried
-    [stage=due|waits, consumer=spark] or run: once it is a dead letter after its last attempt, put
-        it back (PATH: where its DeadLetter writes) $ redrive PATH
+    [stage=due|waits, consumer=spark, !letter_is_far] or run: once it is a dead letter after its
+        last attempt, put it back (PATH: where its DeadLetter writes) $ redrive PATH
     [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
         checkpoint skip --shard {shard} {record}
 

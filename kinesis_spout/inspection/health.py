@@ -8,9 +8,10 @@ The window is between two snapshots. It is the only measure of patience, so ther
              the one before it, or the application is paused, or its last run has read all that it
              was to read (AvailableNow, `--until`) and the next one is not overdue
     stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
-             the one before it, or that no process works on; or no process reads it, as the last
-             run has ended with an error; or it has records whose dead letters are refused; or a
-             spout's program answers nothing
+             the one before it, or that no process works on; or a record that failed before the
+             window began, and failed again at a retry, holds it to keep the order; or no process
+             reads it, as the last run has ended with an error; or it has records whose dead
+             letters are refused; or a spout's program answers nothing
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
     unknown  nobody asked the service for the shard's tip, and the state does not tell; or the
@@ -32,7 +33,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.lineage import ShardPhase
-from state.report import ReportStatus
+from state.report import OnFailure, ReportStatus
 from state.store.runs import FAILED
 
 if TYPE_CHECKING:
@@ -355,7 +356,22 @@ class Look:
         if keeps_up is None:
             return Health.UNKNOWN
         has_time = self._has_time() or self.waits_for_trigger(shard_id)
-        return Health.LAGGING if has_time else Health.STALLED
+        return Health.LAGGING if has_time and not self._is_held(shard_id) else Health.STALLED
+
+    def _is_held(self, shard_id: str) -> bool:
+        """Whether a record that fails again has held the shard all through the window: its order is
+        kept, so batches move other shards alone.
+        """
+        now, policy = self.now, self.now.stored.policy
+        if policy is None or now.stored.paused or now.owner_of(shard_id) is None:
+            return False
+        is_own = policy.on_failure is OnFailure.BLOCK_SHARD
+        state = now.states.get(now.held_by.get(shard_id, shard_id if is_own else ""))
+        if state is None or not state.unresolved or not self.window_ms:
+            return False
+        first = min(state.unresolved, key=lambda one: one.first)
+        failed_ms = first.first_failure_ms
+        return first.attempts > 1 and failed_ms is not None and failed_ms < self.before.now_ms
 
     @property
     def waits_for_next_run(self) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.inspection.cause import Fact
     from kinesis_spout.inspection.health import Look
+    from state.retry_policy import RetryPolicy
     from state.shard_state import ShardState, UnresolvedRecord
     from state.store.view import PlanView
 
@@ -459,10 +460,21 @@ def _found(
             "reason": None if record.blocked else record.reason,
             "fault": None if is_outage or is_over else _fault(record),
             "still_ms": _still_ms(look, state) if record.reason == TIMED_OUT else None,
+            "letter_is_far": _letter_is_far(look, record, policy),
             "becomes_letter": look.now.was_spout and not is_given_up and not record.blocked,
             "is_expired": first_ms is not None and now_ms - first_ms > look.now.stream.retention_ms,
         }
     return Found(facts | more, subject=Subject(Noun.RECORD, str(record.first)), then=then)
+
+
+def _letter_is_far(look: Look, record: UnresolvedRecord, policy: RetryPolicy | None) -> bool:
+    """Whether the stream keeps the record for less time than its retries take, each at least as
+    long as the one that it waits for.
+    """
+    if policy is None or record.last_failure_ms is None:
+        return False
+    left_ms = (policy.retry_limit + 1 - record.attempts) * (record.due_ms - record.last_failure_ms)
+    return min(left_ms, policy.max_age_ms or left_ms) > look.now.stream.retention_ms
 
 
 def _fault(record: UnresolvedRecord) -> str | None:

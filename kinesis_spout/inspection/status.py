@@ -492,7 +492,9 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
     if count := sum(one.unresolved for one in status.shards):
         held = (one for state in now.states.values() for one in state.unresolved)
         waiting = sum(one.count for one in held if one.blocked)
-        parted = f" ({count - waiting:,} failed, {waiting:,} wait behind them)"
+        waits = f"{waiting:,} {are(waiting, 'waits', 'wait')}"
+        them = are(count - waiting, "it", "them")
+        parted = f" ({count - waiting:,} failed, {waits} behind {them})"
         yield f"{records(count)} not acked{parted if 0 < waiting < count else ''}"
         oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
         if oldest_ms:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kinesis_spout.inspection.health import Health, Look
+from state.plan import PlanStatus
 from state.position import SHARD_END
 from state.report import OnFailure, OutcomePolicy
 from state.task_log import TaskLog
@@ -117,6 +120,31 @@ def test_a_record_that_was_due_and_that_nobody_tries_is_stalled() -> None:
     assert health(look(ONE, drained, before=(tried,), owners=())) is Health.OK
     waits = state(1, SHARD_END, unresolved=(failed(3),))
     assert health(look(ONE, waits, owners=())) is Health.OK
+
+
+def test_a_record_that_fails_again_holds_its_shard_however_often_batches_come() -> None:
+    """Batches of other shards move nothing of this one. A first retry may still cure it, and so may
+    one that began within the window.
+    """
+
+    def held(**fields: Any) -> Health:
+        order = fields.pop("order", OnFailure.BLOCK_SHARD)
+        stored: dict[str, Any] = {"plan": plan(status=PlanStatus.SETTLED)}
+        stored |= fields.pop("stored", {})
+        one = state(1, after(5), unresolved=(failed(3, **({"attempts": 6} | fields)),))
+        policy = OutcomePolicy(on_failure=order)
+        return health(look(ONE, one, tips={1: behind(90_000)}, policy=policy, **stored))
+
+    assert held() is Health.STALLED
+    assert held(attempts=1) is Health.LAGGING
+    assert held(first_failure_ms=BEGAN_MS + 1) is Health.LAGGING
+    assert held(order=OnFailure.CONTINUE) is Health.LAGGING
+    assert held(stored={"paused": True}) is Health.LAGGING
+    parent = state(0, SHARD_END, unresolved=(failed(3, attempts=6),))
+    family = (listed(0, closed=True), listed(1, 0), parent, state(1, after(5), 0))
+    policy = OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD)
+    seen = look(*family, tips={1: behind(90_000)}, policy=policy, plan=plan())
+    assert health(seen, 0) is health(seen, 1) is Health.STALLED
 
 
 def moving(*, ms: int, lag_ms: int) -> Look:
