@@ -78,12 +78,16 @@ _TEXT = """
     [stage=reading] fix look: read in the executor's log whether the shard is throttled
     [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record may
         end the process
-    [stage=function] fix look: check in Spark's UI why its sink or function does not answer
+    [stage=function, !is_late] fix look: check in Spark's UI why its sink or function does not
+        answer
     [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
         interval, or a query that hangs
     [stage=not reported] fix look: check whether foreachBatch is given source.tracked(...), and what
         its query waits for
-    [stage=sink] fix look: check in Spark's UI what the batch does
+    [stage=sink, !is_late] fix look: check in Spark's UI what the batch does
+    [is_late] fix look: check in Spark's UI what the function or its sink waits for: a thread dump
+        of the driver, and a stack dump of its Python, show where
+    [is_late] fix start: restart the job if it hangs: the batch is redelivered
 
 :: read faster
     [consumer=spark] fix change: give the job more cores, or its function less to do; split the
@@ -559,7 +563,10 @@ _TEXT = """
     [stage=reported] batch {plan_id} is read and reported: it is settled when Spark asks for the
         next one
     [stage=not reported] batch {plan_id} is read, without a report of its outcomes so far
-    [stage=sink] batch {plan_id} is read: its sink writes it, or Spark waits for its next trigger
+    [stage=sink, !is_late] batch {plan_id} is read: its sink writes it, or Spark waits for its next
+        trigger
+    [stage=sink, is_late] batch {plan_id} is read: its function (foreachBatch) has not returned, its
+        sink still writes it, or Spark waits for its next trigger
     [!due_at_ms] it was made {age_ms} ago
     [!due_at_ms] the one before took {usual_ms}
     [!due_at_ms] this run has worked on it for {run_ms}
@@ -572,7 +579,7 @@ _TEXT = """
     [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the region
     [!is_restarting] <other readers>
     [is_long, !is_restarting, !throttled] <look at the batch>
-    [!is_restarting, !due_at_ms, !delivery_limit] fix wait: wait for it to finish
+    [!is_restarting, !due_at_ms, !delivery_limit, !is_late] fix wait: wait for it to finish
     [!is_long, !is_restarting, !throttled] or <look at the batch>
 
 # Without a batch: what the service answers to whoever asks now.

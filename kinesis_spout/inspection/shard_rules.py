@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 MAX_UNRESOLVED = 100_000
 """The default of both consumers."""
 _FIRST_BATCH_MS = 30_000
+_MANY_TIMES = 5  # as long as the batch before: then its function may hang
+_OF_THE_FUNCTION = frozenset({"sink", "function", "not reported"})  # stages
 _MAX_NAMES = 5  # of other applications, or shards; a part of the shards is always named
 _OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
 _LATELY_MS = 10 * 60_000
@@ -605,6 +607,7 @@ def batch(look: Look, shard_id: str) -> Found | None:
     at_work_ms = max(0, now_ms - began_ms)  # a batch may be older than the run that has it
     usual_ms = None if plan.previous_ms is None else plan.created_ms - plan.previous_ms
     is_long = at_work_ms > (_FIRST_BATCH_MS if usual_ms is None else usual_ms)
+    is_late = usual_ms is not None and at_work_ms > max(_MANY_TIMES * usual_ms, _FIRST_BATCH_MS)
     return Found(
         facts,
         subject=Subject(Noun.BATCH, plan.plan_id),
@@ -613,6 +616,7 @@ def batch(look: Look, shard_id: str) -> Found | None:
         usual_ms=usual_ms,
         run_ms=at_work_ms if at_work_ms < age_ms else None,
         is_long=is_long or "error" in facts,
+        is_late=is_late and facts.get("stage") in _OF_THE_FUNCTION,
         is_restarting=is_restarting(look, shard_id),
     )
 
