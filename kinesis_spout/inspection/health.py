@@ -33,6 +33,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.lineage import ShardPhase
+from state.position import TRIM_HORIZON
 from state.report import OnFailure, ReportStatus
 from state.store.runs import FAILED
 
@@ -160,7 +161,22 @@ class Look:
         tip = self.tips.get(shard_id)
         if tip is not None and self.is_measured(shard_id):
             return tip.next_ms
-        return None if self.is_at_end(shard_id) else self.now.verified_ms(shard_id)
+        position, verified_ms = self.now.position(shard_id), self.now.verified_ms(shard_id)
+        if position is None or position.is_end or verified_ms is None:
+            return None
+        if self.is_never_read(shard_id):
+            return verified_ms if self.has_lapsed(shard_id) else None
+        return min(verified_ms, position.timestamp_ms or verified_ms)
+
+    def is_never_read(self, shard_id: str) -> bool:
+        """Whether nothing of the shard was read since a start at its oldest record: that may have
+        arrived long before the shard was first seen.
+        """
+        state, position = self.now.states.get(shard_id), self.now.position(shard_id)
+        planned = self.now.planned.get(shard_id)
+        was_at_tip = planned is not None and planned.result is not None and planned.result.at_tip
+        is_first = state is not None and not state.at_tip and position == TRIM_HORIZON
+        return is_first and not was_at_tip
 
     def is_measured(self, shard_id: str) -> bool:
         """Whether the service has said how far the reader is behind. That nothing is left to read
@@ -191,6 +207,8 @@ class Look:
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
         move, frontier_ms = self.now.stored.move, self.frontier_ms(shard_id)
+        if shard_id not in self.tips and self.is_never_read(shard_id):
+            frontier_ms = self.now.verified_ms(shard_id)
         if move is None or frontier_ms is None or frontier_ms >= move.time_ms:
             return None
         is_back = shard_id in move.back and self.is_read(shard_id)

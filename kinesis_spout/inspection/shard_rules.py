@@ -280,6 +280,7 @@ def unread(look: Look, shard_id: str) -> Found:
         expiry_facts(look, shard_id),
         left="records" if tip is not None else "not known",
         lag_ms=look.lag_ms(shard_id),
+        is_never_read=look.is_never_read(shard_id),
         was_skipped=was_skipped,
     )
 

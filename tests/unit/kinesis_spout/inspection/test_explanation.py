@@ -717,6 +717,14 @@ def test_a_batch_that_takes_many_times_as_long_as_the_one_before_is_not_waited_f
     )
 
 
+def test_a_shard_that_was_never_read_was_not_read_completely_either() -> None:
+    """It has no answer, as its reads are used up."""
+    seen = replace(look(ONE, state(1, TRIM_HORIZON)), throttled={shard(1)})
+    unread, *_ = explain(seen, shard(1)).chain
+    assert unread.text == "shard 1 may have unread records. It was never read completely."
+    assert "lag_ms" not in unread.facts
+
+
 # groups -----------------------------------------------------------------------------------------
 def test_shards_with_one_cause_are_one_group() -> None:
     """The worst first. An application that nobody knows is one."""

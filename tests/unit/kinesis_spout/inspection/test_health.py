@@ -6,7 +6,7 @@ from typing import Any
 
 from kinesis_spout.inspection.health import Health, Look
 from state.plan import PlanStatus
-from state.position import SHARD_END
+from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
@@ -88,6 +88,20 @@ def test_a_shard_whose_records_may_have_expired_is_not_at_its_tip() -> None:
     assert seen.expires_in_ms(shard(1)) == 0
     some_left = look(ONE, lapsed, tips={1: behind(9)})
     assert (some_left.lag_ms(shard(1)), some_left.is_measured(shard(1))) == (9, True)
+
+
+def test_nothing_is_known_of_a_shard_that_was_never_read_and_does_not_answer() -> None:
+    """When it was first seen bounds no lag: its oldest record may be as old as the stream keeps it.
+    A shard that was at its tip has a bound, and so has one that is read from a time on.
+    """
+    begun = {"verified_until_ms": NOW_MS - 60_000}
+    new = look(ONE, state(1, TRIM_HORIZON, **begun))
+    assert (new.lag_ms(shard(1)), new.expires_in_ms(shard(1))) == (None, None)
+    assert look(ONE, state(1, TRIM_HORIZON, at_tip=True, **begun)).lag_ms(shard(1)) == 60_000
+    since = Position.at_timestamp(NOW_MS - HOUR_MS)
+    assert look(ONE, state(1, since, **begun)).lag_ms(shard(1)) == HOUR_MS
+    lapsed = look(ONE, state(1, TRIM_HORIZON, verified_until_ms=NOW_MS - OLD))
+    assert (lapsed.lag_ms(shard(1)), lapsed.expires_in_ms(shard(1))) == (OLD, 0)
 
 
 def test_a_shard_that_is_not_listed_in_both_looks_is_lost() -> None:
