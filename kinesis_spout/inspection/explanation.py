@@ -362,7 +362,7 @@ _TEXT = """
     [!by] it was paused at {since_at_ms}, {age_ms} ago
     [!since_at_ms] it was paused by {by}
     the reason is {reason:quoted}
-    [!is_running] no process is running
+    [!is_running] resume alone does not get shard {shard} read
     fix resume: end the pause when its reason is over $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.

@@ -89,7 +89,9 @@ def paused(look: Look, shard_id: str) -> Found | None:
     if pause is None:
         return None
     # Who ends the pause alone would wait for a process that is not there.
-    is_running = look.now.owner_of(shard_id) is not None and not is_halted(look, shard_id)
+    is_running = look.now.owner_of(shard_id) is not None and not (
+        is_halted(look, shard_id) or is_restarting(look, shard_id)
+    )
     since_ms = pause.since_ms
     return Found(
         subject=application_of(look),

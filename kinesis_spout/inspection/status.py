@@ -374,8 +374,27 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         yield from _soon(look, alike)
     else:
         said = causes[0].sentences
-        yield from said[1:] or said if verdict is Health.PAUSED else said[:2]
+        if verdict is Health.PAUSED:
+            said = tuple(one for one in said if not one.startswith("resume alone"))
+            yield from said[1:] or said
+            yield from _besides_the_pause(status)
+        else:
+            yield from said[:2]
         yield from _unread(status, shards)
+
+
+def _besides_the_pause(status: ApplicationStatus) -> Iterator[str]:
+    """Why the end of the pause alone would not have all shards read, each kind of cause once."""
+    found: dict[Kind, str] = {}
+    for one in status.live[:_MAX_EXPLAINED]:
+        chain = explain(status.look, one.shard_id).chain
+        kinds = [cause.kind for cause in chain]
+        below = chain[kinds.index(Kind.PAUSED) + 1 :] if Kind.PAUSED in kinds else ()
+        for cause in below:
+            found.setdefault(cause.kind, cause.sentences[0])
+    if not found and not status.look.now.stored.owners:
+        found[Kind.NOT_RUNNING] = "no process is running"
+    yield from dict.fromkeys(found.values())
 
 
 def _lagging(look: Look, lagging: Sequence[ShardStatus], shards: str) -> Iterator[str]:

@@ -87,6 +87,7 @@ IN_FLIGHT = failed(
 FAILURE = RunEnd(time_ms=NOW_MS - 20_000, kind=FAILED, says="records have expired unread")
 SPOUT: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
 GONE: dict[str, Any] = {"owners": (), "log": run_log(60_000)}
+HALF: dict[str, Any] = {"owners": (spout_task(0, 2),), "total_tasks": 2}
 YOUNG: dict[str, Any] = {  # the fourth that was started within two minutes
     "owners": (OwnerView(None, structs.replace(OWNER.info, since_ms=NOW_MS - 5_000)),),
     "log": run_log(90_000, 60_000, 40_000, 5_000),
@@ -723,6 +724,26 @@ def test_a_shard_that_was_never_read_was_not_read_completely_either() -> None:
     unread, *_ = explain(seen, shard(1)).chain
     assert unread.text == "shard 1 may have unread records. It was never read completely."
     assert "lag_ms" not in unread.facts
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "alone"),
+    [
+        ({}, "paused", False),
+        (HALF, "not running", True),
+        ({"owners": (), "log": run_log(60_000, 40_000, 20_000)}, "crash loop", True),
+        ({**YOUNG, "tips": BEHIND}, "crash loop", True),
+    ],
+)
+def test_a_pause_says_where_its_end_alone_does_not_help(
+    *, stored: dict[str, Any], kind: str, alone: bool
+) -> None:
+    """Its end is the first action, and not the only one. That nobody runs is said below it."""
+    explained = explain(stood(paused=True, **stored), shard(1))
+    pause = next(one for one in explained.chain if one.kind is Kind.PAUSED)
+    assert explained.root.kind.value == kind
+    assert ("Resume alone does not get shard 1 read." in pause.text) is alone
+    assert "process" not in pause.text
 
 
 # groups -----------------------------------------------------------------------------------------

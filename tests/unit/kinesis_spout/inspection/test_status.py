@@ -220,6 +220,14 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
             one(paused=True, owners=()),
             "; the reason is 'deploy'; no process is running; all records are read",
         ),
+        (
+            one(HOUR_MS, paused=True, **HALF),
+            "; consumer task 1 of 2 is not running; 1 of 1 shard is 60 min behind",
+        ),
+        (
+            one(HOUR_MS, paused=True, owners=(), log=run_log(60_000, 40_000, 20_000)),
+            "; the job ends soon after each start; 1 of 1 shard is 60 min behind",
+        ),
         (one(HOUR_MS, **over(2 * HOUR_MS)), "; 1 of 1 shard waits for the next run"),
         (
             one(HOUR_MS, **over(2 * HOUR_MS, shards=(shard(0),))),
