@@ -407,7 +407,11 @@ class Look:
         that was just now. A trigger is due at the multiples of its interval.
         """
         trigger_ms, frontier_ms = self.now.trigger_ms, self.frontier_ms(shard_id)
-        if not trigger_ms:
+        plan = self.now.open_plan
+        # One that fired while its batch was under way fires again behind that batch.
+        if not trigger_ms or (
+            plan is not None and self.now.now_ms - plan.created_ms > trigger_ms + self.window_ms
+        ):
             return False
         due_ms = self.now.now_ms // trigger_ms * trigger_ms
         is_just_due = due_ms >= self.before.now_ms

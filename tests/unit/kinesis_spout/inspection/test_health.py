@@ -22,6 +22,7 @@ from tests.support.inspection.looks import (
     look,
     plan,
     read_of,
+    run_log,
     shard,
     slice_of,
     snapshot,
@@ -62,6 +63,15 @@ def test_a_batch_may_take_as_long_as_the_one_before() -> None:
     assert health(look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=late)) is Health.STALLED
     down = look(ONE, HERE, tips={1: behind(HOUR_MS)}, plan=usual, owners=())
     assert health(down) is Health.STALLED
+
+
+def test_a_batch_that_outlasts_its_trigger_does_not_wait_for_it() -> None:
+    """A trigger that is shorter than the window was due just now, whatever the batch does."""
+    for age_ms, found in ((12_000, Health.LAGGING), (55_000, Health.STALLED)):
+        late = plan(created_ms=NOW_MS - age_ms, previous_ms=NOW_MS - age_ms - 3_000)
+        log = run_log(HOUR_MS, trigger_ms=3_000)
+        seen = look(ONE, HERE, tips={1: behind(age_ms)}, plan=late, log=log)
+        assert health(seen) is found
 
 
 def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -> None:
