@@ -452,6 +452,10 @@ def owners_sentence(look: Look) -> str:
     if not stored.owners:
         ended = ""
         if run is not None and run.end is None:
+            kept = {ProcessState.STOPPED: "is stopped", ProcessState.RUNS: "lost its session"}
+            if how := kept.get(look.now.process_states.get(run.owner, ProcessState.GONE)):
+                who = f"pid {run.owner.pid} on {run.owner.host}"
+                return f"none: the process of the last run ({who}) {how}"
             ended = "; the last run ended without a message"
         elif run is not None and run.end is not None:
             how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}

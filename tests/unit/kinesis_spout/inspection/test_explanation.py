@@ -660,6 +660,16 @@ def test_a_dead_letter_that_is_far_away_is_not_waited_for() -> None:
         assert any(one.command[:1] == ("redrive",) for one in actions) is is_near
 
 
+def test_a_record_that_is_given_up_has_no_retry() -> None:
+    """It waits for its dead letter alone."""
+    for due_ms in (NOW_MS - 9_000, NOW_MS + 9_000):
+        seen = spout_look(failed(3, attempts=4, due_ms=due_ms), refused_letters=REFUSED)
+        causes = explain(seen, shard(1)).causes
+        record = next(one for one in causes if one.kind is Kind.UNRESOLVED_RECORD)
+        assert "Its retry is due" not in record.text
+        assert record.text.endswith("Its dead letter is refused.")
+
+
 @pytest.mark.parametrize(
     ("says", "remedy"),
     [

@@ -13,6 +13,7 @@ from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.shard_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
     holes_of,
+    owners_sentence,
     shards_json,
     shards_of_stream,
     status_of,
@@ -27,7 +28,7 @@ from spark_job.options import OPTIONS
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
-from state.store.ownership import TaskShare
+from state.store.ownership import ProcessState, TaskShare
 from state.store.runs import DONE, FAILED, NoAnswers, RefusedLetters, RunEnd
 from state.store.view import StoredApplication
 from state.task_log import TaskLog
@@ -240,6 +241,21 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
 def test_the_headline_ends_with_what_is_to_be_known_besides(seen: Look, says: str) -> None:
     """Records expire soon where less time is left than has passed since they came."""
     assert verdict_sentence(status_of(seen)).endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("process", "says"),
+    [
+        (ProcessState.STOPPED, "the process of the last run (pid 42 on host-a) is stopped"),
+        (ProcessState.RUNS, "the process of the last run (pid 42 on host-a) lost its session"),
+        (ProcessState.GONE, "no process is running; the last run ended without a message"),
+    ],
+)
+def test_a_process_that_has_lost_its_session_has_not_ended(
+    *, process: ProcessState, says: str
+) -> None:
+    seen = one(HOUR_MS, owners=(), log=run_log(HOUR_MS), process=process)
+    assert owners_sentence(seen) == f"none: {says}"
 
 
 def test_the_json_has_every_shard_and_names_the_cause() -> None:
