@@ -127,14 +127,15 @@ _TEXT = """
 == other stream: Blocked
     [is_earlier] the application's state belongs to an earlier stream of this name
     that earlier stream was created at {state_created_at_ms}
-    the stream of today was created at {stream_created_at_ms}
+    the present stream was created at {stream_created_at_ms}
     [is_earlier] a job refuses to read it with that state
     the application's state belongs to {state_arn}
     you are looking at {stream_arn}, of which the application has no state
-    [is_earlier] fix run: remove the old state of all shards while no process runs: the job then
-        begins at its starting position $ reset
+    [is_earlier] fix run: remove the old state of all shards while no process runs $ reset
     [is_earlier] or change: to keep that state, give the job another application name, or correct
         the job's region, account and endpoint
+    [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): from LATEST,
+        its default, it skips the records that the new stream already contains
     fix look: look at the stream of the state: give its region, account and endpoint (--region
         {region})
     [!region, !is_earlier] fix look: look at the stream of the state: give its region, account and

@@ -356,7 +356,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         yield "Kinesis refused the read" if look.refused else "no shard's tip was read"
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
-        if status.silent:
+        if status.silent and look.now.is_readable:
             yield f"{status.silent:,} of {shards} did not answer"
     elif verdict is Health.LOSING:
         yield f"records may be lost: some of {len(alike):,} of {shards} expired unread, or may have"

@@ -756,6 +756,16 @@ def test_a_pause_says_where_its_end_alone_does_not_help(
     assert "process" not in pause.text
 
 
+def test_who_removes_the_state_of_an_earlier_stream_is_warned_of_the_start_at_latest() -> None:
+    """The new stream has records already, which a job that begins at its default skips."""
+    remove, _, start = explain(stood(identity=RECREATED, tips={}), shard(1)).actions()
+    assert remove.command == ("reset",)
+    assert start.text == (
+        "start the job from TRIM_HORIZON (startingPosition, --from): from LATEST, its default, it "
+        "skips the records that the new stream already contains"
+    )
+
+
 # groups -----------------------------------------------------------------------------------------
 def test_shards_with_one_cause_are_one_group() -> None:
     """The worst first. An application that nobody knows is one."""
