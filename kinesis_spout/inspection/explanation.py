@@ -37,6 +37,7 @@ _TEXT = """
     [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
         since the job started, the last at {refused_at_ms}
     [throttled] its limit of five reads or 2 MB per second is used up
+    [throttled] the job itself has read {own_mb_per_second} MB per second of it
 
 :: how it ended
     [end=stopped] last run: pid {pid:id} on {host}, stopped cleanly at {ended_at_ms}
@@ -97,8 +98,11 @@ _TEXT = """
         read at 2 MB per second
 
 :: other readers
-    [throttled] fix change: find out who else reads the stream: give the others consumers of their
-        own (enhanced fan-out) or fewer reads, or split the shard
+    [throttled, reads_itself] fix change: find out who uses up the shard: split it if this job alone
+        reads 2 MB per second; if others read the stream, give them consumers of their own (enhanced
+        fan-out) or fewer reads
+    [throttled, !reads_itself] fix change: find out who else reads the stream: give the others
+        consumers of their own (enhanced fan-out) or fewer reads, or split the shard
 
 :: save the records
     [expires_soon] first change: raise the stream's retention first (aws kinesis

@@ -255,18 +255,25 @@ def throttle_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
     """That the shard's reads were refused since its oldest unread record came, or within the last
     ten minutes, as its consumer reports; empty where they were not.
     """
+    planned, plan = look.now.planned.get(shard_id), look.now.open_plan
+    result = None if planned is None else planned.result
+    own: dict[str, Fact | None] = {"reads_itself": look.has_moved(shard_id)}
+    if plan is not None and result is not None and result.payload_bytes:
+        # Less than that of its reads: the batch does more in this time.
+        seconds = max(1.0, (look.now.now_ms - plan.created_ms) / 1000)
+        mb_per_second = round(result.payload_bytes / seconds / 1_000_000, 1)
+        own = {"reads_itself": True, "own_mb_per_second": mb_per_second}
     if shard_id in look.throttled:
-        return {"throttled": "now"}
-    planned = look.now.planned.get(shard_id)
-    if planned is not None and planned.result is not None and planned.result.throttled:
-        return {"throttled": "batch", "refused_reads": planned.result.throttled}
+        return {"throttled": "now", **own}
+    if result is not None and result.throttled:
+        return {"throttled": "batch", "refused_reads": result.throttled, **own}
     reported = look.now.log_for(shard_id).throttled.get(shard_id)
     lately_ms, frontier_ms = look.now.now_ms - _LATELY_MS, look.frontier_ms(shard_id)
     since_ms = lately_ms if frontier_ms is None else min(frontier_ms, lately_ms)
     if reported is None or reported.last_ms < since_ms:
         return {}
     refused = {"refused_reads": reported.count, "refused_at_ms": reported.last_ms}
-    return {"throttled": "lately", **refused}
+    return {"throttled": "lately", **refused, **own}
 
 
 def unread(look: Look, shard_id: str) -> Found:

@@ -766,6 +766,18 @@ def test_who_removes_the_state_of_an_earlier_stream_is_warned_of_the_start_at_la
     )
 
 
+def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
+    """Both are named: this job, whose pace is known within a batch, and others."""
+    throttled: dict[str, Any] = {"throttled": {shard(1)}}
+    (first, *_) = actions_of(replace(moved(None), **throttled))
+    assert first.startswith("find out who uses up the shard: split it if this job alone reads 2 MB")
+    (first, *_) = actions_of(replace(NEVER_ASKED, **throttled))
+    assert first.startswith("find out who else reads the stream")
+    read = read_of(1, 9, payload_bytes=9_000_000, throttled=3)
+    root = explain(in_plan(TaskLog(entries=(read,))), shard(1)).root
+    assert "The job itself has read 1.8 MB per second of it." in root.text
+
+
 # groups -----------------------------------------------------------------------------------------
 def test_shards_with_one_cause_are_one_group() -> None:
     """The worst first. An application that nobody knows is one."""
