@@ -149,13 +149,15 @@ _TEXT = """
 # Nothing is stored, so nothing below can be judged.
 == no application: Unknown
     application {application} does not exist on stream {stream}
-    it has never run there, or it has another name, --zookeeper-root or ZooKeeper
+    it has never run there, its state is lost, or it has another name, --zookeeper-root or ZooKeeper
     ZooKeeper has state of this stream for {applications:names} and {more_applications} more
     [!more_applications] ZooKeeper has state of this stream for {applications:names}
     ZooKeeper has state of this application on {streams:names}
     fix look: look at one that exists, with --application {likely_application}
     fix look: look at a stream that it has, with --stream {likely_stream}
     fix look: compare application, stream, ZooKeeper and root with the job's
+    or run: if its state is lost, stop the job, and restore ZooKeeper's data or the last export
+        (PATH) before it is started $ checkpoint import PATH
     or start: if it has never run, start the job
 
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
@@ -471,7 +473,7 @@ _TEXT = """
         {task_index} --total-tasks {total_tasks}
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
     [end=unknown|stopped] or look: if it should be running, read in the log of its supervisor why it
-        is not
+        is not, or under which application and --zookeeper-root it runs
     [!starts_with_batch] <find the end>
 
 # From here on a process runs. One that is limited to other shards never reads this one.

@@ -293,8 +293,13 @@ def _end_facts(look: Look, run: Run, *, is_loop: bool = False) -> dict[str, Fact
         if is_loop and topic is Topic.START:  # which alone does not help
             remedy = None
         topic = Topic.RIGHT if topic is Topic.KEY else topic
-        facts |= {"error": message, "remedy": remedy, "topic": topic.value}
+        facts |= {"error": message, "remedy": _on_its_host(remedy, run), "topic": topic.value}
     return facts
+
+
+def _on_its_host(remedy: str | None, run: Run) -> str | None:
+    """The remedy of an error for who reads it on another machine."""
+    return remedy and remedy.replace("this machine's clock", f"the clock of {run.owner.host}")
 
 
 def _suspect(look: Look, run: Run) -> str:
@@ -364,7 +369,7 @@ def reads_fail(look: Look, shard_id: str) -> Found | None:
         run,
         since_at_ms=fails.since_ms,
         error=None if fails.says is None else message,
-        remedy=None if topic is Topic.NETWORK else remedy,
+        remedy=None if topic is Topic.NETWORK else _on_its_host(remedy, run),
         explain_too=shard_id in look.unanswered,
         answers_explain=bool(look.tips),
     )

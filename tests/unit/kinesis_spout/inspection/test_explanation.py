@@ -778,6 +778,33 @@ def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     assert "The job itself has read 1.8 MB per second of it." in root.text
 
 
+def test_the_clock_of_an_error_is_that_of_the_host_that_had_it() -> None:
+    """Whoever runs explain sits at another machine."""
+    remedy = "check the access key and the secret key, and this machine's clock"
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says="no", remedy=remedy)
+    (first, *_) = actions_of(stood(owners=(), log=run_log(60_000, ends=(end,))))
+    assert first == "check the access key and the secret key, and the clock of host-a"
+    fails = FailingReads(since_ms=NOW_MS, says="no", remedy=remedy)
+    (first, *_) = actions_of(spout_look(tip=behind(60_000), failing_reads=fails))
+    assert first == "check the access key and the secret key, and the clock of host-a"
+
+
+def test_an_application_without_state_may_have_lost_it() -> None:
+    """A start would begin at the starting position: the restore comes before it."""
+    explained = explain(look(ONE, pin=None, owners=()), shard(1))
+    assert "its state is lost" in explained.root.text
+    commands = [one.command for one in explained.actions()]
+    assert commands == [(), ("checkpoint", "import", "PATH"), ()]
+    assert explained.actions()[-1].kind is ActionKind.START
+
+
+def test_a_job_that_does_not_run_here_may_run_under_another_name() -> None:
+    """Its own state shows nothing of that."""
+    assert actions_of(stood(owners=()))[1].endswith(
+        "why it is not, or under which application and --zookeeper-root it runs"
+    )
+
+
 # groups -----------------------------------------------------------------------------------------
 def test_shards_with_one_cause_are_one_group() -> None:
     """The worst first. An application that nobody knows is one."""
