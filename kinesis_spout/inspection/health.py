@@ -172,11 +172,10 @@ class Look:
         """Whether nothing of the shard was read since a start at its oldest record: that may have
         arrived long before the shard was first seen.
         """
-        state, position = self.now.states.get(shard_id), self.now.position(shard_id)
-        planned = self.now.planned.get(shard_id)
-        was_at_tip = planned is not None and planned.result is not None and planned.result.at_tip
-        is_first = state is not None and not state.at_tip and position == TRIM_HORIZON
-        return is_first and not was_at_tip
+        state, planned = self.now.states.get(shard_id), self.now.planned.get(shard_id)
+        if state is None or state.at_tip or self.now.position(shard_id) != TRIM_HORIZON:
+            return False
+        return planned is None or planned.result is None or not planned.result.at_tip
 
     def is_measured(self, shard_id: str) -> bool:
         """Whether the service has said how far the reader is behind. That nothing is left to read
@@ -206,9 +205,8 @@ class Look:
 
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
-        move, frontier_ms = self.now.stored.move, self.frontier_ms(shard_id)
-        if shard_id not in self.tips and self.is_never_read(shard_id):
-            frontier_ms = self.now.verified_ms(shard_id)
+        move, verified_ms = self.now.stored.move, self.now.verified_ms(shard_id)
+        frontier_ms = self.frontier_ms(shard_id) or verified_ms
         if move is None or frontier_ms is None or frontier_ms >= move.time_ms:
             return None
         is_back = shard_id in move.back and self.is_read(shard_id)

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -388,13 +389,11 @@ def _besides_the_pause(status: ApplicationStatus) -> Iterator[str]:
     found: dict[Kind, str] = {}
     for one in status.live[:_MAX_EXPLAINED]:
         chain = explain(status.look, one.shard_id).chain
-        kinds = [cause.kind for cause in chain]
-        below = chain[kinds.index(Kind.PAUSED) + 1 :] if Kind.PAUSED in kinds else ()
-        for cause in below:
-            found.setdefault(cause.kind, cause.sentences[0])
+        _, *below = [*dropwhile(lambda cause: cause.kind is not Kind.PAUSED, chain)] or chain[:1]
+        found |= {cause.kind: cause.sentences[0] for cause in below if cause.kind not in found}
     if not found and not status.look.now.stored.owners:
         found[Kind.NOT_RUNNING] = "no process is running"
-    yield from dict.fromkeys(found.values())
+    yield from found.values()
 
 
 def _lagging(look: Look, lagging: Sequence[ShardStatus], shards: str) -> Iterator[str]:
@@ -453,9 +452,9 @@ def owners_sentence(look: Look) -> str:
         ended = ""
         if run is not None and run.end is None:
             kept = {ProcessState.STOPPED: "is stopped", ProcessState.RUNS: "lost its session"}
-            if how := kept.get(look.now.process_states.get(run.owner, ProcessState.GONE)):
+            if fate := kept.get(look.now.process_states.get(run.owner, ProcessState.GONE)):
                 who = f"pid {run.owner.pid} on {run.owner.host}"
-                return f"none: the process of the last run ({who}) {how}"
+                return f"none: the process of the last run ({who}) {fate}"
             ended = "; the last run ended without a message"
         elif run is not None and run.end is not None:
             how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
