@@ -355,7 +355,7 @@ _TEXT = """
     [left=records] shard {shard} has unread records
     [left=records] the oldest arrived {lag_ms} ago
     [left=not known] shard {shard} may have unread records
-    [left=not known, !is_never_read] it was last read completely {lag_ms} ago
+    [left=not known, !is_never_read] no record that arrived more than {lag_ms} ago is unread
     [left=not known, is_never_read] it was never read completely
     [left=records] the oldest expires in {expires_in_ms}
     <save the records>

@@ -734,6 +734,8 @@ def test_a_shard_that_was_never_read_was_not_read_completely_either() -> None:
     unread, *_ = explain(seen, shard(1)).chain
     assert unread.text == "shard 1 may have unread records. It was never read completely."
     assert "lag_ms" not in unread.facts
+    unread, *_ = explain(replace(look(ONE, HERE), throttled={shard(1)}), shard(1)).chain
+    assert unread.text.endswith(" No record that arrived more than 60 s ago is unread.")
 
 
 @pytest.mark.parametrize(
