@@ -110,6 +110,7 @@ _TEXT = """
 
 :: correct the error
     [end=failed] fix change: {remedy} #{topic}
+    [is_of_command] fix look: read in its log on {host} what the command wrote to stderr
     [end=failed, !remedy] fix change: resolve that error
 
 :: correct the fault
@@ -407,7 +408,8 @@ _TEXT = """
     [has_same_batch] it works on the same batch again
     another start alone does not help
     <correct the error>
-    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
+    [end=failed, !is_of_command] fix look: read its log and the log of its supervisor (systemd,
+        Kubernetes, cron)
     <find the end>
 
 # A process that is halted still owns the application, or will own it again: to wake it is less than
@@ -457,7 +459,8 @@ _TEXT = """
         is redelivered at the next one
     <correct the error>
     [end=failed, topic=access|key|loss|network|other|right] fix start: start it again after that
-    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
+    [end=failed, !is_of_command] fix look: read its log and the log of its supervisor (systemd,
+        Kubernetes, cron)
     [starts_with_batch] <find the end>
     [end=silent, starts_with_batch] fix start: start it again after that
     fix start: start the job again without --shard, or with {left_shards:shards} too

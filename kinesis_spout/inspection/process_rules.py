@@ -294,6 +294,7 @@ def _end_facts(look: Look, run: Run, *, is_loop: bool = False) -> dict[str, Fact
             remedy = None
         topic = Topic.RIGHT if topic is Topic.KEY else topic
         facts |= {"error": message, "remedy": _on_its_host(remedy, run), "topic": topic.value}
+        facts["is_of_command"] = message.startswith("the command ")
     return facts
 
 

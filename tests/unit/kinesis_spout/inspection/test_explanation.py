@@ -807,6 +807,20 @@ def test_a_job_that_does_not_run_here_may_run_under_another_name() -> None:
     )
 
 
+def test_the_error_of_a_command_is_in_the_log_of_the_job() -> None:
+    """Its exit code alone says little. What it wrote to stderr is not stored."""
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says="the command ended with exit code 2, so no more")
+    once = run_log(60_000, ends=(end,), kind="spout")
+    loop = run_log(60_000, 40_000, 20_000, ends=(end, end, end), kind="spout")
+    for log in (once, loop):
+        found = actions_of(stood(owners=(), log=log))
+        assert found[:2] == [
+            "read in its log on host-a what the command wrote to stderr",
+            "resolve that error",
+        ]
+        assert sum("its log" in one for one in found) == 1
+
+
 # groups -----------------------------------------------------------------------------------------
 def test_shards_with_one_cause_are_one_group() -> None:
     """The worst first. An application that nobody knows is one."""
