@@ -451,7 +451,7 @@ _TEXT = """
     shard {shard} continues {continued:shards}
     [left_by=shards] a run with the same --shard does not read shard {shard}
     [left_by=limit] it left records of shard {shard} that had arrived before it began
-    [left_by=limit] it was probably limited (--until, --max-records)
+    [left_by=limit, consumer=spout] it was probably limited (--until, --max-records)
     [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
         other
     [!starts_with_batch] batch {plan_id} is redelivered at the next start
@@ -464,8 +464,9 @@ _TEXT = """
     [starts_with_batch] <find the end>
     [end=silent, starts_with_batch] fix start: start it again after that
     fix start: start the job again without --shard, or with {left_shards:shards} too
-    [left_by=limit] fix start: start the job again with a later --until or a higher --max-records:
-        it continues from here
+    [left_by=limit, consumer=spout] fix start: start the job again with a later --until or a higher
+        --max-records: it continues from here
+    [left_by=limit, consumer=spark] fix start: start the job again: it continues from here
     [schedule=not known, !left_by] fix look: check that its next run is scheduled: nothing stored
         says when it is due
     [schedule=due|not known, !left_by] fix start: start the job again when its next run is due: it

@@ -293,8 +293,12 @@ TABLE: list[tuple[Look, str]] = [
     (stood(**ended(DONE)), "unread > not running [end=done, schedule=not known] -> look: check"),
     # a run that left records that had arrived before it began, or shards that it was not to read
     (
-        stood(**ended(DONE) | {"tips": {1: behind(90_000)}}),
+        stood(**ended(DONE, kind="spout") | {"tips": {1: behind(90_000)}}),
         "unread > not running [end=done, left_by=limit] -> start: start the job again with a later",
+    ),
+    (
+        stood(**ended(DONE) | {"tips": {1: behind(90_000)}}),
+        "unread > not running [end=done, left_by=limit] -> start: start the job again: it",
     ),
     (
         stood(**ended(DONE, shards=(shard(0),))),
