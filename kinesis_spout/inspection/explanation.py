@@ -37,6 +37,7 @@ _TEXT = """
     [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
         since the job started, the last at {refused_at_ms}
     [throttled] its limit of five reads or 2 MB per second is used up
+    [throttled] the job itself has read {own_mb_per_second} MB per second of it
 
 :: how it ended
     [end=stopped] last run: pid {pid:id} on {host}, stopped cleanly at {ended_at_ms}
@@ -78,12 +79,16 @@ _TEXT = """
     [stage=reading] fix look: read in the executor's log whether the shard is throttled
     [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record may
         end the process
-    [stage=function] fix look: check in Spark's UI why its sink or function does not answer
+    [stage=function, !is_late] fix look: check in Spark's UI why its sink or function does not
+        answer
     [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
         interval, or a query that hangs
     [stage=not reported] fix look: check whether foreachBatch is given source.tracked(...), and what
         its query waits for
-    [stage=sink] fix look: check in Spark's UI what the batch does
+    [stage=sink, !is_late] fix look: check in Spark's UI what the batch does
+    [is_late] fix look: check in Spark's UI what the function or its sink waits for: a thread dump
+        of the driver, and a stack dump of its Python, show where
+    [is_late] fix start: restart the job if it hangs: the batch is redelivered
 
 :: read faster
     [consumer=spark] fix change: give the job more cores, or its function less to do; split the
@@ -93,8 +98,11 @@ _TEXT = """
         read at 2 MB per second
 
 :: other readers
-    [throttled] fix change: find out who else reads the stream: give the others consumers of their
-        own (enhanced fan-out) or fewer reads, or split the shard
+    [throttled, reads_itself] fix change: find out who uses up the shard: split it if this job alone
+        reads 2 MB per second; if others read the stream, give them consumers of their own (enhanced
+        fan-out) or fewer reads
+    [throttled, !reads_itself] fix change: find out who else reads the stream: give the others
+        consumers of their own (enhanced fan-out) or fewer reads, or split the shard
 
 :: save the records
     [expires_soon] first change: raise the stream's retention first (aws kinesis
@@ -102,6 +110,7 @@ _TEXT = """
 
 :: correct the error
     [end=failed] fix change: {remedy} #{topic}
+    [is_of_command] fix look: read in its log on {host} what the command wrote to stderr
     [end=failed, !remedy] fix change: resolve that error
 
 :: correct the fault
@@ -123,14 +132,15 @@ _TEXT = """
 == other stream: Blocked
     [is_earlier] the application's state belongs to an earlier stream of this name
     that earlier stream was created at {state_created_at_ms}
-    the stream of today was created at {stream_created_at_ms}
+    the present stream was created at {stream_created_at_ms}
     [is_earlier] a job refuses to read it with that state
     the application's state belongs to {state_arn}
     you are looking at {stream_arn}, of which the application has no state
-    [is_earlier] fix run: remove the old state of all shards while no process runs: the job then
-        begins at its starting position $ reset
+    [is_earlier] fix run: remove the old state of all shards while no process runs $ reset
     [is_earlier] or change: to keep that state, give the job another application name, or correct
         the job's region, account and endpoint
+    [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): from LATEST,
+        its default, it skips the records that the new stream already contains
     fix look: look at the stream of the state: give its region, account and endpoint (--region
         {region})
     [!region, !is_earlier] fix look: look at the stream of the state: give its region, account and
@@ -140,13 +150,15 @@ _TEXT = """
 # Nothing is stored, so nothing below can be judged.
 == no application: Unknown
     application {application} does not exist on stream {stream}
-    it has never run there, or it has another name, --zookeeper-root or ZooKeeper
+    it has never run there, its state is lost, or it has another name, --zookeeper-root or ZooKeeper
     ZooKeeper has state of this stream for {applications:names} and {more_applications} more
     [!more_applications] ZooKeeper has state of this stream for {applications:names}
     ZooKeeper has state of this application on {streams:names}
     fix look: look at one that exists, with --application {likely_application}
     fix look: look at a stream that it has, with --stream {likely_stream}
     fix look: compare application, stream, ZooKeeper and root with the job's
+    or run: if its state is lost, stop the job, and restore ZooKeeper's data or the last export
+        (PATH) before it is started $ checkpoint import PATH
     or start: if it has never run, start the job
 
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
@@ -307,7 +319,7 @@ _TEXT = """
     [fault=program] its program did not answer within its timeout (message_timeout_s)
     the checkpoint did not move in {still_ms}
     [is_blocked] an earlier record holds it back
-    [becomes_letter] after its last attempt it becomes a dead letter
+    [becomes_letter, !letter_is_far] after its last attempt it becomes a dead letter
     [is_expired] it failed first so long ago that the stream no longer keeps it
     [stage=delivered] the batch under way delivers it
     [stage=letter refused] its dead letter is refused
@@ -331,8 +343,8 @@ _TEXT = """
     [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
     [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
     [stage=waits, fault] or wait: if a retry may cure it, wait until {due_at_ms}, when it is retried
-    [stage=due|waits, consumer=spark] or run: once it is a dead letter after its last attempt, put
-        it back (PATH: where its DeadLetter writes) $ redrive PATH
+    [stage=due|waits, consumer=spark, !letter_is_far] or run: once it is a dead letter after its
+        last attempt, put it back (PATH: where its DeadLetter writes) $ redrive PATH
     [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
         checkpoint skip --shard {shard} {record}
 
@@ -344,7 +356,8 @@ _TEXT = """
     [left=records] shard {shard} has unread records
     [left=records] the oldest arrived {lag_ms} ago
     [left=not known] shard {shard} may have unread records
-    [left=not known] it was last read completely {lag_ms} ago
+    [left=not known, !is_never_read] no record that arrived more than {lag_ms} ago is unread
+    [left=not known, is_never_read] it was never read completely
     [left=records] the oldest expires in {expires_in_ms}
     <save the records>
     [was_skipped] first look: find out, before the job is started, whether its records were to be
@@ -357,7 +370,7 @@ _TEXT = """
     [!by] it was paused at {since_at_ms}, {age_ms} ago
     [!since_at_ms] it was paused by {by}
     the reason is {reason:quoted}
-    [!is_running] no process is running
+    [!is_running] resume alone does not get shard {shard} read
     fix resume: end the pause when its reason is over $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
@@ -395,7 +408,8 @@ _TEXT = """
     [has_same_batch] it works on the same batch again
     another start alone does not help
     <correct the error>
-    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
+    [end=failed, !is_of_command] fix look: read its log and the log of its supervisor (systemd,
+        Kubernetes, cron)
     <find the end>
 
 # A process that is halted still owns the application, or will own it again: to wake it is less than
@@ -432,7 +446,12 @@ _TEXT = """
     [!left] it read all records up to {until_at_ms}
     [left] it was to read all records up to {until_at_ms}
     work is left: {left}
-    [schedule=due|not known] the next run reads the records that arrived since
+    [schedule=due|not known, !left_by] the next run reads the records that arrived since
+    it was limited to {only_shards:shards}
+    shard {shard} continues {continued:shards}
+    [left_by=shards] a run with the same --shard does not read shard {shard}
+    [left_by=limit] it left records of shard {shard} that had arrived before it began
+    [left_by=limit, consumer=spout] it was probably limited (--until, --max-records)
     [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
         other
     [!starts_with_batch] batch {plan_id} is redelivered at the next start
@@ -440,20 +459,25 @@ _TEXT = """
         is redelivered at the next one
     <correct the error>
     [end=failed, topic=access|key|loss|network|other|right] fix start: start it again after that
-    [end=failed] fix look: read its log and the log of its supervisor (systemd, Kubernetes, cron)
+    [end=failed, !is_of_command] fix look: read its log and the log of its supervisor (systemd,
+        Kubernetes, cron)
     [starts_with_batch] <find the end>
     [end=silent, starts_with_batch] fix start: start it again after that
-    [schedule=not known] fix look: check that its next run is scheduled: nothing stored says when it
-        is due
-    [schedule=due|not known] fix start: start the job again when its next run is due: it continues
-        from here
-    [schedule=overdue] fix start: start the job again: it continues from here
+    fix start: start the job again without --shard, or with {left_shards:shards} too
+    [left_by=limit, consumer=spout] fix start: start the job again with a later --until or a higher
+        --max-records: it continues from here
+    [left_by=limit, consumer=spark] fix start: start the job again: it continues from here
+    [schedule=not known, !left_by] fix look: check that its next run is scheduled: nothing stored
+        says when it is due
+    [schedule=due|not known, !left_by] fix start: start the job again when its next run is due: it
+        continues from here
+    [schedule=overdue, !left_by] fix start: start the job again: it continues from here
     [schedule=overdue] fix look: find out why its schedule has not started it
     [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start it with --task-index
         {task_index} --total-tasks {total_tasks}
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
     [end=unknown|stopped] or look: if it should be running, read in the log of its supervisor why it
-        is not
+        is not, or under which application and --zookeeper-root it runs
     [!starts_with_batch] <find the end>
 
 # From here on a process runs. One that is limited to other shards never reads this one.
@@ -551,7 +575,10 @@ _TEXT = """
     [stage=reported] batch {plan_id} is read and reported: it is settled when Spark asks for the
         next one
     [stage=not reported] batch {plan_id} is read, without a report of its outcomes so far
-    [stage=sink] batch {plan_id} is read: its sink writes it, or Spark waits for its next trigger
+    [stage=sink, !is_late] batch {plan_id} is read: its sink writes it, or Spark waits for its next
+        trigger
+    [stage=sink, is_late] batch {plan_id} is read: its function (foreachBatch) has not returned, its
+        sink still writes it, or Spark waits for its next trigger
     [!due_at_ms] it was made {age_ms} ago
     [!due_at_ms] the one before took {usual_ms}
     [!due_at_ms] this run has worked on it for {run_ms}
@@ -564,7 +591,7 @@ _TEXT = """
     [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the region
     [!is_restarting] <other readers>
     [is_long, !is_restarting, !throttled] <look at the batch>
-    [!is_restarting, !due_at_ms, !delivery_limit] fix wait: wait for it to finish
+    [!is_restarting, !due_at_ms, !delivery_limit, !is_late] fix wait: wait for it to finish
     [!is_long, !is_restarting, !throttled] or <look at the batch>
 
 # Without a batch: what the service answers to whoever asks now.

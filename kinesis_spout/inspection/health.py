@@ -8,9 +8,10 @@ The window is between two snapshots. It is the only measure of patience, so ther
              the one before it, or the application is paused, or its last run has read all that it
              was to read (AvailableNow, `--until`) and the next one is not overdue
     stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
-             the one before it, or that no process works on; or no process reads it, as the last
-             run has ended with an error; or it has records whose dead letters are refused; or a
-             spout's program answers nothing
+             the one before it, or that no process works on; or a record that failed before the
+             window began, and failed again at a retry, holds it to keep the order; or no process
+             reads it, as the last run has ended with an error; or it has records whose dead
+             letters are refused; or a spout's program answers nothing
     losing   records have expired unread, or may have: the shard is not listed any more and its end
              was not read, or nothing was verified for longer than the stream keeps its records
     unknown  nobody asked the service for the shard's tip, and the state does not tell; or the
@@ -32,7 +33,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.lineage import ShardPhase
-from state.report import ReportStatus
+from state.position import TRIM_HORIZON
+from state.report import OnFailure, ReportStatus
 from state.store.runs import FAILED
 
 if TYPE_CHECKING:
@@ -159,7 +161,21 @@ class Look:
         tip = self.tips.get(shard_id)
         if tip is not None and self.is_measured(shard_id):
             return tip.next_ms
-        return None if self.is_at_end(shard_id) else self.now.verified_ms(shard_id)
+        position, verified_ms = self.now.position(shard_id), self.now.verified_ms(shard_id)
+        if position is None or position.is_end or verified_ms is None:
+            return None
+        if self.is_never_read(shard_id):
+            return verified_ms if self.has_lapsed(shard_id) else None
+        return min(verified_ms, position.timestamp_ms or verified_ms)
+
+    def is_never_read(self, shard_id: str) -> bool:
+        """Whether nothing of the shard was read since a start at its oldest record: that may have
+        arrived long before the shard was first seen.
+        """
+        state, planned = self.now.states.get(shard_id), self.now.planned.get(shard_id)
+        if state is None or state.at_tip or self.now.position(shard_id) != TRIM_HORIZON:
+            return False
+        return planned is None or planned.result is None or not planned.result.at_tip
 
     def is_measured(self, shard_id: str) -> bool:
         """Whether the service has said how far the reader is behind. That nothing is left to read
@@ -189,7 +205,8 @@ class Look:
 
     def set_back(self, shard_id: str) -> OperatorMove | None:
         """The operator's move that has set the shard back, until it is read up to that time."""
-        move, frontier_ms = self.now.stored.move, self.frontier_ms(shard_id)
+        move, verified_ms = self.now.stored.move, self.now.verified_ms(shard_id)
+        frontier_ms = self.frontier_ms(shard_id) or verified_ms
         if move is None or frontier_ms is None or frontier_ms >= move.time_ms:
             return None
         is_back = shard_id in move.back and self.is_read(shard_id)
@@ -355,7 +372,22 @@ class Look:
         if keeps_up is None:
             return Health.UNKNOWN
         has_time = self._has_time() or self.waits_for_trigger(shard_id)
-        return Health.LAGGING if has_time else Health.STALLED
+        return Health.LAGGING if has_time and not self._is_held(shard_id) else Health.STALLED
+
+    def _is_held(self, shard_id: str) -> bool:
+        """Whether a record that fails again has held the shard all through the window: its order is
+        kept, so batches move other shards alone.
+        """
+        now, policy = self.now, self.now.stored.policy
+        if policy is None or now.stored.paused or now.owner_of(shard_id) is None:
+            return False
+        is_own = policy.on_failure is OnFailure.BLOCK_SHARD
+        state = now.states.get(now.held_by.get(shard_id, shard_id if is_own else ""))
+        if state is None or not state.unresolved or not self.window_ms:
+            return False
+        first = min(state.unresolved, key=lambda one: one.first)
+        failed_ms = first.first_failure_ms
+        return first.attempts > 1 and failed_ms is not None and failed_ms < self.before.now_ms
 
     @property
     def waits_for_next_run(self) -> bool:
@@ -373,7 +405,11 @@ class Look:
         that was just now. A trigger is due at the multiples of its interval.
         """
         trigger_ms, frontier_ms = self.now.trigger_ms, self.frontier_ms(shard_id)
-        if not trigger_ms:
+        plan = self.now.open_plan
+        # One that fired while its batch was under way fires again behind that batch.
+        if not trigger_ms or (
+            plan is not None and self.now.now_ms - plan.created_ms > trigger_ms + self.window_ms
+        ):
             return False
         due_ms = self.now.now_ms // trigger_ms * trigger_ms
         is_just_due = due_ms >= self.before.now_ms

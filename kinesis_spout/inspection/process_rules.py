@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.inspection.cause import Found, Next, Noun, Subject
+from kinesis_spout.inspection.health import OVER
 from kinesis_spout.inspection.wording import Topic, error_text
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
@@ -88,7 +89,9 @@ def paused(look: Look, shard_id: str) -> Found | None:
     if pause is None:
         return None
     # Who ends the pause alone would wait for a process that is not there.
-    is_running = look.now.owner_of(shard_id) is not None and not is_halted(look, shard_id)
+    is_running = look.now.owner_of(shard_id) is not None and not (
+        is_halted(look, shard_id) or is_restarting(look, shard_id)
+    )
     since_ms = pause.since_ms
     return Found(
         subject=application_of(look),
@@ -252,6 +255,7 @@ def not_running(look: Look, shard_id: str) -> Found | None:
     facts: dict[str, Fact | None]
     if log.newest is not None:
         facts = {**_end_facts(look, log.newest), **_schedule_facts(look, log.newest)}
+        facts |= _left_facts(look, shard_id, log.newest)
     elif share is not None:
         facts = {"end": "never ran"}
     else:
@@ -289,8 +293,14 @@ def _end_facts(look: Look, run: Run, *, is_loop: bool = False) -> dict[str, Fact
         if is_loop and topic is Topic.START:  # which alone does not help
             remedy = None
         topic = Topic.RIGHT if topic is Topic.KEY else topic
-        facts |= {"error": message, "remedy": remedy, "topic": topic.value}
+        facts |= {"error": message, "remedy": _on_its_host(remedy, run), "topic": topic.value}
+        facts["is_of_command"] = message.startswith("the command ")
     return facts
+
+
+def _on_its_host(remedy: str | None, run: Run) -> str | None:
+    """The remedy of an error for who reads it on another machine."""
+    return remedy and remedy.replace("this machine's clock", f"the clock of {run.owner.host}")
 
 
 def _suspect(look: Look, run: Run) -> str:
@@ -320,6 +330,26 @@ def _schedule_facts(look: Look, run: Run) -> dict[str, Fact | None]:
     }
 
 
+def _left_facts(look: Look, shard_id: str, run: Run) -> dict[str, Fact | None]:
+    """Of a run that ended by itself, why it left the shard, or records of it that had arrived
+    before it began: the next run, with the same limits, does not read them either.
+    """
+    if run.end is None or run.end.kind != DONE:
+        return {}
+    if run.shards and shard_id not in run.shards:
+        parents = look.now.lineage.parents(shard_id)
+        left = [one for one in look.now.shard_ids if one not in run.shards]
+        return {
+            "left_by": "shards",
+            "only_shards": tuple(run.shards),
+            "left_shards": tuple(one for one in left if look.phase(one) not in OVER),
+            "continued": tuple(one for one in parents if one in run.shards) or None,
+        }
+    tip = look.tips.get(shard_id)
+    is_left = tip is not None and tip.next_ms is not None and tip.next_ms < run.owner.since_ms
+    return {"left_by": "limit"} if is_left and run.end.says is None else {}
+
+
 # what it does ------------------------------------------------------------------------------------
 def not_assigned(look: Look, shard_id: str) -> Found | None:
     """The owner reads some shards only, and not this one."""
@@ -340,7 +370,7 @@ def reads_fail(look: Look, shard_id: str) -> Found | None:
         run,
         since_at_ms=fails.since_ms,
         error=None if fails.says is None else message,
-        remedy=None if topic is Topic.NETWORK else remedy,
+        remedy=None if topic is Topic.NETWORK else _on_its_host(remedy, run),
         explain_too=shard_id in look.unanswered,
         answers_explain=bool(look.tips),
     )

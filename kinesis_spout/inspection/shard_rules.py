@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 
     from kinesis_spout.inspection.cause import Fact
     from kinesis_spout.inspection.health import Look
+    from state.retry_policy import RetryPolicy
     from state.shard_state import ShardState, UnresolvedRecord
     from state.store.view import PlanView
 
 MAX_UNRESOLVED = 100_000
 """The default of both consumers."""
 _FIRST_BATCH_MS = 30_000
+_MANY_TIMES = 5  # as long as the batch before: then its function may hang
+_OF_THE_FUNCTION = frozenset({"sink", "function", "not reported"})  # stages
 _MAX_NAMES = 5  # of other applications, or shards; a part of the shards is always named
 _OF_A_BURST = 0.1  # of the pace of the clock: nobody provides for so little
 _LATELY_MS = 10 * 60_000
@@ -252,18 +255,25 @@ def throttle_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
     """That the shard's reads were refused since its oldest unread record came, or within the last
     ten minutes, as its consumer reports; empty where they were not.
     """
+    planned, plan = look.now.planned.get(shard_id), look.now.open_plan
+    result = None if planned is None else planned.result
+    own: dict[str, Fact | None] = {"reads_itself": look.has_moved(shard_id)}
+    if plan is not None and result is not None and result.payload_bytes:
+        # Less than that of its reads: the batch does more in this time.
+        seconds = max(1.0, (look.now.now_ms - plan.created_ms) / 1000)
+        mb_per_second = round(result.payload_bytes / seconds / 1_000_000, 1)
+        own = {"reads_itself": True, "own_mb_per_second": mb_per_second}
     if shard_id in look.throttled:
-        return {"throttled": "now"}
-    planned = look.now.planned.get(shard_id)
-    if planned is not None and planned.result is not None and planned.result.throttled:
-        return {"throttled": "batch", "refused_reads": planned.result.throttled}
+        return {"throttled": "now", **own}
+    if result is not None and result.throttled:
+        return {"throttled": "batch", "refused_reads": result.throttled, **own}
     reported = look.now.log_for(shard_id).throttled.get(shard_id)
     lately_ms, frontier_ms = look.now.now_ms - _LATELY_MS, look.frontier_ms(shard_id)
     since_ms = lately_ms if frontier_ms is None else min(frontier_ms, lately_ms)
     if reported is None or reported.last_ms < since_ms:
         return {}
     refused = {"refused_reads": reported.count, "refused_at_ms": reported.last_ms}
-    return {"throttled": "lately", **refused}
+    return {"throttled": "lately", **refused, **own}
 
 
 def unread(look: Look, shard_id: str) -> Found:
@@ -277,6 +287,7 @@ def unread(look: Look, shard_id: str) -> Found:
         expiry_facts(look, shard_id),
         left="records" if tip is not None else "not known",
         lag_ms=look.lag_ms(shard_id),
+        is_never_read=look.is_never_read(shard_id),
         was_skipped=was_skipped,
     )
 
@@ -453,16 +464,27 @@ def _found(
             "attempts_max": None if policy is None or is_given_up else policy.retry_limit + 1,
             "failures": record.attempts if is_given_up and not record.rejected else None,
             "is_rejected": record.rejected,
-            "due_at_ms": record.due_ms if record.due_ms > now_ms else None,
-            "is_due": 0 < record.due_ms <= now_ms,
+            "due_at_ms": record.due_ms if record.due_ms > now_ms and not is_given_up else None,
+            "is_due": 0 < record.due_ms <= now_ms and not is_given_up,
             "is_blocked": record.blocked,
             "reason": None if record.blocked else record.reason,
             "fault": None if is_outage or is_over else _fault(record),
             "still_ms": _still_ms(look, state) if record.reason == TIMED_OUT else None,
+            "letter_is_far": _letter_is_far(look, record, policy),
             "becomes_letter": look.now.was_spout and not is_given_up and not record.blocked,
             "is_expired": first_ms is not None and now_ms - first_ms > look.now.stream.retention_ms,
         }
     return Found(facts | more, subject=Subject(Noun.RECORD, str(record.first)), then=then)
+
+
+def _letter_is_far(look: Look, record: UnresolvedRecord, policy: RetryPolicy | None) -> bool:
+    """Whether the stream keeps the record for less time than its retries take, each at least as
+    long as the one that it waits for.
+    """
+    if policy is None or record.last_failure_ms is None:
+        return False
+    left_ms = (policy.retry_limit + 1 - record.attempts) * (record.due_ms - record.last_failure_ms)
+    return min(left_ms, policy.max_age_ms or left_ms) > look.now.stream.retention_ms
 
 
 def _fault(record: UnresolvedRecord) -> str | None:
@@ -593,6 +615,7 @@ def batch(look: Look, shard_id: str) -> Found | None:
     at_work_ms = max(0, now_ms - began_ms)  # a batch may be older than the run that has it
     usual_ms = None if plan.previous_ms is None else plan.created_ms - plan.previous_ms
     is_long = at_work_ms > (_FIRST_BATCH_MS if usual_ms is None else usual_ms)
+    is_late = usual_ms is not None and at_work_ms > max(_MANY_TIMES * usual_ms, _FIRST_BATCH_MS)
     return Found(
         facts,
         subject=Subject(Noun.BATCH, plan.plan_id),
@@ -601,6 +624,7 @@ def batch(look: Look, shard_id: str) -> Found | None:
         usual_ms=usual_ms,
         run_ms=at_work_ms if at_work_ms < age_ms else None,
         is_long=is_long or "error" in facts,
+        is_late=is_late and facts.get("stage") in _OF_THE_FUNCTION,
         is_restarting=is_restarting(look, shard_id),
     )
 

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -356,7 +357,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         yield "Kinesis refused the read" if look.refused else "no shard's tip was read"
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
-        if status.silent:
+        if status.silent and look.now.is_readable:
             yield f"{status.silent:,} of {shards} did not answer"
     elif verdict is Health.LOSING:
         yield f"records may be lost: some of {len(alike):,} of {shards} expired unread, or may have"
@@ -374,8 +375,25 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         yield from _soon(look, alike)
     else:
         said = causes[0].sentences
-        yield from said[1:] or said if verdict is Health.PAUSED else said[:2]
+        if verdict is Health.PAUSED:
+            said = tuple(one for one in said if not one.startswith("resume alone"))
+            yield from said[1:] or said
+            yield from _besides_the_pause(status)
+        else:
+            yield from said[:2]
         yield from _unread(status, shards)
+
+
+def _besides_the_pause(status: ApplicationStatus) -> Iterator[str]:
+    """Why the end of the pause alone would not have all shards read, each kind of cause once."""
+    found: dict[Kind, str] = {}
+    for one in status.live[:_MAX_EXPLAINED]:
+        chain = explain(status.look, one.shard_id).chain
+        _, *below = [*dropwhile(lambda cause: cause.kind is not Kind.PAUSED, chain)] or chain[:1]
+        found |= {cause.kind: cause.sentences[0] for cause in below if cause.kind not in found}
+    if not found and not status.look.now.stored.owners:
+        found[Kind.NOT_RUNNING] = "no process is running"
+    yield from found.values()
 
 
 def _lagging(look: Look, lagging: Sequence[ShardStatus], shards: str) -> Iterator[str]:
@@ -407,7 +425,12 @@ def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
     """What is unread of an application that is fine, and does not read."""
     look, lagging = status.look, [one for one in status.worst if one.health is Health.LAGGING]
     if lagging and look.waits_for_next_run and not look.now.stored.paused:
-        yield f"{len(lagging):,} of {shards} {are(len(lagging), 'waits', 'wait')} for the next run"
+        found = [cause_of(look, Kind.NOT_RUNNING, one.shard_id) for one in lagging]
+        left = sum(one is not None and "left_by" in one.facts for one in found)
+        if left:
+            yield f"the last run left unread records of {left:,} of {shards}"
+        if wait := len(lagging) - left:
+            yield f"{wait:,} of {shards} {are(wait, 'waits', 'wait')} for the next run"
     elif lagging:
         yield from _lagging(look, lagging, shards)
         yield from _soon(look, lagging)
@@ -428,6 +451,10 @@ def owners_sentence(look: Look) -> str:
     if not stored.owners:
         ended = ""
         if run is not None and run.end is None:
+            kept = {ProcessState.STOPPED: "is stopped", ProcessState.RUNS: "lost its session"}
+            if fate := kept.get(look.now.process_states.get(run.owner, ProcessState.GONE)):
+                who = f"pid {run.owner.pid} on {run.owner.host}"
+                return f"none: the process of the last run ({who}) {fate}"
             ended = "; the last run ended without a message"
         elif run is not None and run.end is not None:
             how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
@@ -487,7 +514,9 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
     if count := sum(one.unresolved for one in status.shards):
         held = (one for state in now.states.values() for one in state.unresolved)
         waiting = sum(one.count for one in held if one.blocked)
-        parted = f" ({count - waiting:,} failed, {waiting:,} wait behind them)"
+        waits = f"{waiting:,} {are(waiting, 'waits', 'wait')}"
+        them = are(count - waiting, "it", "them")
+        parted = f" ({count - waiting:,} failed, {waits} behind {them})"
         yield f"{records(count)} not acked{parted if 0 < waiting < count else ''}"
         oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
         if oldest_ms:

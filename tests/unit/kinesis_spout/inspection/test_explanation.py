@@ -87,6 +87,7 @@ IN_FLIGHT = failed(
 FAILURE = RunEnd(time_ms=NOW_MS - 20_000, kind=FAILED, says="records have expired unread")
 SPOUT: dict[str, Any] = {"owners": (spout_task(0, 1),), "total_tasks": 1}
 GONE: dict[str, Any] = {"owners": (), "log": run_log(60_000)}
+HALF: dict[str, Any] = {"owners": (spout_task(0, 2),), "total_tasks": 2}
 YOUNG: dict[str, Any] = {  # the fourth that was started within two minutes
     "owners": (OwnerView(None, structs.replace(OWNER.info, since_ms=NOW_MS - 5_000)),),
     "log": run_log(90_000, 60_000, 40_000, 5_000),
@@ -290,6 +291,19 @@ TABLE: list[tuple[Look, str]] = [
     ),
     # run over, told
     (stood(**ended(DONE)), "unread > not running [end=done, schedule=not known] -> look: check"),
+    # a run that left records that had arrived before it began, or shards that it was not to read
+    (
+        stood(**ended(DONE, kind="spout") | {"tips": {1: behind(90_000)}}),
+        "unread > not running [end=done, left_by=limit] -> start: start the job again with a later",
+    ),
+    (
+        stood(**ended(DONE) | {"tips": {1: behind(90_000)}}),
+        "unread > not running [end=done, left_by=limit] -> start: start the job again: it",
+    ),
+    (
+        stood(**ended(DONE, shards=(shard(0),))),
+        "unread > not running [end=done, left_by=shards] -> start: start the job again without",
+    ),
     (stood(**ended(STOPPED)), "unread > not running [end=stopped] -> start: start the job"),
     (stood(**GONE), "unread > not running [end=silent, suspect=sink] -> start: start the job"),
     (
@@ -571,6 +585,20 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
     }
 
 
+def test_a_run_that_left_the_children_of_its_shards_is_no_reason_to_wait_for_the_next_one() -> None:
+    """Its own limits leave them out, so the next run with the same limits does, too."""
+    seen = look(
+        *(listed(0, closed=True), listed(1, 0), state(0, SHARD_END), state(1, after(5), 0)),
+        **ended(DONE, shards=(shard(0),)) | {"tips": BEHIND},
+    )
+    root = explain(seen, shard(1)).root
+    assert root.text == (
+        "no process is running. Last run: pid 42 on host-a, finished at 08:00:00. It was limited "
+        "to shard 0. Shard 1 continues shard 0. A run with the same --shard does not read shard 1."
+    )
+    assert actions_of(seen) == ["start the job again without --shard, or with shard 1 too"]
+
+
 # what it asks for --------------------------------------------------------------------------------
 SEE = "see the record"
 HELD = state(1, after(9), unresolved=(failed(3),))
@@ -628,6 +656,24 @@ def test_a_record_whose_letters_are_refused_is_not_to_be_given_up() -> None:
         assert not any("skip" in one.command for one in explain(refused, shard(1)).actions())
 
 
+def test_a_dead_letter_that_is_far_away_is_not_waited_for() -> None:
+    """Three minutes for each of a million retries: the stream does not keep the record so long."""
+    for limit, is_near in ((3, True), (1_000_000, False)):
+        policy = OutcomePolicy(retry=RetryPolicy(retry_limit=limit))
+        actions = explain(drained(failed(3), policy=policy), shard(1)).actions()
+        assert any(one.command[:1] == ("redrive",) for one in actions) is is_near
+
+
+def test_a_record_that_is_given_up_has_no_retry() -> None:
+    """It waits for its dead letter alone."""
+    for due_ms in (NOW_MS - 9_000, NOW_MS + 9_000):
+        seen = spout_look(failed(3, attempts=4, due_ms=due_ms), refused_letters=REFUSED)
+        causes = explain(seen, shard(1)).causes
+        record = next(one for one in causes if one.kind is Kind.UNRESOLVED_RECORD)
+        assert "Its retry is due" not in record.text
+        assert record.text.endswith("Its dead letter is refused.")
+
+
 @pytest.mark.parametrize(
     ("says", "remedy"),
     [
@@ -664,6 +710,119 @@ def test_one_command_accepts_all_that_is_lost() -> None:
         assert list(command) == [
             *("checkpoint", "set", *named, "--to", "TRIM_HORIZON", "--allow-skip")
         ]
+
+
+def test_a_batch_that_takes_many_times_as_long_as_the_one_before_is_not_waited_for() -> None:
+    """Its function may hang: that comes first, and a restart ends it."""
+    texts = []
+    for policy, report in ((None, None), (CONTINUE, ReportStatus.OPEN)):
+        for age_ms in (35_000, 45_000):
+            times = {"created_ms": NOW_MS - age_ms, "previous_ms": NOW_MS - age_ms - 8_000}
+            seen = in_plan(SEALED, policy, report=report, **times)
+            texts.append(explain(seen, shard(1)).root.sentences[0])
+            found = actions_of(seen)
+            assert found[0].startswith("check in Spark's UI ")
+            is_late = age_ms == 45_000
+            assert found[1].startswith("restart the job if it hangs" if is_late else WAIT)
+            assert (WAIT in found) is not is_late
+    assert texts[0] == "batch 7-ab is read: its sink writes it, or Spark waits for its next trigger"
+    assert texts[1] == (
+        "batch 7-ab is read: its function (foreachBatch) has not returned, its sink still writes "
+        "it, or Spark waits for its next trigger"
+    )
+
+
+def test_a_shard_that_was_never_read_was_not_read_completely_either() -> None:
+    """It has no answer, as its reads are used up."""
+    seen = replace(look(ONE, state(1, TRIM_HORIZON)), throttled={shard(1)})
+    unread, *_ = explain(seen, shard(1)).chain
+    assert unread.text == "shard 1 may have unread records. It was never read completely."
+    assert "lag_ms" not in unread.facts
+    unread, *_ = explain(replace(look(ONE, HERE), throttled={shard(1)}), shard(1)).chain
+    assert unread.text.endswith(" No record that arrived more than 60 s ago is unread.")
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "alone"),
+    [
+        ({}, "paused", False),
+        (HALF, "not running", True),
+        ({"owners": (), "log": run_log(60_000, 40_000, 20_000)}, "crash loop", True),
+        ({**YOUNG, "tips": BEHIND}, "crash loop", True),
+    ],
+)
+def test_a_pause_says_where_its_end_alone_does_not_help(
+    *, stored: dict[str, Any], kind: str, alone: bool
+) -> None:
+    """Its end is the first action, and not the only one. That nobody runs is said below it."""
+    explained = explain(stood(paused=True, **stored), shard(1))
+    pause = next(one for one in explained.chain if one.kind is Kind.PAUSED)
+    assert explained.root.kind.value == kind
+    assert ("Resume alone does not get shard 1 read." in pause.text) is alone
+    assert "process" not in pause.text
+
+
+def test_who_removes_the_state_of_an_earlier_stream_is_warned_of_the_start_at_latest() -> None:
+    """The new stream has records already, which a job that begins at its default skips."""
+    remove, _, start = explain(stood(identity=RECREATED, tips={}), shard(1)).actions()
+    assert remove.command == ("reset",)
+    assert start.text == (
+        "start the job from TRIM_HORIZON (startingPosition, --from): from LATEST, its default, it "
+        "skips the records that the new stream already contains"
+    )
+
+
+def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
+    """Both are named: this job, whose pace is known within a batch, and others."""
+    throttled: dict[str, Any] = {"throttled": {shard(1)}}
+    (first, *_) = actions_of(replace(moved(None), **throttled))
+    assert first.startswith("find out who uses up the shard: split it if this job alone reads 2 MB")
+    (first, *_) = actions_of(replace(NEVER_ASKED, **throttled))
+    assert first.startswith("find out who else reads the stream")
+    read = read_of(1, 9, payload_bytes=9_000_000, throttled=3)
+    root = explain(in_plan(TaskLog(entries=(read,))), shard(1)).root
+    assert "The job itself has read 1.8 MB per second of it." in root.text
+
+
+def test_the_clock_of_an_error_is_that_of_the_host_that_had_it() -> None:
+    """Whoever runs explain sits at another machine."""
+    remedy = "check the access key and the secret key, and this machine's clock"
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says="no", remedy=remedy)
+    (first, *_) = actions_of(stood(owners=(), log=run_log(60_000, ends=(end,))))
+    assert first == "check the access key and the secret key, and the clock of host-a"
+    fails = FailingReads(since_ms=NOW_MS, says="no", remedy=remedy)
+    (first, *_) = actions_of(spout_look(tip=behind(60_000), failing_reads=fails))
+    assert first == "check the access key and the secret key, and the clock of host-a"
+
+
+def test_an_application_without_state_may_have_lost_it() -> None:
+    """A start would begin at the starting position: the restore comes before it."""
+    explained = explain(look(ONE, pin=None, owners=()), shard(1))
+    assert "its state is lost" in explained.root.text
+    commands = [one.command for one in explained.actions()]
+    assert commands == [(), ("checkpoint", "import", "PATH"), ()]
+    assert explained.actions()[-1].kind is ActionKind.START
+
+
+def test_a_job_that_does_not_run_here_may_run_under_another_name() -> None:
+    """Its own state shows nothing of that."""
+    assert actions_of(stood(owners=()))[1].endswith(
+        "why it is not, or under which application and --zookeeper-root it runs"
+    )
+
+
+def test_the_error_of_a_command_is_in_the_log_of_the_job() -> None:
+    """Its exit code alone says little. What it wrote to stderr is not stored."""
+    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says="the command ended with exit code 2, so no more")
+    once = run_log(60_000, ends=(end,), kind="spout")
+    loop = run_log(60_000, 40_000, 20_000, ends=(end, end, end), kind="spout")
+    for log in (once, loop):
+        found = actions_of(stood(owners=(), log=log))
+        assert found[:2] == [
+            "read in its log on host-a what the command wrote to stderr",
+            "resolve that error",
+        ]
+        assert sum("its log" in one for one in found) == 1
 
 
 # groups -----------------------------------------------------------------------------------------

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kinesis_spout.inspection.health import Health, Look
-from state.position import SHARD_END
+from state.plan import PlanStatus
+from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy
 from state.task_log import TaskLog
 from tests.support.inspection.looks import (
@@ -19,6 +22,7 @@ from tests.support.inspection.looks import (
     look,
     plan,
     read_of,
+    run_log,
     shard,
     slice_of,
     snapshot,
@@ -61,6 +65,15 @@ def test_a_batch_may_take_as_long_as_the_one_before() -> None:
     assert health(down) is Health.STALLED
 
 
+def test_a_batch_that_outlasts_its_trigger_does_not_wait_for_it() -> None:
+    """A trigger that is shorter than the window was due just now, whatever the batch does."""
+    for age_ms, found in ((12_000, Health.LAGGING), (55_000, Health.STALLED)):
+        late = plan(created_ms=NOW_MS - age_ms, previous_ms=NOW_MS - age_ms - 3_000)
+        log = run_log(HOUR_MS, trigger_ms=3_000)
+        seen = look(ONE, HERE, tips={1: behind(age_ms)}, plan=late, log=log)
+        assert health(seen) is found
+
+
 def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -> None:
     """Its records come again unless it is settled. It may take as long as the one before."""
     log = TaskLog(entries=(read_of(1, 9),), sealed=True)
@@ -85,6 +98,20 @@ def test_a_shard_whose_records_may_have_expired_is_not_at_its_tip() -> None:
     assert seen.expires_in_ms(shard(1)) == 0
     some_left = look(ONE, lapsed, tips={1: behind(9)})
     assert (some_left.lag_ms(shard(1)), some_left.is_measured(shard(1))) == (9, True)
+
+
+def test_nothing_is_known_of_a_shard_that_was_never_read_and_does_not_answer() -> None:
+    """When it was first seen bounds no lag: its oldest record may be as old as the stream keeps it.
+    A shard that was at its tip has a bound, and so has one that is read from a time on.
+    """
+    begun = {"verified_until_ms": NOW_MS - 60_000}
+    new = look(ONE, state(1, TRIM_HORIZON, **begun))
+    assert (new.lag_ms(shard(1)), new.expires_in_ms(shard(1))) == (None, None)
+    assert look(ONE, state(1, TRIM_HORIZON, at_tip=True, **begun)).lag_ms(shard(1)) == 60_000
+    since = Position.at_timestamp(NOW_MS - HOUR_MS)
+    assert look(ONE, state(1, since, **begun)).lag_ms(shard(1)) == HOUR_MS
+    lapsed = look(ONE, state(1, TRIM_HORIZON, verified_until_ms=NOW_MS - OLD))
+    assert (lapsed.lag_ms(shard(1)), lapsed.expires_in_ms(shard(1))) == (OLD, 0)
 
 
 def test_a_shard_that_is_not_listed_in_both_looks_is_lost() -> None:
@@ -117,6 +144,31 @@ def test_a_record_that_was_due_and_that_nobody_tries_is_stalled() -> None:
     assert health(look(ONE, drained, before=(tried,), owners=())) is Health.OK
     waits = state(1, SHARD_END, unresolved=(failed(3),))
     assert health(look(ONE, waits, owners=())) is Health.OK
+
+
+def test_a_record_that_fails_again_holds_its_shard_however_often_batches_come() -> None:
+    """Batches of other shards move nothing of this one. A first retry may still cure it, and so may
+    one that began within the window.
+    """
+
+    def held(**fields: Any) -> Health:
+        order = fields.pop("order", OnFailure.BLOCK_SHARD)
+        stored: dict[str, Any] = {"plan": plan(status=PlanStatus.SETTLED)}
+        stored |= fields.pop("stored", {})
+        one = state(1, after(5), unresolved=(failed(3, **({"attempts": 6} | fields)),))
+        policy = OutcomePolicy(on_failure=order)
+        return health(look(ONE, one, tips={1: behind(90_000)}, policy=policy, **stored))
+
+    assert held() is Health.STALLED
+    assert held(attempts=1) is Health.LAGGING
+    assert held(first_failure_ms=BEGAN_MS + 1) is Health.LAGGING
+    assert held(order=OnFailure.CONTINUE) is Health.LAGGING
+    assert held(stored={"paused": True}) is Health.LAGGING
+    parent = state(0, SHARD_END, unresolved=(failed(3, attempts=6),))
+    family = (listed(0, closed=True), listed(1, 0), parent, state(1, after(5), 0))
+    policy = OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD)
+    seen = look(*family, tips={1: behind(90_000)}, policy=policy, plan=plan())
+    assert health(seen, 0) is health(seen, 1) is Health.STALLED
 
 
 def moving(*, ms: int, lag_ms: int) -> Look:

@@ -13,6 +13,7 @@ from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.shard_rules import MAX_UNRESOLVED
 from kinesis_spout.inspection.status import (
     holes_of,
+    owners_sentence,
     shards_json,
     shards_of_stream,
     status_of,
@@ -27,7 +28,7 @@ from spark_job.options import OPTIONS
 from state.plan import PlanStatus
 from state.position import SHARD_END, TRIM_HORIZON
 from state.report import OnFailure, OutcomePolicy, PlanReport, ReportStatus
-from state.store.ownership import TaskShare
+from state.store.ownership import ProcessState, TaskShare
 from state.store.runs import DONE, FAILED, NoAnswers, RefusedLetters, RunEnd
 from state.store.view import StoredApplication
 from state.task_log import TaskLog
@@ -220,7 +221,19 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
             one(paused=True, owners=()),
             "; the reason is 'deploy'; no process is running; all records are read",
         ),
+        (
+            one(HOUR_MS, paused=True, **HALF),
+            "; consumer task 1 of 2 is not running; 1 of 1 shard is 60 min behind",
+        ),
+        (
+            one(HOUR_MS, paused=True, owners=(), log=run_log(60_000, 40_000, 20_000)),
+            "; the job ends soon after each start; 1 of 1 shard is 60 min behind",
+        ),
         (one(HOUR_MS, **over(2 * HOUR_MS)), "; 1 of 1 shard waits for the next run"),
+        (
+            one(HOUR_MS, **over(2 * HOUR_MS, shards=(shard(0),))),
+            "; the last run left unread records of 1 of 1 shard",
+        ),
         (one(23 * HOUR_MS, owners=()), "; unread records expire in 60 min"),
         (one(HOUR_MS, owners=()), "no process is running; 1 shard waits"),
     ],
@@ -228,6 +241,30 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
 def test_the_headline_ends_with_what_is_to_be_known_besides(seen: Look, says: str) -> None:
     """Records expire soon where less time is left than has passed since they came."""
     assert verdict_sentence(status_of(seen)).endswith(says)
+
+
+def test_no_shard_of_another_stream_is_said_not_to_answer() -> None:
+    """The service refuses positions of the earlier stream, and that is no fault of it."""
+    refused = {shard(1): KinesisError("the position is not of this stream")}
+    seen = replace(one(identity=RECREATED, tips={}), unanswered=refused)
+    assert verdict_sentence(status_of(seen)) == (
+        "the application's state belongs to an earlier stream of this name"
+    )
+
+
+@pytest.mark.parametrize(
+    ("process", "says"),
+    [
+        (ProcessState.STOPPED, "the process of the last run (pid 42 on host-a) is stopped"),
+        (ProcessState.RUNS, "the process of the last run (pid 42 on host-a) lost its session"),
+        (ProcessState.GONE, "no process is running; the last run ended without a message"),
+    ],
+)
+def test_a_process_that_has_lost_its_session_has_not_ended(
+    *, process: ProcessState, says: str
+) -> None:
+    seen = one(HOUR_MS, owners=(), log=run_log(HOUR_MS), process=process)
+    assert owners_sentence(seen) == f"none: {says}"
 
 
 def test_the_json_has_every_shard_and_names_the_cause() -> None:
