@@ -12,10 +12,10 @@ import math
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from hashlib import md5
 from typing import TYPE_CHECKING
 
 from kinesis_spout.service.record_putter import REQUEST_BYTES, REQUEST_RECORDS
+from kinesis_spout.service.shard_info import hash_key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,11 +43,7 @@ class OpenShards:
         """The shard's id; empty while no open shard is listed, and where the service decides."""
         if self.ignores_keys:
             return ""
-        if record.explicit_hash_key is None:  # as the API reference of PutRecord defines it
-            digest = md5(record.partition_key.encode(), usedforsecurity=False).digest()
-            hash_key = int.from_bytes(digest, "big")
-        else:
-            hash_key = int(record.explicit_hash_key)
+        hash_key = hash_key_of(record.partition_key, record.explicit_hash_key)
         index = bisect_right(self._starts, hash_key) - 1
         return self._ids[index] if index >= 0 else ""
 
