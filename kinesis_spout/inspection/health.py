@@ -312,6 +312,17 @@ class Look:
         return self._judged(shard_id) if self.now.is_readable else Health.UNKNOWN
 
     @cached_property
+    def left_shards(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """By what a newest run was limited to (`--shard`), the other shards that are not over."""
+        newest = (log.newest for log in self.now.stored.runs.values())
+        live = [one for one in self.now.shard_ids if self.phase(one) not in OVER]
+        return {
+            run.shards: tuple(one for one in live if one not in run.shards)
+            for run in newest
+            if run is not None and run.shards
+        }
+
+    @cached_property
     def verdict(self) -> Health:
         """The worst of all shards; unknown, too, where no shard is listed."""
         return worst(*self._healths.values()) if self.now.is_known else Health.UNKNOWN

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kinesis_spout.inspection.cause import Found, Next, Noun, Subject
-from kinesis_spout.inspection.health import OVER
 from kinesis_spout.inspection.wording import Topic, error_text
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
@@ -299,7 +298,7 @@ def _end_facts(look: Look, run: Run, *, is_loop: bool = False) -> dict[str, Fact
 
 
 def _on_its_host(remedy: str | None, run: Run) -> str | None:
-    """The remedy of an error for who reads it on another machine."""
+    """The remedy of an error, for a person on another machine."""
     return remedy and remedy.replace("this machine's clock", f"the clock of {run.owner.host}")
 
 
@@ -338,11 +337,10 @@ def _left_facts(look: Look, shard_id: str, run: Run) -> dict[str, Fact | None]:
         return {}
     if run.shards and shard_id not in run.shards:
         parents = look.now.lineage.parents(shard_id)
-        left = [one for one in look.now.shard_ids if one not in run.shards]
         return {
             "left_by": "shards",
-            "only_shards": tuple(run.shards),
-            "left_shards": tuple(one for one in left if look.phase(one) not in OVER),
+            "only_shards": run.shards,
+            "left_shards": look.left_shards[run.shards],
             "continued": tuple(one for one in parents if one in run.shards) or None,
         }
     tip = look.tips.get(shard_id)
