@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.reading.pacing import Pacer, RetryPacer
+from kinesis_spout.reading.pacing import ShardPacers
 from kinesis_spout.reading.read_ahead import PageLimits
 from kinesis_spout.reading.subscriptions import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
@@ -53,10 +53,12 @@ class ProcessServices:
     new_feed: NewFeed = ThreadFeed.start
     wait_for: Callable[[threading.Event, float], object] = threading.Event.wait
     random: Random = field(default_factory=Random)
-    pacers: dict[str, Pacer] = field(default_factory=dict)
-    retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
+    pacers: ShardPacers = field(init=False)
     page_limits: PageLimits = field(default_factory=PageLimits)
     searches: dict[str, Search] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pacers = ShardPacers(self.settings.rate)
 
     @classmethod
     def here(cls, settings: SourceSettings) -> ProcessServices:
@@ -103,14 +105,6 @@ class ProcessServices:
             for services in _services.values():
                 services.store.close()
             _services.clear()
-
-    def pacer(self, shard_id: str) -> Pacer:
-        return self.pacers.setdefault(shard_id, Pacer(self.settings.rate))
-
-    def retry_pacer(self, shard_id: str) -> RetryPacer:
-        """The pacer of the shard's retries. Its reads also count for the shard's own pacer."""
-        pacer = RetryPacer(self.settings.rate, self.pacer(shard_id))
-        return self.retry_pacers.setdefault(shard_id, pacer)
 
 
 def open_store(settings: SourceSettings) -> ZookeeperStateStore:

@@ -100,3 +100,26 @@ class RetryPacer(Pacer):
     def back_off(self, now_s: float, random: Random) -> None:
         super().back_off(now_s, random)
         self._shard.back_off(now_s, random)
+
+
+class ShardPacers:
+    """The pacers of the shards that one process reads, each made when it is first asked for. Times
+    are on the clock's monotonic scale.
+    """
+
+    def __init__(self, rate: ReadRate) -> None:
+        self._rate = rate
+        self._pacers: dict[str, Pacer] = {}
+        self._of_retries: dict[str, RetryPacer] = {}
+
+    def of(self, shard_id: str) -> Pacer:
+        """The pace at which the shard is read for new records."""
+        if shard_id not in self._pacers:
+            self._pacers[shard_id] = Pacer(self._rate)
+        return self._pacers[shard_id]
+
+    def of_retries(self, shard_id: str) -> RetryPacer:
+        """The pace at which the shard is read for retries. Its reads count for `of`, too."""
+        if shard_id not in self._of_retries:
+            self._of_retries[shard_id] = RetryPacer(self._rate, self.of(shard_id))
+        return self._of_retries[shard_id]

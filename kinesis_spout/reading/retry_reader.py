@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.aggregation.unpacking import Unpacker
     from kinesis_spout.clock import Clock
-    from kinesis_spout.reading.pacing import Pacer
+    from kinesis_spout.reading.pacing import ShardPacers
     from kinesis_spout.reading.page import Page
     from kinesis_spout.service.client import KinesisClient
     from state.plan import PlannedRetry, ShardReadResult
@@ -85,11 +85,8 @@ class RetryServices(Protocol):
     client: KinesisClient
     clock: Clock
     random: Random
+    pacers: ShardPacers
     searches: dict[str, Search]
-
-    def retry_pacer(self, shard_id: str) -> Pacer:
-        """The pacer of the shard's retries."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +276,7 @@ class RetryReader:
             services.client,
             self._shard_id,
             Position.after(read.last.whole) if read.rows else Position.at(retry.first),
-            pacer=services.retry_pacer(self._shard_id),
+            pacer=services.pacers.of_retries(self._shard_id),
             clock=services.clock,
             random=services.random,
             iterator=None if search is None else search.iterator,

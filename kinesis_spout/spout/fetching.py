@@ -84,7 +84,7 @@ class TipGetter(KinesisShardGetter):
             services.client,
             state.shard_id,
             state.read_position,
-            pacer=services.pacer(state.shard_id),
+            pacer=services.pacers.of(state.shard_id),
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
@@ -393,7 +393,7 @@ class SpoutRetryFetcher:
             may_read_s = max(
                 self._unknown_until_s.get(shard_id, now_s),
                 self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
-                self._services.retry_pacer(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
+                self._services.pacers.of_retries(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
             )
             if now_s >= may_read_s and (room := room_bytes()) > 0:
                 self._read(assigned, records, room)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.clock import Clock, InterruptibleClock, SystemClock
 from kinesis_spout.config import ReadRate
-from kinesis_spout.reading.pacing import Pacer, RetryPacer
+from kinesis_spout.reading.pacing import ShardPacers
 from kinesis_spout.reading.subscriptions import NewFeed, ThreadFeed
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.threads import DaemonPool, NewPool, StartLoop, ThreadLoop
@@ -48,8 +48,10 @@ class SpoutServices:
     rate: ReadRate = field(default_factory=ReadRate)
     closing: threading.Event = field(default_factory=threading.Event)
     searches: dict[str, Search] = field(default_factory=dict)
-    _pacers: dict[str, Pacer] = field(default_factory=dict)
-    _retry_pacers: dict[str, RetryPacer] = field(default_factory=dict)
+    pacers: ShardPacers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pacers = ShardPacers(self.rate)
 
     @classmethod
     def connect(cls, config: SpoutConfig) -> SpoutServices:
@@ -61,17 +63,6 @@ class SpoutServices:
         client = KinesisClient(config.aws, config.stream_ref, clock=clock, as_lists=True)
         store = open_store(config)
         return cls(client=client, store=store, clock=clock, rate=config.rate, closing=closing)
-
-    def pacer(self, shard_id: str) -> Pacer:
-        """The pace at which the shard is read for new records, on the clock's monotonic scale."""
-        return self._pacers.setdefault(shard_id, Pacer(self.rate))
-
-    def retry_pacer(self, shard_id: str) -> Pacer:
-        """The pace at which the shard is read for retries: a share of the shard's calls, counted
-        against `pacer`.
-        """
-        new = RetryPacer(self.rate, self.pacer(shard_id))
-        return self._retry_pacers.setdefault(shard_id, new)
 
     def close(self) -> None:
         """Close the store, which releases the ownership, and the client."""

@@ -116,7 +116,7 @@ class ShardFeed:
         self._expiry = ExpiryDetector(shard.verified_until_ms, retention_ms, shard.position)
         self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
-        self._pacer = services.pacer(shard.shard_id)
+        self._pacer = services.pacers.of(shard.shard_id)
         if shard.next_read_ms is not None:
             wait_s = (shard.next_read_ms - services.clock.now_ms()) / 1000
             self._pacer.wait_for_others(services.clock.monotonic_s(), wait_s)

@@ -752,7 +752,7 @@ def _oldest_from(
         services.client,
         shard_id,
         Position.at(number),
-        pacer=services.pacer(shard_id),
+        pacer=services.pacers.of(shard_id),
         clock=services.clock,
         random=services.random,
     )

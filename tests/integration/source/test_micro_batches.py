@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.reading.pacing import ShardPacers
 from kinesis_spout.testing import alter, drop, error, slow
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
@@ -174,7 +175,8 @@ def test_a_job_that_keeps_the_services_pace_is_never_throttled(workers: str) -> 
             found += len(run(job, coordinator, plan))
             batches += 1
             if workers != "one worker":
-                job.executor().pacers.clear()
+                executor = job.executor()
+                executor.pacers = ShardPacers(executor.settings.rate)
         assert (found, batches >= 4) == (24, True)
         assert next(answered) == len(job.fake.faults.struck)  # the others got an error
 

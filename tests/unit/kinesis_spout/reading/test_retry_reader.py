@@ -334,8 +334,9 @@ def test_two_of_five_calls_a_second_are_for_retries_and_count_for_the_shard(
     begun_s = one.clock.monotonic_s()
     Found(one, [single(number) for number in put[::4_000]], services=services)
     assert one.clock.monotonic_s() - begun_s >= 4 - 0.1  # ten pages, two a second
-    services.retry_pacer(shard(0)).back_off(one.clock.monotonic_s(), Random(0))  # noqa: S311  # of a test
-    assert services.pacer(shard(0)).ready_at_s(one.clock.monotonic_s()) > one.clock.monotonic_s()
+    now_s = one.clock.monotonic_s()
+    services.pacers.of_retries(shard(0)).back_off(now_s, Random(0))  # noqa: S311  # of a test
+    assert services.pacers.of(shard(0)).ready_at_s(now_s) > now_s
 
 
 @pytest.mark.parametrize("fault", [throttle(), expired_iterator(), internal_failure()])
