@@ -98,7 +98,7 @@ class Acker(Generic[M]):
     makes one step of several of them, or of state of its own, holds `lock` around it.
 
     Every method that may end a root returns its outcome to the caller that ended it, and to nobody
-    else; None when the root goes on or has ended before. Roots time out only when `expire` is
+    else; None when the root continues or has ended before. Roots time out only when `expire` is
     called; the owner calls it at `next_deadline_ms()`. Times are milliseconds of any clock, the
     same in all calls. `init`, `ack` and `fail` cost O(1), plus at most O(log n) for a deadline.
     Memory grows with the number of roots between issue and end, not with the size of their trees.

@@ -133,7 +133,7 @@ class TipReader:
             return None
         dated_ms, behind_ms = page.service_time_ms, page.millis_behind_latest
         asked_ms = self.clock.now_ms() if dated_ms is None else dated_ms
-        # MillisBehindLatest is of the place after the page. The record in the page is unread, so it
-        # counts where there is one.
+        # MillisBehindLatest tells of the place after the page. A record in the page is unread, so
+        # it counts.
         times = (page.last_arrival_ms, asked_ms - behind_ms if behind_ms else None)
         return TipAnswer(asked_ms, min((one for one in times if one is not None), default=None))

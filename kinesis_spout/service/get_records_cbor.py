@@ -252,7 +252,7 @@ def _head_at(body: bytes, at: int, *majors: int) -> _Head:
             raise ValueError(f"byte {at} of the CBOR body is no head of an item")
         value = int.from_bytes(body[at + 1 : end], "big")
     if majors and (major not in majors or value is None):
-        raise ValueError(f"byte {at} of the CBOR body is of another type")
+        raise ValueError(f"byte {at} of the CBOR body begins an item of another type")
     return _Head(major, value, end)
 
 
