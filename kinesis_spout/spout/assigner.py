@@ -8,6 +8,7 @@ creates the states of new shards and writes the shard list, which the others wat
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ _MAX_OPENINGS = 10
 LOAD_INTERVAL_S = 2.0
 # Options of a reader that errors of an opening may name, as fields of the spout's settings.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
+_NAME_SHARDS = "name shards as the stream lists them"
 ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
 
 
@@ -169,7 +171,7 @@ class SpoutAssigner:
             self.catalog,
             task=TaskShare(config.task_index, config.total_tasks),
             is_closing=services.closing.is_set,
-            on_pause=self._wake,
+            on_pause=partial(context.scheduler.wake, "coordinate"),
         )
         self.starts = UncleanStarts(context)
         self.has_ended = False
@@ -270,9 +272,8 @@ class SpoutAssigner:
             if shard_id not in known:
                 nearest = nearest_name(shard_id, known)
                 what = f"is not a shard of stream {config.stream_ref.name}"
-                hint = f"did you mean {nearest}?" if nearest else None
-                hint = hint or "name shards as the stream lists them"
-                raise ConfigError.of("shards", what, shard_id, remedy=hint)
+                remedy = f"did you mean {nearest}?" if nearest else _NAME_SHARDS
+                raise ConfigError.of("shards", what, shard_id, remedy=remedy)
 
     def _assign(self) -> None:
         """List the shards if it is time, and assign the readable ones that are this task's."""
@@ -298,12 +299,9 @@ class SpoutAssigner:
                 self._start(shard_id)
 
     # other tasks ----------------------------------------------------------------------------------
-    def _wake(self) -> None:
-        self._context.scheduler.wake("coordinate")
-
     def _on_watch(self) -> None:
         self._watch_fired = True
-        self._wake()
+        self._context.scheduler.wake("coordinate")
 
     def _load_other_tasks(self) -> None:
         """Load what other tasks of the application have stored, and find out who leads: at once

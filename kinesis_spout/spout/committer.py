@@ -31,31 +31,27 @@ class StallWatch:
     def __init__(self, context: SpoutContext) -> None:
         self._context = context
         self.deactivated_ms: int | None = None
-        # The kind, the count of emissions, and since when.
-        self._seen: tuple[str, int, int] | None = None
+        self._seen: tuple[str | None, int] = (None, 0)  # the kind, and the count of emissions
+        self._since_ms = 0
 
     def reason(self) -> Hold | None:
         """The reason, at two calls in a row; None without one. Does no I/O."""
         if (since_ms := self.deactivated_ms) is not None:
             return Hold(kind=DEACTIVATED, since_ms=since_ms)
         scheduler, rotation = self._context.scheduler, self._context.scheduler.rotation
-        now_ms = self._context.services.clock.now_ms()
+        kind = None
         with self._context.changed:
-            kind = None
             if rotation.at_limit and not (rotation.is_full or rotation.is_paused):
                 kind = FULL
             elif rotation.may_emit(self._context.now_ms()):
                 kind = NOT_TAKEN
-            emitted = 0 if kind is None else scheduler.counts().emitted
-        if kind is None:
-            self._seen = None
-            return None
+            seen = kind, scheduler.counts().emitted
         # A busy spout is at its limit most of the time, and emits with each outcome. Most of the
         # rest of the time it has a record for its program, which asks for it soon.
-        if self._seen is None or self._seen[:2] != (kind, emitted):
-            self._seen = kind, emitted, now_ms
+        if self._seen != seen:
+            self._seen, self._since_ms = seen, self._context.services.clock.now_ms()
             return None
-        return Hold(kind=kind, since_ms=self._seen[2])
+        return None if kind is None else Hold(kind=kind, since_ms=self._since_ms)
 
 
 class SpoutCommitter:
@@ -145,25 +141,21 @@ class SpoutCommitter:
                 for assigned in dirty
                 if (change := self._change(assigned)) is not None
             }
-            pages = {
-                shard_id: scheduler.assigned[shard_id].shard.pages.last_page
+            # Of the shards whose states now say that they ended, with their children.
+            ends = [
+                ShardReadResult(
+                    shard_id=shard_id,
+                    at_shard_end=True,
+                    tip_ms=page.service_time_ms,
+                    children=page.child_shards,
+                )
                 for shard_id, change in changes.items()
                 if change.after.end_was_read
-            }
+                and (page := scheduler.assigned[shard_id].shard.pages.last_page) is not None
+            ]
             isolation = scheduler.rotation.isolation
             isolated, with_outcome = isolation.emission, not isolation.waits_for_outcome
             resolved = scheduler.counts().resolved
-        # Of the shards whose states now say that they ended, with their children.
-        ends = [
-            ShardReadResult(
-                shard_id=shard_id,
-                at_shard_end=True,
-                tip_ms=page.service_time_ms,
-                children=page.child_shards,
-            )
-            for shard_id, page in pages.items()
-            if page is not None
-        ]
         if ends:  # a shard ends by a split or a merge: list its children
             self._catalog.stream.expire()
         try:

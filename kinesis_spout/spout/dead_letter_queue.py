@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from functools import partial
@@ -135,6 +135,11 @@ class SpoutDeadLetterQueue:
         finally:
             self._stepping.release()
 
+    def refused(self) -> Counter[str]:
+        """By shard, how many letters count as refused. Any thread."""
+        sendings = [*self._waiting.values(), *self._sent.values()]
+        return Counter(one.key[0] for one in sendings if one.refusals >= REFUSALS)
+
     def close(self) -> None:
         """Send no further letter. Calls that are running are left."""
         self._is_closed = True
@@ -177,7 +182,7 @@ class SpoutDeadLetterQueue:
                 for record in assigned.shard.tracker.exhausted
             }
             for key in self._waiting.keys() - exhausted:
-                self._count_refused(self._waiting.pop(key), -1)
+                del self._waiting[key]
         now_s = self._clock.monotonic_s()
         for assigned, letter in self._scheduler.letters():
             new = _Sending(assigned, letter)
@@ -232,9 +237,8 @@ class SpoutDeadLetterQueue:
                     self._on_refused(one, error)
             elif not one.hangs and now_s - one.since_s >= LETTER_TIMEOUT_S:
                 one.hangs = True
-                self._on_refused(
-                    one, TimeoutError(f"dead_letter did not return within {LETTER_TIMEOUT_S:g} s")
-                )
+                what = f"dead_letter did not return within {LETTER_TIMEOUT_S:g} s"
+                self._on_refused(one, TimeoutError(what))
         return written
 
     def _on_written(self, one: _Sending) -> None:
@@ -243,9 +247,7 @@ class SpoutDeadLetterQueue:
         for letter in self._letters(one):
             self._context.hooks.notify("exhausted", letter)
         record = one.letter.record
-        with self._scheduler.changed:
-            self._count_refused(one, -1)
-            self._scheduler.dead_lettered(one.assigned, record.first, record.count)
+        self._scheduler.dead_lettered(one.assigned, record.first, record.count)
 
     def _on_refused(self, one: _Sending, error: BaseException) -> None:
         one.refusals += 1
@@ -253,10 +255,7 @@ class SpoutDeadLetterQueue:
         self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
         reported = error if isinstance(error, Exception) else LetterRefusedError(described(error))
         self._context.outages.failed(SpoutPart.LETTERS, reported, is_reported=True)
-        with self._scheduler.changed:
-            self._scheduler.letter_refused(one.assigned, one.letter.record.first)
-            if one.refusals == REFUSALS:
-                self._count_refused(one, 1)
+        self._scheduler.letter_refused(one.assigned, one.letter.record.first)
         # Said are the first one after a letter that passed, and each that counts as refused from
         # now on, until too many were said.
         is_first, self._passes = self._passes, False
@@ -273,13 +272,6 @@ class SpoutDeadLetterQueue:
                     "correct the file or function that dead_letter names",
                 )
             )
-
-    def _count_refused(self, one: _Sending, change: int) -> None:
-        """One more or less of the letters that count as refused; a no-op for one that does not.
-        The caller holds the scheduler's lock.
-        """
-        if one.refusals >= REFUSALS:
-            one.assigned.refused_letters += change
 
 
 def _log_letter(letter: Letter) -> None:

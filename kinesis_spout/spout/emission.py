@@ -94,10 +94,9 @@ class AssignedShard:
     in_retry_rotation: bool = False
     due_ms: int | None = None  # of its valid entry in the heap of the rotation
     is_released: bool = False  # outcomes of its deliveries are ignored from then on
-    refused_letters: int = 0
     is_dirty: bool = False  # its state may have changed since it was stored
 
-    def metrics(self, service_now_ms: int) -> ShardMetrics:
+    def metrics(self, service_now_ms: int, refused_letters: int) -> ShardMetrics:
         """A snapshot: later events do not change it."""
         shard = self.shard
         counts = ShardCounts()
@@ -109,7 +108,7 @@ class AssignedShard:
             queued=shard.waiting,
             lag_ms=shard.lag_ms(service_now_ms),
             checkpoint=None if checkpoint is None else str(checkpoint),
-            refused=self.refused_letters,
+            refused=refused_letters,
         )
 
     def block(self, number: str, attempt: int) -> EmissionBlock | None:

@@ -225,10 +225,7 @@ class Rotation:
 
     # shards ---------------------------------------------------------------------------------------
     def add(self, assigned: AssignedShard) -> None:
-        """Raises ValueError for a shard that is assigned already."""
         shard = assigned.shard
-        if shard.shard_id in self.assigned:
-            raise ValueError(f"shard {shard.shard_id} is assigned already; release it first")
         self.assigned[shard.shard_id] = assigned
         self.pending += shard.pending
         if shard.restored.has_unanswered:

@@ -95,7 +95,7 @@ class RecordRun:
 
     @property
     def sequences(self) -> list[SequenceNumber]:
-        """The sequence numbers. O(size): computed at each call, as most are never needed."""
+        """Computed at each call, as most are never needed. O(size)."""
         return list(map(_number, self.texts))
 
     def sequence(self, index: int) -> SequenceNumber:
@@ -104,11 +104,6 @@ class RecordRun:
     @property
     def payload_bytes(self) -> int:
         return sum(map(len, self.data))
-
-    def register(self) -> None:
-        """The tracker knows the records, and the payloads of pending ones are held elsewhere."""
-        self.registered = True
-        self.data = []
 
     def cut(self) -> RecordRun:
         """Move the records that were not emitted yet into a new run, and return it."""
@@ -128,21 +123,6 @@ class RecordRun:
         some = slice(first, end)
         return RecordRun(self.texts[some], self.keys[some], self.data[some], self.arrivals[some])
 
-    def extend(self, other: RecordRun) -> None:
-        """Append the records of another run that were not emitted."""
-        self.texts += other.texts
-        self.data += other.data
-        self.keys += other.keys
-        self.arrivals += other.arrivals
-        self.states += bytes(other.size)
-        self.size += other.size
-        self.unacked += other.size
-
-    def index_of(self, sequence: SequenceNumber) -> int | None:
-        """The index of an emitted record; None when it is not in this run."""
-        index = bisect_left(self.texts, sequence, key=_number)
-        return index if index < self.emitted and self.sequence(index) == sequence else None
-
     def oldest_pending(self) -> int | None:
         """The index of the first pending record; None without one. Amortised O(1)."""
         states, emitted = self.states, self.emitted
@@ -154,9 +134,7 @@ class RecordRun:
 
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline of a pending record; None without one."""
-        if not self.deadlines:
-            return None
-        oldest = self.oldest_pending()
+        oldest = self.oldest_pending() if self.deadlines else None
         return None if oldest is None else floor(self.deadlines[oldest])
 
     def stretches(self) -> Iterator[tuple[int, range]]:
@@ -254,8 +232,16 @@ class PageRuns:
     def next_run(self) -> RecordRun | None:
         """The next records, at most 1,000, skipping empty pages. None when there are none now."""
         while self.lapse.lapsed_ms is None and self._taken >= len(self._records.numbers):
-            if not self._turn_page():
+            if self._source is None:
                 return None
+            if self._page is not None:
+                self._source.drop(self._page)
+                self.last_page = self._page.without_records()
+            self._page, self._taken, self._records = self._source.first(), 0, NO_LISTS
+            if self._page is None:
+                return None
+            self._records = self._page.columns.lists()
+            self.lapse.note(self._page)
         if self.lapse.lapsed_ms is not None:
             return None
         run = RecordRun(*self._records.part(self._taken, self._taken + RUN_RECORDS))
@@ -263,20 +249,6 @@ class PageRuns:
         if self._taken < len(self._records.numbers):
             run.rest = _rest(run.texts[-1], self._records.numbers[self._taken])
         return run
-
-    def _turn_page(self) -> bool:
-        """Drop the page that was taken and go on to the next. False when there is none."""
-        if self._source is None:
-            return False
-        if self._page is not None:
-            self._source.drop(self._page)
-            self.last_page = self._page.without_records()
-        self._page = self._source.first()
-        self._records = NO_LISTS if self._page is None else self._page.columns.lists()
-        self._taken = 0
-        if self._page is not None:
-            self.lapse.note(self._page)
-        return self._page is not None
 
 
 class DueLetter(NamedTuple):
@@ -373,13 +345,9 @@ class RetryBuffer:
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
         """The queued records to read again, in order: due ones without a payload here."""
         self.due_retry(now_ms)
-        queued = (
-            self._tracker.queued(sequence) for sequence in self._missing if sequence not in self
-        )
-        self._missing = set()
-        return sorted(
-            (record for record in queued if record is not None), key=lambda record: record.first
-        )
+        missing, self._missing = sorted(self._missing), set()
+        queued = (self._tracker.queued(sequence) for sequence in missing if sequence not in self)
+        return [record for record in queued if record is not None]
 
     def wanted_letters(self) -> list[UnresolvedRecord]:
         """The exhausted records to read again, in order: of those without a payload here the ones
@@ -507,7 +475,6 @@ class TrackedShard:
         self._whole = whole
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
-        self.waiting = 0  # records that are queued for a retry, or exhausted
         self.held = RetryBuffer(self.tracker)
         lapse = ExpiryDetector(state.verified_until_ms, retention_ms, state.read_position)
         self.pages = PageRuns(pages, lapse)
@@ -515,7 +482,6 @@ class TrackedShard:
         self._unacked = 0  # records of these runs that are not acked, emitted or not
         self.open_run: RecordRun | None = None  # the last of these runs, while it has more to emit
         self._retries_in_a_row = 0
-        self._recount()
         self._verified_ms = state.verified_until_ms
         self._first_read_from: Position | None = state.read_position  # None once a record came
         self._announced: Delivery | None = None
@@ -534,6 +500,11 @@ class TrackedShard:
         """How many records are delivered and have no outcome."""
         not_emitted = 0 if self.open_run is None else self.open_run.size - self.open_run.emitted
         return self.tracker.count(NodeState.PENDING) + self._unacked - not_emitted
+
+    @property
+    def waiting(self) -> int:
+        """How many records are queued for a retry, or exhausted."""
+        return self.tracker.count(NodeState.QUEUED) + self.tracker.count(NodeState.EXHAUSTED)
 
     @property
     def unresolved(self) -> int:
@@ -574,8 +545,7 @@ class TrackedShard:
         """Let the state have this delivery, which was just emitted, as a failed attempt until its
         outcome. Its deadline is taken away: it begins when the delivery is handed out.
         """
-        if not delivery.run.registered:
-            self._register_through(delivery.run)
+        self._register(delivery)
         self.tracker.announce(delivery.sequence, now_ms)
         self.tracker.extend(delivery.sequence, delivery.attempt, None)
         self._announced = delivery
@@ -596,13 +566,12 @@ class TrackedShard:
         """
         run = self.open_run if new else None
         is_new_first = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
-        if (
-            self.waiting
-            and not is_new_first
-            and (delivery := self._emit_retry(now_ms, deadline_ms)) is not None
-        ):
-            self._retries_in_a_row += 1
-            return delivery
+        if self.waiting and not is_new_first:
+            sequence = self.held.due_retry(now_ms)
+            if sequence is not None:
+                emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
+                self._retries_in_a_row += 1
+                return Delivery(self.held.runs[sequence], 0, emission.attempt)
         self._retries_in_a_row = 0
         if run is None:
             return None
@@ -672,9 +641,7 @@ class TrackedShard:
     def mark_node_acked(self, sequence: SequenceNumber, attempt: int) -> int | None:
         """As `mark_acked`, of a record that the tracker knows. Its payload may not be here."""
         before = self.tracker.count(NodeState.PENDING)
-        effect = self.tracker.ack(sequence, attempt)
-        self._recount()
-        if effect is not Effect.ACKED:
+        if self.tracker.ack(sequence, attempt) is not Effect.ACKED:
             return None
         self.held.drop(sequence)
         return before - self.tracker.count(NodeState.PENDING)
@@ -691,14 +658,11 @@ class TrackedShard:
         """Fail a delivery. Without `retry` its record is exhausted at once. Its payload is kept if
         all that are kept fit into `max_held_bytes`.
         """
-        run = delivery.run
-        if not run.registered:
-            if run.states[delivery.index] == ACKED:
-                return Effect.UNKNOWN
-            self._register_through(run)
+        if not self._register(delivery):
+            return Effect.UNKNOWN
         sequence = delivery.sequence
         effect = self.tracker.fail(sequence, delivery.attempt, now_ms, reason=reason, retry=retry)
-        self._recount()
+        self._check_each()
         if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
             self.held.fit(sequence, max_held_bytes)
         return effect
@@ -715,7 +679,7 @@ class TrackedShard:
         if due:
             self._register_through(due[-1])
         expired = self.tracker.expire(now_ms)
-        self._recount()
+        self._check_each()
         late = [
             Delivery(run, 0, one.attempt)
             for one in expired
@@ -730,19 +694,17 @@ class TrackedShard:
         """Move the deadline of a pending delivery (None: never). False when it is not pending any
         more.
         """
-        run = delivery.run
-        if not run.registered:
-            if run.states[delivery.index] == ACKED:
-                return False
-            self._register_through(run)
-        return self.tracker.extend(delivery.sequence, delivery.attempt, deadline_ms)
+        return self._register(delivery) and self.tracker.extend(
+            delivery.sequence, delivery.attempt, deadline_ms
+        )
 
     def find(self, sequence: SequenceNumber, attempt: int) -> Delivery | None:
         """The delivery that a message id names, if its payload is in memory; else None, as for a
         record that is acked.
         """
-        for run in self._runs:
-            if attempt == 1 and (index := run.index_of(sequence)) is not None:
+        for run in self._runs if attempt == 1 else ():
+            index = bisect_left(run.texts, sequence, key=_number)
+            if index < run.emitted and run.sequence(index) == sequence:
                 return None if run.states[index] == ACKED else Delivery(run, index, 1)
         held = self.held.runs.get(sequence)
         return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
@@ -755,15 +717,9 @@ class TrackedShard:
         )
         return any(one is not None and one.count > 1 for one in known)
 
-    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """See `RetryBuffer.restock`."""
-        self.held.restock(record, found, now_ms)
-        self._recount()
-
     def mark_dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""
         effect = self.tracker.dead_lettered(sequence)
-        self._recount()
         self.held.drop(sequence)
         return effect
 
@@ -830,25 +786,19 @@ class TrackedShard:
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
 
-    def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Delivery | None:
-        due_ms = self.tracker.next_retry_ms
-        if due_ms is None or due_ms > now_ms:
-            return None
-        sequence = self.held.due_retry(now_ms)
-        run = None if sequence is None else self.held.runs.get(sequence)
-        if sequence is None or run is None:
-            return None
-        emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
-        self._recount()
-        return Delivery(run, 0, emission.attempt)
-
-    def _recount(self) -> None:
-        """Update `waiting` after a change of the tracker."""
-        self.waiting = self.tracker.count(NodeState.QUEUED) + self.tracker.count(
-            NodeState.EXHAUSTED
-        )
-        if self.waiting and self.open_run is not None:
+    def _check_each(self) -> None:
+        """Take back what `grant` has granted, after a failure."""
+        if self.open_run is not None:
             self.open_run.granted = 0  # a retry may come due: each record has to be checked again
+
+    def _register(self, delivery: Delivery) -> bool:
+        """Let the tracker know a delivery. False where it was acked before the tracker did."""
+        run = delivery.run
+        if not run.registered:
+            if run.states[delivery.index] == ACKED:
+                return False
+            self._register_through(run)
+        return True
 
     def _register_through(self, last: RecordRun) -> None:
         while not last.registered:
@@ -882,7 +832,8 @@ class TrackedShard:
         if run.rest is not None:
             self.tracker.leave_rest(run.rest)
         self._unacked -= run.unacked
-        run.register()
+        run.registered = True
+        run.data = []  # what is pending is held for its retry
         self._runs.popleft()
 
 

@@ -301,7 +301,10 @@ class SpoutMachine(RuleBasedStateMachine):
         assigned, sequence = delivery.assigned, delivery.sequence
         found = assigned.shard.find(sequence, delivery.attempt)
         if found is None:
-            assert self.core.resolve_unheld(delivery.shard_id, sequence, delivery.attempt) == counts
+            answered = self.core.answer_unheld(
+                delivery.shard_id, sequence, delivery.attempt, acked=True
+            )
+            assert answered == counts
         else:
             assert self.core.resolve(SpoutEmission.of(assigned, found)) == counts
         self.resolve(entry, counts=counts)
@@ -362,7 +365,7 @@ class SpoutMachine(RuleBasedStateMachine):
             entry = oracle.find(self.number_of(record.first))
             assert entry.status in {"queued", "exhausted"}
             assert not entry.held
-            shard.restock(
+            shard.held.restock(
                 record, None if gone else run_of(entry.number, group=self.group), self.now_ms
             )
             entry.held, entry.gone = not gone, gone
