@@ -39,7 +39,7 @@ from scheme.record import KPL_MAGIC
 from state.plan import PlannedRetry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -374,7 +374,7 @@ class SpoutRetryFetcher:
         for letters in (False, True):
             for assigned, records in self._scheduler.wanted(letters=letters):
                 if records and assigned.shard.shard_id in self._catalog.loss.gone:
-                    self._scheduler.restock(assigned, [(record, None) for record in records])
+                    self._scheduler.restock(assigned, _found(records, []))
                 elif records and self._may_read(assigned.shard.shard_id):
                     room_bytes = self._scheduler.room_bytes(letters=letters)
                     if room_bytes > 0:
@@ -431,7 +431,7 @@ class SpoutRetryFetcher:
             # That proves nothing by itself. The next listings do, at once.
             self._catalog.stream.expire()
             self._scheduler.wake("coordinate")
-        self._scheduler.restock(assigned, list(_found(records[: reader.result.done], batches)))
+        self._scheduler.restock(assigned, _found(records[: reader.result.done], batches))
         if error is None or reader.result.done:
             self._outages.succeeded(SpoutPart.RETRIES, shard_id)
         if error is not None:
@@ -440,11 +440,11 @@ class SpoutRetryFetcher:
 
 def _found(
     records: Sequence[UnresolvedRecord], batches: Sequence[pa.RecordBatch]
-) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
-    """Each record that was looked for, with the run of what was found of it, or None."""
+) -> list[tuple[UnresolvedRecord, RecordRun]]:
+    """Each record that was looked for, with what was found of it."""
     rows = RecordRun(*(lists_of(batches).lists() if batches else NO_LISTS))
     numbers = rows.sequences
-    for record in records:  # found in their order
-        first = bisect_left(numbers, record.first)
-        last = bisect_right(numbers, record.last)
-        yield record, rows.part(first, last) if first < last else None
+    return [
+        (record, rows.part(bisect_left(numbers, record.first), bisect_right(numbers, record.last)))
+        for record in records
+    ]

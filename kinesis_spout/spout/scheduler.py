@@ -43,11 +43,11 @@ from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.tracked_shard import DueLetter, RecordRun, TrackedShard
+    from kinesis_spout.spout.tracked_shard import RecordRun, TrackedShard
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
@@ -407,7 +407,7 @@ class SpoutScheduler:
     def restock(
         self,
         assigned: AssignedShard,
-        found: Sequence[tuple[UnresolvedRecord, RecordRun | None]],
+        found: Iterable[tuple[UnresolvedRecord, RecordRun]],
     ) -> None:
         """Take the payloads of wanted records: see `RetryBuffer.restock`."""
         with self.changed:
@@ -433,11 +433,11 @@ class SpoutScheduler:
     def _held_bytes_per_shard(self) -> int:
         return self.rotation.config.prefetch_bytes // max(1, len(self.assigned))
 
-    def letters(self) -> Iterator[tuple[AssignedShard, DueLetter]]:
+    def letters(self) -> Iterator[tuple[AssignedShard, UnresolvedRecord]]:
         """The exhausted records that can be dead-lettered now. Hold `changed` while it runs."""
         for assigned in list(self.assigned.values()):
-            for letter in assigned.shard.held.letters():
-                yield assigned, letter
+            for record in assigned.shard.held.letters():
+                yield assigned, record
 
     def dead_lettered(self, assigned: AssignedShard, sequence: SequenceNumber, count: int) -> bool:
         """The letter was written: the record counts as acked. False when a late ack came first."""

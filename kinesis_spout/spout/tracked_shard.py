@@ -23,7 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from math import floor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -251,61 +251,47 @@ class PageRuns:
         return run
 
 
-class DueLetter(NamedTuple):
-    """An exhausted record, or a range of them, to be dead-lettered. `run` holds what is left of the
-    records; None when the stream has none of them any more.
-    """
-
-    record: UnresolvedRecord
-    run: RecordRun | None
-
-
 class RetryBuffer:
-    """`runs`: payloads by the sequence number of a record, or of the first record of a range.
-    `held_bytes` counts payload, and `letter_bytes` the part of it that is of exhausted records.
+    """`runs`: payloads by the sequence number of a record, or of the first record of a range. A run
+    without records says that the stream has none of them any more. `held_bytes` counts payload, and
+    `letter_bytes` the part of it that is of exhausted records.
     """
 
     def __init__(self, tracker: InflightRecordTracker) -> None:
         self.held_bytes = 0
         self.letter_bytes = 0
-        self._tracker = tracker
-        self._missing: set[SequenceNumber] = set()
         self.runs: dict[SequenceNumber, RecordRun] = {}
-        self._gone: set[SequenceNumber] = set()
-        self._letters: set[SequenceNumber] = set()  # exhausted records whose payload is here
+        self._tracker = tracker
+        self._missing: set[SequenceNumber] = set()  # due retries that are not in `runs`
+        self._letters: set[SequenceNumber] = set()  # exhausted records that are
         self._refusals: dict[SequenceNumber, int] = {}  # by exhausted record: of the sink
 
-    def __contains__(self, sequence: SequenceNumber) -> bool:
-        """Whether the payload is here, or is known to be gone from the stream."""
-        return sequence in self.runs or sequence in self._gone
-
-    def hold(self, sequence: SequenceNumber, run: RecordRun) -> None:
+    def hold(self, sequence: SequenceNumber, run: RecordRun, *, is_letter: bool = False) -> None:
         """Keep the payload of a record, or of what is left of a range. The tracker knows the
         record.
         """
         self._drop_payload(sequence)
-        self._gone.discard(sequence)
         run.registered = True
         self.runs[sequence] = run
         self.held_bytes += run.payload_bytes
+        if is_letter:
+            self._letters.add(sequence)
+            self.letter_bytes += run.payload_bytes
 
     def drop(self, sequence: SequenceNumber) -> None:
         """Forget a record: it is resolved, or there is no room. A no-op for one that is not
         here.
         """
         self._drop_payload(sequence)
-        self._gone.discard(sequence)
         self._refusals.pop(sequence, None)
 
     def fit(self, sequence: SequenceNumber, max_bytes: int) -> None:
         """A record is not pending any more: keep its payload only if all payloads here fit into
         `max_bytes`, and those of letters into half of it.
         """
-        run = self.runs.get(sequence)
-        is_letter = run is not None and self._tracker.queued(sequence) is None
-        if run is not None and is_letter and sequence not in self._letters:
-            self._letters.add(sequence)
-            self.letter_bytes += run.payload_bytes
+        is_letter = self._tracker.queued(sequence) is None
+        if is_letter:
+            self.hold(sequence, self.runs[sequence], is_letter=True)
         if self.held_bytes > max_bytes or (is_letter and self.letter_bytes > max_bytes // 2):
             self.drop(sequence)
 
@@ -313,7 +299,7 @@ class RetryBuffer:
         """The sink refused the letter of an exhausted record. With `drop`, its payload makes room
         for others, and is read again after those that were refused less often.
         """
-        if sequence in self:
+        if sequence in self.runs:
             self._refusals[sequence] = self._refusals.get(sequence, 0) + 1
             if drop:
                 self._drop_payload(sequence)
@@ -321,32 +307,29 @@ class RetryBuffer:
     @property
     def lacks_letter(self) -> bool:
         """Whether an exhausted record waits for its payload."""
-        here = len(self._letters) + len(self._gone)
-        return self._tracker.count(NodeState.EXHAUSTED) > here
+        return self._tracker.count(NodeState.EXHAUSTED) > len(self._letters)
 
     def due_retry(self, now_ms: int) -> SequenceNumber | None:
         """The next due retry whose payload is here.
 
         Due retries without a payload are postponed, so that they do not block the others.
         """
-        while (sequence := self._tracker.due_retry(now_ms)) is not None and sequence not in self:
+        while (sequence := self._tracker.due_retry(now_ms)) is not None and (
+            sequence not in self.runs
+        ):
             self._missing.add(sequence)
             self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
         return sequence
 
-    def letters(self) -> list[DueLetter]:
+    def letters(self) -> list[UnresolvedRecord]:
         """The exhausted records whose payload is here, or is known to be gone."""
-        return [
-            DueLetter(record, self.runs.get(record.first))
-            for record in self._tracker.exhausted
-            if record.first in self
-        ]
+        return [record for record in self._tracker.exhausted if record.first in self.runs]
 
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
         """The queued records to read again, in order: due ones without a payload here."""
         self.due_retry(now_ms)
-        missing, self._missing = sorted(self._missing), set()
-        queued = (self._tracker.queued(sequence) for sequence in missing if sequence not in self)
+        missing, self._missing = sorted(self._missing - self.runs.keys()), set()
+        queued = map(self._tracker.queued, missing)
         return [record for record in queued if record is not None]
 
     def wanted_letters(self) -> list[UnresolvedRecord]:
@@ -355,23 +338,23 @@ class RetryBuffer:
         """
         if not self.lacks_letter:
             return []
-        lacking = [record for record in self._tracker.exhausted if record.first not in self]
+        lacking = [record for record in self._tracker.exhausted if record.first not in self.runs]
         fewest = min((self._refusals.get(one.first, 0) for one in lacking), default=0)
         return sorted(
             (one for one in lacking if self._refusals.get(one.first, 0) == fewest),
             key=lambda record: record.first,
         )
 
-    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """Take the payload of a wanted record, or of the records left of a range. `found` None: the
-        stream has none of them any more.
+    def restock(self, record: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
+        """Take the payload of a wanted record, or of the records left of a range. `found` has none
+        where the stream has none of them any more.
 
         A no-op for a record whose payload has come meanwhile, or that is not wanted any more.
         """
-        if record.first in self:
+        if record.first in self.runs:
             return
         queued = self._tracker.queued(record.first)
-        if queued is not None and found is not None:
+        if queued is not None and found.size:
             self._unfold(queued, found, now_ms)
             return
         if queued is not None:
@@ -381,14 +364,8 @@ class RetryBuffer:
             self._tracker.fail(
                 record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False
             )
-        if all(record.first != one.first for one in self._tracker.exhausted):
-            return  # a late ack came first
-        if found is None:
-            self._gone.add(record.first)
-        else:
-            self.hold(record.first, found)
-            self._letters.add(record.first)
-            self.letter_bytes += found.payload_bytes
+        if any(record.first == one.first for one in self._tracker.exhausted):
+            self.hold(record.first, found, is_letter=True)  # else a late ack came first
 
     def _drop_payload(self, sequence: SequenceNumber) -> None:
         run = self.runs.pop(sequence, None)
@@ -414,7 +391,7 @@ class RetryBuffer:
                 what = f"{missing} of {queued.count} records up to {queued.last} were {GONE}"
                 gone = replace(queued, last=queued.first, count=1, rejected=True, reason=what)
                 records.insert(0, gone)
-                self._gone.add(queued.first)
+                self.hold(queued.first, found.part(0, 0), is_letter=True)
             self._tracker.ack_except(queued.first, emission.attempt, records)
         for at, sequence in enumerate(numbers):
             self.hold(sequence, found.part(at, at + 1))
@@ -431,27 +408,22 @@ class RestoredRecords:
     ) -> None:
         self.last = max((record.last for record in unresolved), default=None)
         self._tracker = tracker
-        by_due_time = sorted(unresolved, key=lambda record: record.due_ms)
-        self._records = deque(by_due_time)
-        self._unanswered = deque(record for record in by_due_time if record.reason == UNANSWERED)
+        self._left = list(unresolved)
 
     @property
     def has_unanswered(self) -> bool:
         """Whether a record is left that was announced by a process which then ended."""
-        return self._first_of(self._unanswered) is not None
+        return any(record.reason == UNANSWERED for record in self._unresolved())
 
     def has_any(self, now_ms: int) -> bool:
         """Whether one is left that was due by `now_ms`. It may have been in flight when its process
         ended.
         """
-        first = self._first_of(self._records)
-        return first is not None and first.due_ms <= now_ms
+        return any(record.due_ms <= now_ms for record in self._unresolved())
 
-    def _first_of(self, records: deque[UnresolvedRecord]) -> UnresolvedRecord | None:
-        """The first of these that has had no outcome here. Drops those before it."""
-        while records and self._tracker.awaited(records[0].first) is not records[0]:
-            records.popleft()
-        return records[0] if records else None
+    def _unresolved(self) -> list[UnresolvedRecord]:
+        self._left = [one for one in self._left if self._tracker.awaited(one.first) is one]
+        return self._left
 
 
 class TrackedShard:
@@ -707,7 +679,7 @@ class TrackedShard:
             if index < run.emitted and run.sequence(index) == sequence:
                 return None if run.states[index] == ACKED else Delivery(run, index, 1)
         held = self.held.runs.get(sequence)
-        return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
+        return None if held is None or held.size != 1 else Delivery(held, 0, attempt)
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
         """Whether the tracker knows the record as the first of a range that has one outcome."""
@@ -753,7 +725,7 @@ class TrackedShard:
         if self.pending:
             found = ((run, run.oldest_pending()) for run in self._runs)
             times = [run.arrivals[index] for run, index in found if index is not None]
-            times += [run.arrivals[0] for run in self.held.runs.values()]
+            times += [run.arrivals[0] for run in self.held.runs.values() if run.size]
             self._verify(min(times, default=None))
         else:
             self._verify(self.tip_ms())
