@@ -140,25 +140,11 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
     """
 
     assigned: AssignedShard
-    data: bytes
     _decoded: tuple[Any, ...] | None = None
 
     @classmethod
     def of(cls, assigned: AssignedShard, delivery: Delivery) -> Self:
-        """Of a pending delivery, with the spout's lock held: its run lets go of the payload once
-        the record is acked, or once the tracker knows it. Raises LookupError after its outcome.
-        """
-        run = delivery.run
-        if run.data:
-            data = run.data[delivery.index]
-        elif (held := assigned.shard.held.runs.get(delivery.sequence)) is not None:
-            data = held.data[0]
-        else:
-            raise LookupError(
-                f"the payload of record {delivery.sequence} of {assigned.shard.shard_id} is not in "
-                "memory any more"
-            )
-        return cls(run, delivery.index, delivery.attempt, assigned, data)
+        return cls(delivery.run, delivery.index, delivery.attempt, delivery.data, assigned)
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
         """A copy with the values that the scheme makes of the payload. Raises what the scheme

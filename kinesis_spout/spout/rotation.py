@@ -305,7 +305,7 @@ class Rotation:
                 self.pending += 1
                 assigned.counts.emitted += 1
                 rotation.rotate(-1)
-                return SpoutEmission(run, index, 1, assigned, run.data[index])
+                return SpoutEmission(run, index, 1, run.data[index], assigned)
         return self._emit_checked(floor(now_ms))
 
     def _emit_checked(self, now_ms: int) -> SpoutEmission | None:

@@ -152,7 +152,7 @@ class RecordRun:
 
 class Delivery(msgspec.Struct, frozen=True, eq=False):
     """One delivery of one record: `index` is the record's position in `run`, `attempt` counts from
-    1.
+    1. It has the payload itself: the run lets go of it.
 
     A struct and not a named tuple: one is made per delivery, and a struct costs what a plain tuple
     does.
@@ -161,6 +161,7 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
     run: RecordRun
     index: int
     attempt: int
+    data: bytes
 
     @property
     def sequence(self) -> SequenceNumber:
@@ -543,18 +544,19 @@ class TrackedShard:
             if sequence is not None:
                 emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
                 self._retries_in_a_row += 1
-                return Delivery(self.held.runs[sequence], 0, emission.attempt)
+                return self._again(sequence, emission.attempt)
         self._retries_in_a_row = 0
         if run is None:
             return None
         index = run.emitted
+        delivery = Delivery(run, index, 1, run.data[index])
         run.emitted = index + 1
         if deadline_ms is not None:
             run.deadlines.append(deadline_ms)
         if run.emitted == run.size:
             self.open_run = None
             self.refill()
-        return Delivery(run, index, 1)
+        return delivery
 
     def grant(self, max_unresolved: int) -> None:
         """Let new records of the open run go out without further checks, until `max_unresolved` are
@@ -652,11 +654,7 @@ class TrackedShard:
             self._register_through(due[-1])
         expired = self.tracker.expire(now_ms)
         self._check_each()
-        late = [
-            Delivery(run, 0, one.attempt)
-            for one in expired
-            if (run := self.held.runs.get(one.sequence)) is not None
-        ]
+        late = [self._again(one.sequence, one.attempt) for one in expired]
         # From the latest deadline backwards, until the others fit.
         for one in reversed(expired):
             self.held.fit(one.sequence, max_held_bytes)
@@ -677,9 +675,11 @@ class TrackedShard:
         for run in self._runs if attempt == 1 else ():
             index = bisect_left(run.texts, sequence, key=_number)
             if index < run.emitted and run.sequence(index) == sequence:
-                return None if run.states[index] == ACKED else Delivery(run, index, 1)
+                if run.states[index] == ACKED:
+                    return None
+                return Delivery(run, index, 1, run.data[index])
         held = self.held.runs.get(sequence)
-        return None if held is None or held.size != 1 else Delivery(held, 0, attempt)
+        return None if held is None or held.size != 1 else self._again(sequence, attempt)
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
         """Whether the tracker knows the record as the first of a range that has one outcome."""
@@ -751,6 +751,11 @@ class TrackedShard:
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
     # private --------------------------------------------------------------------------------------
+    def _again(self, sequence: SequenceNumber, attempt: int) -> Delivery:
+        """A delivery of a record that is held."""
+        run = self.held.runs[sequence]
+        return Delivery(run, 0, attempt, run.data[0])
+
     def _verify(self, until_ms: int | None) -> None:
         """Raise the time up to which no record can be missed: all that arrived by then was read and
         is covered by the state.
