@@ -227,7 +227,6 @@ class SpoutPrefetcher:
         self._scheduler = context.scheduler
         self._budget = ByteBudget(config.prefetch_bytes)
         self.buffers: dict[str, Prefetched] = {}
-        self._is_stale = False  # the reader's list of buffers is out of date
         self._subscriptions = _subscriptions(context)
         self._reader = RoundRobinReader(
             [],
@@ -272,7 +271,6 @@ class SpoutPrefetcher:
         )
         pages = Prefetched(source, self._context, self._budget)
         self.buffers[state.shard_id] = pages
-        self._is_stale = True
         self._scheduler.wake("fetch")
         return pages
 
@@ -282,7 +280,6 @@ class SpoutPrefetcher:
         if pages is not None:
             pages.close()
             _drop_all(pages)
-            self._is_stale = True
 
     def subscriptions(self) -> SubscriptionTotals | None:
         """What subscribing has come to; None for a spout that polls."""
@@ -293,12 +290,8 @@ class SpoutPrefetcher:
         until there is more to fetch, unless a page is dropped before.
         """
         with self._scheduler.changed:
-            if self._scheduler.rotation.is_paused:
-                self._reader.replace([])  # what is in flight still comes
-                self._is_stale = True
-            elif self._is_stale:
-                self._reader.replace(list(self.buffers.values()))
-                self._is_stale = False
+            is_paused = self._scheduler.rotation.is_paused  # what is in flight still comes
+            self._reader.replace([] if is_paused else list(self.buffers.values()))
         fetched = self._reader.step(_STEP_S)
         if self._subscriptions is not None:
             now_s = self._context.services.clock.monotonic_s()
