@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.backoff import Backoff
@@ -174,10 +174,12 @@ class SpoutConfig:
     def _rules(self) -> Iterator[tuple[Sequence[str], str, Callable[[Any], bool]]]:
         """The fields of a rule, what their values must be, and whether one is."""
         tasks = self.total_tasks
+        in_seconds = [one.name for one in fields(self) if one.name.endswith("_s")]
+        in_seconds.remove("owner_wait_s")
         yield _COUNTS, "1 or more", lambda count: count >= 1
         yield _LIMITS, "None, or 1 or more", lambda limit: limit is None or limit >= 1
         yield (
-            _DURATIONS,
+            in_seconds,
             "above 0 and at most a day",
             lambda seconds: seconds is None or 0 < seconds <= 86_400,
         )
@@ -238,14 +240,3 @@ _CHECKED = (
 )
 _COUNTS = ("max_pending", "prefetch_records", "prefetch_bytes", "fetch_concurrency", "total_tasks")
 _LIMITS = ("max_records", "breaker_failures")
-_DURATIONS = (
-    "zookeeper_session_timeout_s",
-    "message_timeout_s",
-    "give_up_after_s",
-    "commit_interval_s",
-    "close_timeout_s",
-    "idle_poll_s",
-    "max_idle_poll_s",
-    "efo_fallback_after_s",
-    "shard_refresh_interval_s",
-)

@@ -183,7 +183,7 @@ class KinesisSpout:
         if self._session is None and self._is_open:
             return None  # opened inactive, and not connected yet
         session = self._open_session()
-        return session.next_tuple() if self._active else None
+        return session.emit() if self._active else None
 
     def emissions(self, stop: Callable[[], bool] | None = None) -> Iterator[SpoutEmission]:
         """Emissions as they come. In between it waits by the strategies of the configuration.
@@ -195,8 +195,7 @@ class KinesisSpout:
         while self._is_open and (stop is None or not stop()):
             session = self._session
             if session is not None:
-                # Bound once: the inner loop runs once per record.
-                emit = session.scheduler.emit if session.is_plain else session.next_tuple
+                emit = session.emit  # bound once: the inner loop runs once per record
                 while (
                     self._active and self._session is session and (emission := emit()) is not None
                 ):
@@ -258,8 +257,7 @@ class KinesisSpout:
         Also for a spout that was closed or that an error has stopped: its last counts. Raises
         `SpoutClosedError` for a spout that was never open.
         """
-        session = self._session or self._ended
-        return (session or self._open_session()).metrics(self._waits)
+        return (self._session or self._ended or self._open_session()).metrics(self._waits)
 
     def health(self) -> SpoutHealth:
         """Whether the spout can do its work, and since when and why not. An outage ends no spout
@@ -268,8 +266,7 @@ class KinesisSpout:
         Also for a spout that was closed or that an error has stopped. Raises `SpoutClosedError` for
         a spout that was never open.
         """
-        session = self._session or self._ended
-        return (session or self._open_session()).health()
+        return (self._session or self._ended or self._open_session()).health()
 
     # private --------------------------------------------------------------------------------------
     def _connect(self) -> None:
@@ -312,6 +309,9 @@ class SpoutSession:
             random=services.random,
         )
         self._scheme = config.scheme
+        # Where nothing is decoded or acked at once, and nobody listens to single records.
+        is_plain = config.scheme is None and config.tracking and not self.hooks.any
+        self.emit = self.scheduler.emit if is_plain else self._emit_decoded
         # It waits for its scheme's registry. No other record goes out meanwhile.
         self._undecoded: SpoutEmission | None = None
         self._loops: dict[str, Loop] = {}
@@ -368,17 +368,10 @@ class SpoutSession:
             self._wake("commit")
 
     # emitting -------------------------------------------------------------------------------------
-    @property
-    def is_plain(self) -> bool:
-        """Whether the scheduler's `emit` can take the place of `next_tuple`: there is nothing to
-        decode or to ack, and nobody listens to single records.
-        """
-        return self._scheme is None and self._context.config.tracking and not self.hooks.any
-
-    def next_tuple(self) -> SpoutEmission | None:
-        """See `KinesisSpout.next_tuple`. Without tracking, each emission counts as acked at once.
-        Records that the scheme cannot decode have their outcome here, and the next one is taken:
-        malformed ones are dead-lettered, and those for which it raises another error fail.
+    def _emit_decoded(self) -> SpoutEmission | None:
+        """Without tracking, each emission counts as acked at once. Records that the scheme cannot
+        decode have their outcome here, and the next one is taken: malformed ones are
+        dead-lettered, and those for which it raises another error fail.
 
         None after many of these in a row, so that a call stays short; and in an outage of what the
         scheme needs. The record then stays pending, without a deadline, and is decoded later.

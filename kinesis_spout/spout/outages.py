@@ -17,6 +17,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kinesis_spout.application.run_recorder import reported
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
@@ -293,10 +295,9 @@ class AnswerWatch:
         if answered != self._answered:
             self._answered, self._silent = answered, None
         elif timed_out:
-            since_ms, count = self._clock.now_ms() - self._timeout_ms, timed_out
-            if before is not None:
-                since_ms, count = before.since_ms, before.count + timed_out
-            self._silent = NoAnswers(since_ms=since_ms, count=count)
+            since_ms = self._clock.now_ms() - self._timeout_ms
+            silent = before or NoAnswers(since_ms=since_ms, count=0)
+            self._silent = replace(silent, count=silent.count + timed_out)
         self._unreported += timed_out
         begins = before is None and self._silent is not None
         if begins or self._clock.monotonic_s() - self._reported_s >= _REPORT_INTERVAL_S:
