@@ -29,7 +29,7 @@ from state.store.ownership import TaskShare
 from state.store.runs import SPOUT, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.emission import AssignedShard
@@ -286,7 +286,7 @@ class SpoutAssigner:
         else:
             catalog.follow()
         catalog.save_verified()
-        for shard_id in self.release_given_up():
+        for shard_id in self.release():
             self._context.hooks.notify("shard_finished", shard_id)
         readable = [shard for shard in catalog.readable() if self._is_new(shard)]
         catalog.check_retention(readable)
@@ -408,48 +408,33 @@ class SpoutAssigner:
                 scheduler.reschedule(assigned)
 
     # releasing ------------------------------------------------------------------------------------
-    def release_given_up(self) -> list[str]:
-        """Release the shards that the catalog, or another task, has given up because they are gone
-        from the service. Returns them. Also before each commit, which would else store what is
-        given up. A shard that is not read, as during a pause, has not been missed here.
+    def release(self) -> list[str]:
+        """Release the shards that are stored as finished, by a commit or by one before it that
+        failed later on; and those that the catalog, or another task, has given up because they are
+        gone from the service. Also before each commit, which would else store what is given up.
+        Returns them.
 
-        Their unresolved records are assigned again, without pages.
+        The unresolved records of those that were given up are assigned again, without pages.
         """
         with self._context.changed:
-            gone = [
+            over = [
                 shard_id
                 for shard_id, assigned in self._context.scheduler.assigned.items()
-                if self._is_given_up(shard_id, assigned)
+                if self._is_over(shard_id, assigned)
             ]
-            self._release(gone)
-        return gone
+            for shard_id in over:
+                self._context.scheduler.remove(shard_id)
+                self._fetching.remove(shard_id)
+                self._context.outages.forget(shard_id)
+        return over
 
-    def _is_given_up(self, shard_id: str, assigned: AssignedShard) -> bool:
+    def _is_over(self, shard_id: str, assigned: AssignedShard) -> bool:
         stored, pages = self.catalog.states.get(shard_id), self._fetching.buffers.get(shard_id)
-        if stored is None:
-            return True  # given up, and forgotten since
+        if stored is None or stored.state.finished:
+            return True  # without a state it was given up, and forgotten since
+        # A shard that is not read, as during a pause, has not been missed here.
         is_missed = pages is not None and (pages.gone or not assigned.shard.ended)
         return is_missed and stored.state.end_was_read
-
-    def release_finished(self, dirty: Iterable[AssignedShard]) -> list[str]:
-        """Release those of the shards that are stored as finished, by this commit or by one before
-        it that failed later on. Returns them.
-        """
-        states = self.catalog.states
-        with self._context.changed:
-            finished = [
-                one.shard.shard_id
-                for one in dirty
-                if not one.is_released and states[one.shard.shard_id].state.finished
-            ]
-            self._release(finished)
-        return finished
-
-    def _release(self, shard_ids: Iterable[str]) -> None:
-        for shard_id in shard_ids:
-            self._context.scheduler.remove(shard_id)
-            self._fetching.remove(shard_id)
-            self._context.outages.forget(shard_id)
 
     # the end --------------------------------------------------------------------------------------
     def _all_done(self) -> bool:

@@ -93,13 +93,13 @@ class SpoutCommitter:
         hooks = self._context.hooks
         try:
             with self._catalog.lock:
-                released, dirty, changes = self._session.on_stored(self._save_changes)
+                released, changes = self._session.on_stored(self._save_changes)
         except StoreUnavailableError as exc:
             self._context.outages.failed(SpoutPart.COMMIT, exc)
             return False
         for shard_id, change in changes.items():
             hooks.notify("checkpointed", shard_id, change.after.checkpoint_text)
-        released += self._assigner.release_finished(dirty)
+        released += self._assigner.release()
         for shard_id in released:
             hooks.notify("shard_finished", shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
@@ -125,11 +125,11 @@ class SpoutCommitter:
             self._session.record_history(at_once=True)
         return True
 
-    def _save_changes(self) -> tuple[list[str], list[AssignedShard], dict[str, StateChange]]:
-        """Store what has changed. Returns the shards that were given up, those that were dirty, and
-        the changes by shard. The caller holds the catalog's lock.
+    def _save_changes(self) -> tuple[list[str], dict[str, StateChange]]:
+        """Store what has changed. Returns the shards that were released before, and the changes by
+        shard. The caller holds the catalog's lock.
         """
-        given_up = self._assigner.release_given_up()
+        released = self._assigner.release()
         scheduler, changed = self._context.scheduler, self._context.changed
         with changed:
             dirty = [assigned for assigned in scheduler.assigned.values() if assigned.is_dirty]
@@ -177,7 +177,7 @@ class SpoutCommitter:
                 isolation.on_commit(isolated, with_outcome=with_outcome)
                 changed.notify_all()
         self.stored = resolved
-        return given_up, dirty, changes
+        return released, changes
 
     def _change(self, assigned: AssignedShard) -> StateChange | None:
         """The change to store, or None.
