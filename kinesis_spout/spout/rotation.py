@@ -79,7 +79,8 @@ class Isolation:
         emission = self.emission
         if emission is None or emission.assigned.is_released:
             return False
-        return emission.assigned.shard.is_pending(emission)
+        tracker = emission.assigned.shard.tracker
+        return tracker.is_pending(emission.sequence, emission.attempt)
 
     def begin(self, deliveries: int) -> None:
         """Isolate so many deliveries, at least until there is nothing left to deliver."""
@@ -127,7 +128,7 @@ class Isolation:
     def withdraw(self) -> None:
         """Take the announced attempt back, as at an orderly end: no outcome was due to a crash."""
         if self.emission is not None and self.waits_for_outcome:
-            self.emission.assigned.shard.withdraw()
+            self.emission.assigned.shard.tracker.withdraw(self.emission.sequence)
             self.emission.assigned.is_dirty = True
 
     def end(self) -> bool:

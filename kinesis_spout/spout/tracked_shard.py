@@ -457,7 +457,7 @@ class TrackedShard:
         self._retries_in_a_row = 0
         self._verified_ms = state.verified_until_ms
         self._first_read_from: Position | None = state.read_position  # None once a record came
-        self._announced: Delivery | None = None
+        self._announced: SequenceNumber | None = None  # in its first delivery
         self.restored = RestoredRecords(self.tracker, state.unresolved)
 
     # observations ---------------------------------------------------------------------------------
@@ -521,16 +521,7 @@ class TrackedShard:
         self._register(delivery)
         self.tracker.announce(delivery.sequence, now_ms)
         self.tracker.extend(delivery.sequence, delivery.attempt, None)
-        self._announced = delivery
-
-    def withdraw(self) -> None:
-        """Take the announcement back, as at an orderly end."""
-        if self._announced is not None:
-            self.tracker.withdraw(self._announced.sequence)
-
-    def is_pending(self, delivery: Delivery) -> bool:
-        """Whether a delivery that was announced has no outcome yet."""
-        return self.tracker.is_pending(delivery.sequence, delivery.attempt)
+        self._announced = delivery.sequence if delivery.attempt == 1 else None
 
     # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Delivery | None:
@@ -730,11 +721,11 @@ class TrackedShard:
         else:
             self._verify(self.tip_ms())
         state = self.tracker.snapshot()
-        announced = self._announced  # the state has an attempt of it that it has not had yet
         all_answered = (
             state.read_position == self.tracker.read_position
             and not any(one.attempts == 0 and not one.rejected for one in state.unresolved)
-            and (announced is None or announced.attempt > 1 or not self.is_pending(announced))
+            # The state has an attempt of an announced record that it has not had yet.
+            and (self._announced is None or not self.tracker.is_pending(self._announced, 1))
         )
         # The end is stored only when no record is in its first delivery, because children are read
         # as soon as it is stored, and would overtake that record. Queued retries do not hold them.
