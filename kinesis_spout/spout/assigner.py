@@ -61,7 +61,7 @@ class UncleanStarts:
         self._context = context
         self._ownership = context.services.store.ownership
         self._count = 0
-        self._emitted_before: int | None = 0  # isolation; None during it
+        self._emitted_before = 0  # until the end of isolation
         self._marks: dict[str, SequenceNumber] | None = None
 
     def begin(self) -> None:
@@ -71,7 +71,6 @@ class UncleanStarts:
         self._ownership.save_unclean_starts(self._count)
         if before < MAX_UNCLEAN:
             return
-        self._emitted_before = None
         with self._context.changed:
             self._context.scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
@@ -98,13 +97,13 @@ class UncleanStarts:
         that it left, and as many new ones as can have been in flight, or all that there are.
         """
         rotation = self._context.scheduler.rotation
+        emitted = self._context.scheduler.counts().emitted
+        if rotation.isolation.is_on:
+            self._emitted_before = emitted
         if rotation.isolation.is_on or rotation.has_restored(self._context.now_ms()):
             return False
         if rotation.is_idle:
             return True
-        emitted = self._context.scheduler.counts().emitted
-        if self._emitted_before is None:
-            self._emitted_before = emitted
         if self._marks is None:
             if emitted - self._emitted_before >= ISOLATED_RECORDS:
                 self._marks = rotation.marks()
