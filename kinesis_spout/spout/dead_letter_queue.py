@@ -118,21 +118,13 @@ class SpoutDeadLetterQueue:
             self._due.clear()
             written = self._settle()
             tried = set(self._sent)
-            while True:
+            while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+                if not self._send_next(tried):
+                    running = [one.future for one in self._sent.values() if not one.hangs]
+                    if not running:
+                        break
+                    wait(filter(None, running), timeout=left_s, return_when=FIRST_COMPLETED)
                 written += self._settle()
-                left_s = deadline_s - self._clock.monotonic_s()
-                if left_s <= 0:
-                    break
-                if self._send_next(tried):
-                    continue
-                running = [
-                    one.future
-                    for one in self._sent.values()
-                    if one.future is not None and not one.hangs
-                ]
-                if not running:
-                    break
-                wait(running, timeout=left_s, return_when=FIRST_COMPLETED)
             return written > 0
         finally:
             self._stepping.release()

@@ -249,15 +249,6 @@ def left_open(job: SimulatedJob) -> str:
     return plan
 
 
-def test_a_spout_closes_the_plan_that_a_spark_job_left_open_and_reads_its_records_again(
-    one: SimulatedJob,
-) -> None:
-    plan = left_open(one)
-    spout = SteppedSpout(one)
-    assert pointer(one) == PlanPointer(plan, PlanStatus.CLOSED)
-    assert len(spout.pump()) == 3
-
-
 def test_two_tasks_that_close_the_open_plan_at_once_both_open(job: SimulatedJob) -> None:
     """The second finds the plan changed, looks again, and goes on."""
     plan = left_open(job)
@@ -272,20 +263,23 @@ def test_two_tasks_that_close_the_open_plan_at_once_both_open(job: SimulatedJob)
     assert sum(len(task.pump()) for task in both) == 3
 
 
-@pytest.mark.parametrize("settled", [False, True])
-def test_a_spout_leaves_a_plan_that_is_closed_or_settled_as_it_is(
-    one: SimulatedJob, *, settled: bool
+@pytest.mark.parametrize("status", PlanStatus)
+def test_a_spout_closes_a_plan_that_a_spark_job_left_open_and_reads_its_records_again(
+    one: SimulatedJob, status: PlanStatus
 ) -> None:
+    """One that is closed or settled stays as it is."""
     plan = left_open(one)
     store = one.store()
     store.ownership.acquire(OWNER, timeout_s=0)
-    store.plans.close(plan)
-    if settled:
+    if status is not PlanStatus.OPEN:
+        store.plans.close(plan)
+    if status is PlanStatus.SETTLED:
         store.plans.mark_settled(plan)
     store.ownership.release()
-    before = pointer(one)
-    SteppedSpout(one)
-    assert pointer(one) == before
+    spout = SteppedSpout(one)
+    closed = PlanStatus.CLOSED if status is PlanStatus.OPEN else status
+    assert pointer(one) == PlanPointer(plan, closed)
+    assert len(spout.pump()) == 3
 
 
 def test_a_spout_keeps_what_settling_needs_in_the_states(one: SimulatedJob) -> None:
