@@ -43,11 +43,6 @@ def exponential_backoff(streak: int) -> float:
     return _IDLE.wait_s(streak)
 
 
-def do_not_wait(_streak: int) -> float:
-    """Ask again at once: lowest latency, at the price of a busy core."""
-    return 0.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoutConfig:
     """The settings of a `KinesisSpout`. Frozen, validated when it is made. The repr masks secrets,
