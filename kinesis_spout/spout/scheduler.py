@@ -312,12 +312,11 @@ class SpoutScheduler:
                 due_ms = shard.next_deadline_ms() if shard.pending else None
                 if due_ms is None or due_ms > now_ms:
                     continue
-                before = shard.pending
                 late = shard.expire(now_ms, max_held_bytes=self._held_bytes_per_shard)
                 assigned.counts.timed_out += len(late)
                 assigned.counts.failed += len(late)
                 expired += [SpoutEmission.of(assigned, delivery) for delivery in late]
-                self._answered(assigned, before - shard.pending)
+                self._answered(assigned, len(late))
         self._stop_if_nothing_is_acked()
         return expired
 
