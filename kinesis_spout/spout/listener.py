@@ -76,8 +76,8 @@ class SpoutNotifier:
         self._listeners = tuple(listeners)
         if on_ack or on_fail:
             hooks = SpoutListener()
-            hooks.acked = on_ack or hooks.acked  # type: ignore[method-assign]  # of this one
-            hooks.failed = on_fail or hooks.failed  # type: ignore[method-assign]  # of this one
+            hooks.acked = on_ack or hooks.acked  # type: ignore[method-assign, assignment]  # of this one
+            hooks.failed = on_fail or hooks.failed  # type: ignore[method-assign, assignment]  # of this one
             self._listeners += (hooks,)
         self.any = bool(self._listeners)
 
