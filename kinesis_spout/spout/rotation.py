@@ -79,7 +79,8 @@ class Isolation:
         emission = self.emission
         if emission is None or emission.assigned.is_released:
             return False
-        return emission.assigned.shard.is_pending(emission)
+        tracker = emission.assigned.shard.tracker
+        return tracker.is_pending(emission.sequence, emission.attempt)
 
     def begin(self, deliveries: int) -> None:
         """Isolate so many deliveries, at least until there is nothing left to deliver."""
@@ -127,7 +128,7 @@ class Isolation:
     def withdraw(self) -> None:
         """Take the announced attempt back, as at an orderly end: no outcome was due to a crash."""
         if self.emission is not None and self.waits_for_outcome:
-            self.emission.assigned.shard.withdraw()
+            self.emission.assigned.shard.tracker.withdraw(self.emission.sequence)
             self.emission.assigned.is_dirty = True
 
     def end(self) -> bool:
@@ -225,10 +226,7 @@ class Rotation:
 
     # shards ---------------------------------------------------------------------------------------
     def add(self, assigned: AssignedShard) -> None:
-        """Raises ValueError for a shard that is assigned already."""
         shard = assigned.shard
-        if shard.shard_id in self.assigned:
-            raise ValueError(f"shard {shard.shard_id} is assigned already; release it first")
         self.assigned[shard.shard_id] = assigned
         self.pending += shard.pending
         if shard.restored.has_unanswered:
@@ -308,7 +306,7 @@ class Rotation:
                 self.pending += 1
                 assigned.counts.emitted += 1
                 rotation.rotate(-1)
-                return SpoutEmission(run, index, 1, assigned, run.data[index])
+                return SpoutEmission(run, index, 1, run.data[index], assigned)
         return self._emit_checked(floor(now_ms))
 
     def _emit_checked(self, now_ms: int) -> SpoutEmission | None:

@@ -12,7 +12,6 @@ import pytest
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.tracked_shard import (
     LOOK_AGAIN_MS,
-    RETRIES_IN_A_ROW,
     RetryBuffer,
     TrackedShard,
 )
@@ -83,17 +82,8 @@ def test_a_record_that_was_postponed_or_acked_while_it_was_being_read_is_not_rea
     for record in wanted:
         records.restock(record, run_of(record.first.sequence), LOOK_AGAIN_MS)
     assert records.wanted(LOOK_AGAIN_MS) == []
-    assert seq(1) not in records
+    assert seq(1) not in records.runs
     assert records.due_retry(LOOK_AGAIN_MS) == seq(2)
-
-
-def test_due_retries_go_before_new_records_but_do_not_starve_them() -> None:
-    shard = tracked(page_of(range(1, 20)))
-    emit(shard, 10)
-    for number in range(1, 11):
-        fail(shard, number)
-    came = emit(shard, 7, now_ms=DUE_MS)
-    assert came == [*range(1, RETRIES_IN_A_ROW + 1), 11, 5, 6]
 
 
 def test_an_interrupt_while_the_last_run_is_registered_loses_nothing(
@@ -144,7 +134,7 @@ def test_a_restored_range_becomes_single_records_and_a_letter_for_those_that_are
     shard = tracked_from(FakePages(), state=stored(waiting(3, 6, attempts=2)))
     assert emit(shard) == []
     (wanted,) = shard.held.wanted(0)
-    shard.restock(wanted, run_of(*left), 0)
+    shard.held.restock(wanted, run_of(*left), 0)
     deliveries = [shard.emit(0, None, new=True) for _ in range(4)]
     assert [(one.run.texts, one.attempt) for one in deliveries if one is not None] == [
         ([str(number)], 3) for number in left
@@ -152,8 +142,8 @@ def test_a_restored_range_becomes_single_records_and_a_letter_for_those_that_are
     letters = shard.held.letters()
     assert len(letters) == (3 not in left)
     for letter in letters:
-        assert (letter.run, letter.record.first, letter.record.attempts) == (None, seq(3), 2)
-        assert "2 of 4 records up to 6 were past the stream's" in (letter.record.reason or "")
+        assert (letter.first, letter.attempts, shard.held.runs[seq(3)].size) == (seq(3), 2, 0)
+        assert "2 of 4 records up to 6 were past the stream's" in (letter.reason or "")
         assert shard.snapshot().unresolved[0].rejected
         shard.mark_dead_lettered(seq(3))
     assert [one.first for one in shard.snapshot().unresolved] == [*map(seq, left)]
@@ -178,16 +168,6 @@ def out(spout: SpoutScheduler, count: int = 1) -> list[SpoutEmission]:
     return [delivery for delivery in deliveries if delivery is not None]
 
 
-def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
-    """Although the new records were granted before it failed."""
-    now = [0]
-    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]), now_ms=lambda: now[0])
-    first, *_ = out(spout, 3)
-    spout.record_failure(first, "no")
-    now[0] = DUE_MS
-    assert [one.sequence for one in out(spout, 2)] == [seq(1), seq(4)]
-
-
 def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:
     """Its payload was not in memory when it was looked up. It was read again and delivered before
     the ack.
@@ -195,11 +175,11 @@ def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once(
     spout = scheduled(restored=(waiting(3),))
     shard = spout.assigned[A].shard
     (wanted,) = shard.held.wanted(0)
-    shard.restock(wanted, run_of(3), 0)
+    shard.held.restock(wanted, run_of(3), 0)
     spout.reschedule(spout.assigned[A])
     assert [one.sequence for one in out(spout)] == [seq(3)]
     spout.assigned[A].is_dirty = False
-    assert spout.resolve_unheld(A, seq(3), 1)
+    assert spout.answer_unheld(A, seq(3), 1, acked=True)
     assert spout.assigned[A].is_dirty, "the next commit stores it"
     assert (spout.rotation.pending, shard.pending, shard.unresolved) == (0, 0, 0)
 
@@ -209,10 +189,10 @@ def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: R
     """The id names one record. The others that were collapsed into its range were not processed."""
     spout = scheduled(restored=(waiting(3, 6),), policy=policy)
     assigned = spout.assigned[A]
-    assert not spout.resolve_unheld(A, seq(3), 1)
+    assert not spout.answer_unheld(A, seq(3), 1, acked=True)
     held = assigned.shard.held
     for record in [*held.wanted(0), *held.wanted_letters()]:
-        assigned.shard.restock(record, run_of(3, 4, 5, 6), 0)
+        held.restock(record, run_of(3, 4, 5, 6), 0)
     if policy is NO_RETRY:
         assert assigned.shard.find(seq(3), 1) is None
     assert assigned.shard.unresolved == 4
@@ -235,9 +215,9 @@ def test_a_letter_does_not_count_after_a_late_ack() -> None:
     spout = scheduled(page_of([1]), policy=NO_RETRY)
     (delivery,) = out(spout)
     assert spout.record_failure(delivery, "no") is Effect.EXHAUSTED
-    ((assigned, letter),) = spout.letters()
+    ((assigned, record),) = spout.letters()
     assert spout.resolve(delivery)
-    assert not spout.dead_lettered(assigned, letter.record.first, 1)
+    assert not spout.dead_lettered(assigned, record.first, 1)
     counts = assigned.counts
     assert (counts.acked, counts.dead_lettered, assigned.shard.unresolved) == (1, 0, 0)
 
