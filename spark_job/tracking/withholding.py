@@ -72,6 +72,23 @@ class ShardRules:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRules:
+    """The rules of a batch: `of_shards` of those that have any, and what a failure blocks.
+
+    `several`: the rows are of several streams, whose shards have the same ids. Then a shard is
+    named `stream/shardId`, as in message ids.
+    """
+
+    of_shards: Mapping[str, ShardRules] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.CONTINUE
+    several: bool = False
+
+    @property
+    def in_order(self) -> bool:
+        return self.on_failure is not OnFailure.CONTINUE
+
+
 def plan_rules(
     plan: Plan, states: Mapping[str, ShardState], on_failure: OnFailure
 ) -> dict[str, ShardRules]:

@@ -216,9 +216,9 @@ def test_the_lag_is_that_of_the_furthest_shard_that_is_not_at_its_tip(world: Wor
     world.refresh()
     world.job.clock.advance(30)
     assert max(world.catalog.lags_ms().values()) == 30_000
-    world.watch.on_end(ShardReadResult(shard_id=shard(0), at_tip=True), 0, checked_s=0)
+    world.watch.on_read(ShardReadResult(shard_id=shard(0), at_tip=True), 0, checked_s=0)
     assert max(world.catalog.lags_ms().values()) == 30_000
-    world.watch.on_end(ShardReadResult(shard_id=shard(1), at_tip=True), 0, checked_s=0)
+    world.watch.on_read(ShardReadResult(shard_id=shard(1), at_tip=True), 0, checked_s=0)
     assert max(world.catalog.lags_ms().values()) == 0
 
 
