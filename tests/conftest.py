@@ -40,7 +40,6 @@ pytest_plugins = (
     "tests.support.kinesis.recorded_calls",
     "tests.support.kinesis.stub_kinesis",
     "tests.support.spark.session",
-    "tests.support.spark.spark_cluster",
     "tests.support.spark.source",
     "tests.support.simulated.simulated_job",
     "tests.support.shell.operators_shell",
