@@ -37,7 +37,6 @@ pytest_plugins = (
     "tests.support.state.zookeeper",
     "tests.support.state.secure_zookeeper",
     "tests.support.kinesis.services",
-    "tests.support.kinesis.recorded_calls",
     "tests.support.kinesis.stub_kinesis",
     "tests.support.spark.session",
     "tests.support.spark.source",
