@@ -104,30 +104,6 @@ def read_all(client: KinesisClient, position: Position = TRIM_HORIZON) -> list[d
     return rows
 
 
-def test_what_was_put_is_read_in_order(reader: KinesisClient) -> None:
-    """Data, keys and order, from the horizon, with two shards listed."""
-    rows = read_all(reader)
-    assert [row["data"] for row in rows] == [b"%d" % number for number in range(10)]
-    assert {row["partitionKey"] for row in rows} == {"ünï-☃"}
-    assert len(reader.list_shards()) == 2
-    assert not any(listed.is_closed for listed in reader.list_shards())
-
-
-def test_positions_at_and_after_a_record_are_exact(reader: KinesisClient) -> None:
-    """AT includes the record, AFTER does not."""
-    (listed,) = [
-        listed
-        for listed in reader.list_shards()
-        if reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 100).count
-    ]
-    third = reader.get_records(reader.shard_iterator(listed.shard_id, TRIM_HORIZON), 3).last
-    assert third is not None
-    at = reader.get_records(reader.shard_iterator(listed.shard_id, Position.at(third)), 100)
-    after = reader.get_records(reader.shard_iterator(listed.shard_id, Position.after(third)), 100)
-    assert (at.count, at.first) == (8, third)
-    assert after.count == 7
-
-
 def test_the_stream_is_described_and_can_be_named_by_its_arn(reader: KinesisClient) -> None:
     """The creation time identifies the stream; positions are made from the service's clock."""
     summary = reader.describe()

@@ -457,27 +457,6 @@ def test_a_frame_is_written_to_a_stream_in_aggregates_too_and_is_read_as_it_was(
 
 
 @pytest.mark.spark
-def test_a_query_copies_a_stream_to_another(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """The frame has column `streamName`, which the option goes before."""
-    stream.put(20)
-    create_stream(stream.client, "copy")
-    query = (
-        stream.source()
-        .read_stream(spark)
-        .writeStream.format("kinesis")
-        .options(**stream.connection(streamName="copy"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    assert len(keys_on(stream)) == 20
-    assert keys_on(stream, "copy") == keys_on(stream)
-
-
-@pytest.mark.spark
 def test_a_write_that_cannot_work_is_sparks_error_with_our_sentence_and_puts_nothing(
     spark: SparkSession, stream: StreamUnderTest
 ) -> None:
