@@ -65,7 +65,6 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
 
 @pytest.mark.usefixtures("waits_briefly_for_an_owner")
 def test_a_running_application_is_not_moved(shell: Shell) -> None:
-    """The owner is named; a dry run is possible."""
     shell.put("a")
     shell.consume()
     before = shell.states()
@@ -118,7 +117,6 @@ def test_a_reset_shows_what_it_removes(shell: Shell) -> None:
 
 
 def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) -> None:
-    """Into another ZooKeeper's folder, and back in time."""
     shell.put("a", "b")
     shell.consume()
     assert shell.checkpoint("export", "--to", "etl.json").returncode == 0

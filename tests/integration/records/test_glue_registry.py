@@ -97,7 +97,6 @@ def test_a_version_that_is_not_in_the_registry_is_unknown(
 
 
 def test_an_unreachable_registry_is_an_outage_in_one_sentence() -> None:
-    """The error says where, and holds no secret."""
     url = nowhere()
     scheme = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=url, attempts=1))
     with pytest.raises(SchemeUnavailableError) as caught:
@@ -170,7 +169,6 @@ def test_an_answer_that_is_not_the_registrys_is_an_outage(
 def test_executors_ask_with_the_credentials_and_the_region_of_the_job(
     spark: SparkSession, answering: Answering
 ) -> None:
-    """The scheme brings them, and the endpoint."""
     aws = AwsConfig(
         region="eu-west-3", access_key_id="AKID", secret_access_key="secret", session_token="tok"
     )

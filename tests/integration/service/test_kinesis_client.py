@@ -160,7 +160,6 @@ def test_a_transient_fault_is_tried_again(
     fault: Answer,
     waitless_clock: WaitlessClock,
 ) -> None:
-    """Two failures, then the page: the caller sees the page, after growing waits with jitter."""
     stub_kinesis.answers("GetRecords", fault, fault, page(b"a"))
     assert stubbed_client.get_records("it", 1).count == 1
     assert len(waitless_clock.sleeps) == 2
@@ -423,7 +422,6 @@ def test_a_vanished_shard_is_not_a_missing_stream(
 def test_page_tokens_that_always_expire_end_in_an_error(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """Not an endless loop."""
     again = [ok(Shards=[shard(0)], NextToken="a"), error("ExpiredNextTokenException")]
     stub_kinesis.answers("ListShards", *(again * 20))
     with pytest.raises(ServiceUnavailableError, match="page token"):
@@ -447,7 +445,6 @@ def test_parents_and_ends_are_returned(
 def test_a_stream_that_is_being_created_is_waited_for(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """ResourceInUse passes."""
     stub_kinesis.answers("ListShards", error("ResourceInUseException"), ok(Shards=[shard(0)]))
     assert len(stubbed_client.list_shards()) == 1
 

@@ -298,7 +298,6 @@ def test_a_refusal_that_no_repetition_mends_ends_the_write(
 
 # aggregates ---------------------------------------------------------------------------------------
 def test_rows_are_packed_for_their_shards(served: tuple[str, FakeKinesis, Any]) -> None:
-    """Each row once, with its key; the counts are those of rows."""
     url, fake, client = served
     counts = write(settings(url, aggregate="true"), batch(range(1200)), batch(range(1200, 3000)))
     records = delivered(fake, STREAM)
