@@ -31,7 +31,6 @@ def many_plans() -> list[tuple[Plan, list[TaskLog]]]:
 def test_plans_and_logs_come_back_as_they_were_written(
     store_world: StoreWorld, many_plans: list[tuple[Plan, list[TaskLog]]]
 ) -> None:
-    """Every field survives."""
     for drawn, logs in many_plans:
         store_world.renew()
         store = owned(store_world)

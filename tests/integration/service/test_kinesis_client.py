@@ -109,15 +109,6 @@ def read_all(client: KinesisClient, position: Position = TRIM_HORIZON) -> list[d
     return rows
 
 
-def test_what_was_put_is_read_in_order(reader: KinesisClient) -> None:
-    """Data, keys and order, from the horizon, with two shards listed."""
-    rows = read_all(reader)
-    assert [row["data"] for row in rows] == [b"%d" % number for number in range(10)]
-    assert {row["partitionKey"] for row in rows} == {"ünï-☃"}
-    assert len(reader.list_shards()) == 2
-    assert not any(listed.is_closed for listed in reader.list_shards())
-
-
 def test_the_stream_is_described_and_can_be_named_by_its_arn(reader: KinesisClient) -> None:
     """The creation time identifies the stream; positions are made from the service's clock."""
     summary = reader.describe()
@@ -175,7 +166,6 @@ def test_a_transient_fault_is_tried_again(
     fault: Answer,
     waitless_clock: WaitlessClock,
 ) -> None:
-    """Two failures, then the page: the caller sees the page, after growing waits with jitter."""
     stub_kinesis.answers("GetRecords", fault, fault, page(b"a"))
     assert stubbed_client.get_records("it", 1).count == 1
     assert len(waitless_clock.sleeps) == 2
@@ -436,7 +426,6 @@ def test_a_vanished_shard_is_not_a_missing_stream(
 def test_page_tokens_that_always_expire_end_in_an_error(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """Not an endless loop."""
     again = [ok(Shards=[shard(0)], NextToken="a"), error("ExpiredNextTokenException")]
     stub_kinesis.answers("ListShards", *(again * 20))
     with pytest.raises(ServiceUnavailableError, match="page token"):

@@ -70,7 +70,6 @@ def put(stub: StubKinesis) -> list[list[tuple[str, bytes]]]:
 def test_only_records_that_the_stream_refuses_are_put_again(
     putter: RecordPutter, stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
 ) -> None:
-    """After a wait each time."""
     stub_kinesis.answers(
         "PutRecords", answer(TAKEN, THROTTLED, FAILED), answer(THROTTLED, TAKEN), answer(TAKEN)
     )
@@ -107,7 +106,6 @@ def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(
 def test_a_lost_answer_means_that_records_are_put_again(
     putter: RecordPutter, stub_kinesis: StubKinesis
 ) -> None:
-    """At least once."""
     stub_kinesis.answers("PutRecords", Answer(drop=True), answer(TAKEN, TAKEN, TAKEN))
     assert putter.put(RECORDS) == 3
     assert len(put(stub_kinesis)) == 2

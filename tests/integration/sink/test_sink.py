@@ -298,7 +298,6 @@ def test_a_refusal_that_no_repetition_mends_ends_the_write(
 
 # aggregates ---------------------------------------------------------------------------------------
 def test_rows_are_packed_for_their_shards(served: tuple[str, FakeKinesis, Any]) -> None:
-    """Each row once, with its key; the counts are those of rows."""
     url, fake, client = served
     counts = write(settings(url, aggregate="true"), batch(range(1200)), batch(range(1200, 3000)))
     records = delivered(fake, STREAM)
@@ -454,27 +453,6 @@ def test_a_frame_is_written_to_a_stream_in_aggregates_too_and_is_read_as_it_was(
     assert sorted(map(tuple, read)) == sorted(
         (f"key {number % 700}", str(number) * (number % 40)) for number in range(10_000)
     )
-
-
-@pytest.mark.spark
-def test_a_query_copies_a_stream_to_another(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """The frame has column `streamName`, which the option goes before."""
-    stream.put(20)
-    create_stream(stream.client, "copy")
-    query = (
-        stream.source()
-        .read_stream(spark)
-        .writeStream.format("kinesis")
-        .options(**stream.connection(streamName="copy"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    assert len(keys_on(stream)) == 20
-    assert keys_on(stream, "copy") == keys_on(stream)
 
 
 @pytest.mark.spark
