@@ -348,15 +348,16 @@ class SpoutAssigner:
                     ending_sequence=ending_sequence,
                     until_ms=self._until_ms,
                 )
+            unresolved = scheduler.rotation.isolation.taken_back(shard_id, state.unresolved)
             shard = TrackedShard(
-                replace(state, unresolved=by_the_time(state.unresolved, context.now_ms())),
+                replace(state, unresolved=by_the_time(unresolved, context.now_ms())),
                 retry_policy=context.config.retry,
                 random=context.services.random,
                 pages=pages,
                 whole=context.config.aggregated_records == "raw",
                 retention_ms=self.catalog.stream.retention_ms,
             )
-            scheduler.add(shard)
+            scheduler.add(shard).is_dirty = unresolved is not state.unresolved
         context.hooks.notify("shard_started", shard_id)
 
     # reading on -----------------------------------------------------------------------------------

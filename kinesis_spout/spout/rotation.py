@@ -28,7 +28,10 @@ from heapq import heappop, heappush
 from math import floor
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kinesis_spout.spout.emission import SpoutEmission
+from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
     from state.sequence_number import SequenceNumber
+    from state.shard_state import UnresolvedRecord
 
 
 class Phase(IntEnum):
@@ -131,6 +135,23 @@ class Isolation:
             self.emission.assigned.shard.tracker.withdraw(self.emission.sequence)
             self.emission.assigned.is_dirty = True
 
+    def taken_back(
+        self, shard_id: str, unresolved: tuple[UnresolvedRecord, ...]
+    ) -> tuple[UnresolvedRecord, ...]:
+        """The stored records of a shard that was given up and is assigned again, without the
+        attempt that was announced: its process has not ended, as it is this one. `unresolved`
+        itself where there is none.
+        """
+        emission = self.emission
+        if emission is None or emission.shard_id != shard_id or not emission.assigned.is_released:
+            return unresolved
+        return tuple(
+            _without_announced(record)
+            if record.first == emission.sequence and record.reason == UNANSWERED
+            else record
+            for record in unresolved
+        )
+
     def end(self) -> bool:
         """Deliver at full speed again, once the last outcome is stored: else a crash would cost the
         record of that outcome an attempt. Returns whether it has ended.
@@ -140,6 +161,12 @@ class Isolation:
             return False
         self.emission = self._deliveries_left = None
         return True
+
+
+def _without_announced(record: UnresolvedRecord) -> UnresolvedRecord:
+    if record.attempts > 1:
+        return replace(record, attempts=record.attempts - 1, reason=None)
+    return replace(record, attempts=0, reason=None, first_failure_ms=None, last_failure_ms=None)
 
 
 class Rotation:
