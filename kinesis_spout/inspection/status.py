@@ -476,7 +476,7 @@ def owners_sentence(look: Look) -> str:
     )
     oldest = "the oldest " if len(there) > 1 else ""
     return (
-        f"{len(there)} of {total} spout tasks {are(len(there), 'runs', 'run')}, on "
+        f"{len(there)} of {total} spout tasks, on "
         f"{', '.join(hosts[:3])}{' ...' if len(hosts) > 3 else ''}, {oldest}{since}"
         f"{lacks if missing else ''}"
     )
