@@ -92,7 +92,6 @@ class AssignedShard:
     counts: ShardCounts = field(default_factory=ShardCounts)
     in_rotation: bool = False
     in_retry_rotation: bool = False
-    due_ms: int | None = None  # of its valid entry in the heap of the rotation
     is_released: bool = False  # outcomes of its deliveries are ignored from then on
     is_dirty: bool = False  # its state may have changed since it was stored
 

@@ -181,9 +181,8 @@ class SpoutScheduler:
         with self.changed:
             self._waiting += 1
             try:
-                due_ms = self.rotation.next_retry_ms()
-                due_s = timeout_s if due_ms is None else max(0.0, (due_ms - self.now_ms()) / 1000)
-                self.changed.wait_for(until, min(timeout_s, due_s))
+                due_s = (self.rotation.next_retry_ms() - self.now_ms()) / 1000
+                self.changed.wait_for(until, max(0.0, min(timeout_s, due_s)))
             finally:
                 self._waiting -= 1
         return (self.now_ms() - began_ms) / 1000

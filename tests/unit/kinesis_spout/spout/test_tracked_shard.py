@@ -12,6 +12,7 @@ import pytest
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.tracked_shard import (
     LOOK_AGAIN_MS,
+    RETRIES_IN_A_ROW,
     RetryBuffer,
     TrackedShard,
 )
@@ -84,6 +85,15 @@ def test_a_record_that_was_postponed_or_acked_while_it_was_being_read_is_not_rea
     assert records.wanted(LOOK_AGAIN_MS) == []
     assert seq(1) not in records.runs
     assert records.due_retry(LOOK_AGAIN_MS) == seq(2)
+
+
+def test_due_retries_go_before_new_records_but_do_not_starve_them() -> None:
+    shard = tracked(page_of(range(1, 20)))
+    emit(shard, 10)
+    for number in range(1, 11):
+        fail(shard, number)
+    came = emit(shard, 7, now_ms=DUE_MS)
+    assert came == [*range(1, RETRIES_IN_A_ROW + 1), 11, 5, 6]
 
 
 def test_an_interrupt_while_the_last_run_is_registered_loses_nothing(
@@ -166,6 +176,16 @@ def scheduled(
 def out(spout: SpoutScheduler, count: int = 1) -> list[SpoutEmission]:
     deliveries = (spout.emit() for _ in range(count))
     return [delivery for delivery in deliveries if delivery is not None]
+
+
+def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
+    """Although the new records were granted before it failed."""
+    now = [0]
+    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]), now_ms=lambda: now[0])
+    first, *_ = out(spout, 3)
+    spout.record_failure(first, "no")
+    now[0] = DUE_MS
+    assert [one.sequence for one in out(spout, 2)] == [seq(1), seq(4)]
 
 
 def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:
