@@ -20,7 +20,13 @@ from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import ShardContent, counted, merge_content
 from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
 from spark_job.tracking.spark_sql import map_in_arrow, only, values, without
-from spark_job.tracking.withholding import WITHHELD_DDL, BatchRules, WithheldRowFinder, number_of
+from spark_job.tracking.withholding import (
+    WITHHELD_DDL,
+    BatchRules,
+    WithheldRowFinder,
+    failure_rules,
+    number_of,
+)
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.tracker.inflight_record_tracker import parse_message_id
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 INDEX = "_ks_index"
 _WITHHOLDING_COLUMNS = ("messageId", "sequenceNumber", "subSequenceNumber", "partitionKey")
 _WORD = 2**64
+_FIRSTS = pa.schema({"ofShard": pa.string(), "sequence": pa.string(), "sub": pa.int64()})
 _NO_RULES = BatchRules()
 
 
@@ -99,11 +106,10 @@ class BatchFrame:
             self._withheld = self.withheld_by(rules) if withholds else []
         return self._withheld
 
-    def waiting_for(
-        self, failed: Collection[FailedRecord], rules: Mapping[str, ShardRules]
-    ) -> list[FailedRecord]:
-        """Records that `rules` block because of `failed`, without the failed records themselves."""
+    def blocked_by(self, failed: Collection[FailedRecord]) -> list[FailedRecord]:
+        """Records that wait for these, which are not among them. Runs a job if any may."""
         known = {record.message_id for record in failed}
+        rules = failure_rules(failed, self.rules.on_failure)
         found = self.withheld_by(rules) if rules else []
         return [record for record in found if record.message_id not in known]
 
@@ -113,31 +119,20 @@ class BatchFrame:
         `firsts`: the first new number that was published of each shard, None if there were only
         retries. A row below it is a retry.
         """
-        known = pa.table(
-            {
-                "endShard": pa.array(list(firsts), pa.string()),
-                "endFirst": pa.array(
-                    [str(first.sequence) if first else None for first in firsts.values()],
-                    pa.string(),
-                ),
-                "endSub": pa.array(
-                    [first.sub if first else None for first in firsts.values()], pa.int64()
-                ),
-            }
-        )
+        published = [
+            {"ofShard": shard, "sequence": str(first.sequence), "sub": first.sub}
+            if first
+            else {"ofShard": shard}
+            for shard, first in firsts.items()
+        ]
         rows = self.rows().select(
             self._shard.alias("shardId"), "sequenceNumber", "subSequenceNumber"
         )
-        ends_frame = F.broadcast(rows.sparkSession.createDataFrame(known))
-        joined = rows.join(ends_frame, rows["shardId"] == ends_frame["endShard"], "left")
-        number, first = (
-            _number("sequenceNumber", "subSequenceNumber"),
-            _number("endFirst", "endSub"),
-        )
-        is_new = (
-            F.when(F.col("endShard").isNull(), True)  # noqa: FBT003  # values of a column
-            .when(F.col("endFirst").isNull(), False)  # noqa: FBT003  # values of a column
-            .otherwise(number >= first)
+        known = rows.sparkSession.createDataFrame(pa.Table.from_pylist(published, _FIRSTS))
+        joined = rows.join(F.broadcast(known), F.col("shardId") == F.col("ofShard"), "left")
+        number = _number("sequenceNumber", "subSequenceNumber")
+        is_new = F.col("ofShard").isNull() | (
+            F.col("sequence").isNotNull() & (number >= _number("sequence", "sub"))
         )
         found = (
             joined.select("shardId", number.alias("number"), is_new.alias("isNew"))

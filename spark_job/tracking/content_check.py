@@ -59,6 +59,11 @@ def merge_content(parts: Iterable[ShardContent]) -> dict[str, ShardContent]:
     return merged
 
 
+def reads_of(results: Mapping[int, TaskResult]) -> dict[str, ShardReadResult]:
+    """What the tasks have read, by shard."""
+    return {read.shard_id: read for task in results.values() for read in task.shards}
+
+
 def check_content(
     content: Mapping[str, ShardContent],
     results: Mapping[int, TaskResult],
@@ -72,7 +77,7 @@ def check_content(
     `has_expired` is asked of each shard that holds other rows than were published. Raises
     `BatchContentError` for the first one of which it says no.
     """
-    reads = {read.shard_id: read for task in results.values() for read in task.shards}
+    reads = reads_of(results)
     expired: list[str] = []
     for shard_id in sorted(reads.keys() | content.keys()):
         found = content.get(shard_id, ShardContent(shard_id=shard_id))

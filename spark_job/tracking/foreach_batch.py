@@ -49,7 +49,7 @@ from spark_job.settings import RAW
 from spark_job.tracking.batch_frame import BatchFrame, check_columns
 from spark_job.tracking.batch_letters import write_letters
 from spark_job.tracking.batch_run import BatchRun, run_batch
-from spark_job.tracking.content_check import BatchContentError
+from spark_job.tracking.content_check import BatchContentError, reads_of
 from spark_job.tracking.options import OnExhausted, SparkConnectError, refuse_connect
 from spark_job.tracking.outcome_rules import (
     BatchContext,
@@ -217,8 +217,7 @@ class Tracked:
                 if plan is None:
                     continue
                 results = store.plans.read_ends(plan_id)
-                reads = (read for task in results.values() for read in task.shards)
-                firsts = {read.shard_id: read.first for read in reads}
+                firsts = {shard: read.first for shard, read in reads_of(results).items()}
                 try:
                     check_content_of(plan, results, batch.content(firsts), stream)
                 except BatchContentError:
@@ -374,7 +373,7 @@ class Tracked:
         self, part: StreamPart, run: BatchRun, failed: Sequence[FailedRecord], now_ms: int
     ) -> BatchOutcomes:
         own = part.own_failures(failed)
-        slices, reads = part.plan.slices, {read.shard_id: read for read in part.reads}
+        slices, reads = part.plan.slices, part.reads
         context = BatchContext(
             policy=self._options.policy,
             slices=slices,
@@ -423,7 +422,7 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
     for part in parts:
         rows = rows_in(part.results)
         if rows <= left:
-            shards += [part.in_batch(read.shard_id) for read in part.reads]
+            shards += map(part.in_batch, part.reads)
             left -= rows
             continue
         chosen, numbers = None, []
@@ -471,7 +470,9 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
 
 def _firsts(parts: Sequence[StreamPart]) -> dict[str, SequenceNumber | None]:
     """By shard, the first new number that was published; None if there were only retries."""
-    return {part.in_batch(read.shard_id): read.first for part in parts for read in part.reads}
+    return {
+        part.in_batch(shard): read.first for part in parts for shard, read in part.reads.items()
+    }
 
 
 def _store(stream: SourceSettings) -> StoreTopics:

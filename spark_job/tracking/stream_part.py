@@ -13,6 +13,7 @@ from spark_job.tracking.content_check import (
     check_content,
     is_what_is_left,
     lowest_published,
+    reads_of,
 )
 from state.plan import retries_with_rows
 from state.position import Position
@@ -56,8 +57,8 @@ class StreamPart:
     subset: BatchSubset | None = None
 
     @property
-    def reads(self) -> list[ShardReadResult]:
-        return [read for task in self.results.values() for read in task.shards]
+    def reads(self) -> dict[str, ShardReadResult]:
+        return reads_of(self.results)
 
     def in_batch(self, shard_id: str) -> str:
         """The shard's name in the rows of the batch."""

@@ -50,7 +50,6 @@ from spark_job.tracking.record_mapping import (
     summarized,
 )
 from spark_job.tracking.spark_sql import guarded, literal, map_in_arrow, values, without
-from spark_job.tracking.withholding import failure_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -315,10 +314,9 @@ class TrackedBatch:
             )
             for message_id, reason in reasons.items()
         ]
-        rules = failure_rules(records, self._frame.rules.on_failure)
-        waiting = self._frame.waiting_for(records, rules)
-        self._add([*records, *waiting])
-        return {record.message_id for record in [*records, *waiting]}
+        failed = [*records, *self._frame.blocked_by(records)]
+        self._add(failed)
+        return {record.message_id for record in failed}
 
 
 @contextmanager

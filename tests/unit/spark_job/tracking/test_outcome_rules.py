@@ -95,6 +95,15 @@ PAST = "past the stream's retention; last failure: as before"
 BEFORE: dict[str, Any] = {"first_failure_ms": 1, "last_failure_ms": 2, "reason": "as before"}
 
 
+def due_in(due_ms: int, attempts: int, **more: Any) -> dict[str, Any]:
+    return {"due_ms": NOW_MS + due_ms, "attempts": attempts, **more}
+
+
+AS_IT_FAILED = {"last_failure_ms": NOW_MS, "reason": "why", "key": None, "blocked": False}
+IN_ORDER = {"on_failure": OnFailure.BLOCK_KEY}
+JUST_FAILED = {"first_failure_ms": NOW_MS - 1, "last_failure_ms": NOW_MS - 1}
+
+
 @pytest.mark.parametrize(
     ("record", "known", "batch", "expected"),
     [
@@ -102,26 +111,12 @@ BEFORE: dict[str, Any] = {"first_failure_ms": 1, "last_failure_ms": 2, "reason":
             failed(7, attempt=2),
             {"first_failure_ms": NOW_MS - 10},
             {},
-            {
-                "attempts": 2,
-                "due_ms": NOW_MS + 2_000,
-                "first_failure_ms": NOW_MS - 10,
-                "last_failure_ms": NOW_MS,
-                "reason": "why",
-                "key": None,
-                "blocked": False,
-                "count": 1,
-            },
+            due_in(2_000, 2, first_failure_ms=NOW_MS - 10, count=1, **AS_IT_FAILED),
         ),
         # after the delay that the function asked for, also under suspicion; or the first backoff
-        (failed(7, after_s=60.5), None, {}, {"attempts": 1, "due_ms": NOW_MS + 60_500}),
-        (failed(7, after_s=60.5), None, {"records": 1}, {"attempts": 0, "due_ms": NOW_MS + 60_500}),
-        (
-            failed(7),
-            None,
-            {"records": 1, "retry": SLOW},
-            {"attempts": 0, "due_ms": NOW_MS + 300_000},
-        ),
+        (failed(7, after_s=60.5), None, {}, due_in(60_500, 1)),
+        (failed(7, after_s=60.5), None, {"records": 1}, due_in(60_500, 0)),
+        (failed(7), None, {"records": 1, "retry": SLOW}, due_in(300_000, 0)),
         # it ages from its first counted failure: perhaps the sink was down before
         (
             failed(7),
@@ -134,33 +129,26 @@ BEFORE: dict[str, Any] = {"first_failure_ms": 1, "last_failure_ms": 2, "reason":
             failed(7, Outcome.UNCOUNTED),
             None,
             {"retry": EAGER},
-            {"attempts": 0, "due_ms": NOW_MS + 1_000, "first_failure_ms": NOW_MS},
+            due_in(1_000, 0, first_failure_ms=NOW_MS),
         ),
         (
             failed(7, Outcome.UNCOUNTED, after_s=2.0),
             {"attempts": 0, "first_failure_ms": NOW_MS - 9_000},
             {},
-            {"attempts": 0, "due_ms": NOW_MS + 2_000, "first_failure_ms": NOW_MS - 9_000},
+            due_in(2_000, 0, first_failure_ms=NOW_MS - 9_000),
         ),
         (
             failed(7, Outcome.BLOCKED, attempt=2, reason=None, key="k"),
             BEFORE,
-            {"on_failure": OnFailure.BLOCK_KEY},
+            IN_ORDER,
             {"attempts": 1, "due_ms": 0, "key": "k", "blocked": True, **BEFORE},
         ),
         # keys are stored only where they block
         (failed(7, key="k"), None, {}, {"key": None}),
-        (failed(7, key="k"), None, {"on_failure": OnFailure.BLOCK_KEY}, {"key": "k"}),
+        (failed(7, key="k"), None, IN_ORDER, {"key": "k"}),
         # with a counted failure it is bad, also where nothing else succeeds
-        *(
-            (
-                failed(7, outcome, attempt=2),
-                {"first_failure_ms": NOW_MS - 1, "last_failure_ms": NOW_MS - 1},
-                {"records": 1},
-                {"attempts": 2, "due_ms": NOW_MS + 2_000},
-            )
-            for outcome in (Outcome.RETRY, Outcome.ALONE)
-        ),
+        (failed(7, Outcome.RETRY, attempt=2), JUST_FAILED, {"records": 1}, due_in(2_000, 2)),
+        (failed(7, Outcome.ALONE, attempt=2), JUST_FAILED, {"records": 1}, due_in(2_000, 2)),
     ],
 )
 def test_a_record_that_is_tried_again_is_queued_as_its_rule_says(
@@ -308,34 +296,21 @@ def test_a_letter_names_the_first_failure_that_counted() -> None:
     assert letter.first_failure_ms is None
 
 
+ALL_GONE: dict[str, Any] = {"retries_done": 1, "retries_gone": (SequenceNumber(7),)}
+SHORT: dict[str, Any] = {
+    "retry_rows": 1,
+    "retries_short": (ShortRange(first=SequenceNumber(7), missing=3),),
+}
+UP_TO_9 = RangePart(last=SequenceNumber(9), rest=SequenceNumber(10), count=1)
+
+
 @pytest.mark.parametrize(
     ("count", "read", "missing", "told"),
     [
-        *(
-            (
-                count,
-                {"retries_done": 1, "retries_gone": (SequenceNumber(7),)},
-                count,
-                f"{count} records up to 30 are {PAST}",
-            )
-            for count in (2, 4)
-        ),
-        *(
-            (
-                4,
-                {
-                    "retry_rows": 1,
-                    "retries_short": (ShortRange(first=SequenceNumber(7), missing=3),),
-                    **part,
-                },
-                3,
-                f"3 of 4 records up to 30 are {PAST}",
-            )
-            for part in (
-                {"retries_done": 1},
-                {"retry_part": RangePart(last=SequenceNumber(9), rest=SequenceNumber(10), count=1)},
-            )
-        ),
+        (2, ALL_GONE, 2, f"2 records up to 30 are {PAST}"),
+        (4, ALL_GONE, 4, f"4 records up to 30 are {PAST}"),
+        (4, SHORT | {"retries_done": 1}, 3, f"3 of 4 records up to 30 are {PAST}"),
+        (4, SHORT | {"retry_part": UP_TO_9}, 3, f"3 of 4 records up to 30 are {PAST}"),
     ],
     ids=["both", "all", "the first", "the first, of a part"],
 )
