@@ -146,18 +146,6 @@ def test_a_stale_owner_writes_nothing_at_all(store_world: StoreWorld) -> None:
     assert new.identity.read() is None
 
 
-def test_an_overtaken_owner_may_acquire_again_after_a_release(store_world: StoreWorld) -> None:
-    """The state that it has read is outdated, so it must release first."""
-    old = owned(store_world)
-    store_world.lose_session(old)
-    new = owned(store_world, OTHER)
-    with pytest.raises(StaleOwnerError, match="another process has taken over"):
-        old.shard_list.save(["a"])
-    new.ownership.release()
-    old.ownership.release()
-    assert old.ownership.acquire(OWNER, timeout_s=5) == 3
-
-
 def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -> None:
     """No other process has taken over, so the owner goes on under the same epoch, and others see it
     as the owner again.

@@ -168,9 +168,12 @@ def log_of(*counts: int, sealed: bool = True) -> TaskLog:
     )
 
 
-def owned(world: StoreWorld, owner: OwnerInfo = OWNER) -> StoreTopics:
+def owned(
+    world: StoreWorld, owner: OwnerInfo = OWNER, task: TaskShare | None = None
+) -> StoreTopics:
+    """The store of another process, which owns the whole application, or a task's share."""
     store = world.open()
-    store.ownership.acquire(owner, timeout_s=10)
+    store.ownership.acquire(owner, timeout_s=10, task=task)
     return store
 
 
@@ -200,10 +203,7 @@ def failures(count: int, shards: int = 1, reason: str = "no rates for order") ->
 
 
 def task_of(world: StoreWorld, index: int, total: int, owner: OwnerInfo = OWNER) -> StoreTopics:
-    """The store of task `index` of `total`."""
-    store = world.open()
-    store.ownership.acquire(owner, timeout_s=10, task=TaskShare(index, total))
-    return store
+    return owned(world, owner, TaskShare(index, total))
 
 
 def dead_process() -> OwnerInfo:
