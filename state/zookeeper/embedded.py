@@ -41,7 +41,6 @@ from state.zookeeper.servers import EMBEDDED_PREFIX, ask_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import FrameType
 
 DEFAULT_IDLE_S = 300.0
 LOG_NAME = "server.log"
@@ -237,8 +236,7 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
 def find_java() -> str:
     """The `java` of JAVA_HOME, or on the PATH."""
     home = os.environ.get("JAVA_HOME")
-    candidate = shutil.which("java", path=str(Path(home) / "bin")) if home else None
-    java = candidate or shutil.which("java")
+    java = (shutil.which("java", path=f"{home}/bin") if home else None) or shutil.which("java")
     if java is None:
         raise EmbeddedZookeeperError(
             "the embedded ZooKeeper needs Java, which was not found",
@@ -292,11 +290,11 @@ def find_jars() -> Path:
     this package must not depend on it.
     """
     spec = importlib.util.find_spec("pyspark")
-    homes = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
-    homes += [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
-    for home in homes:
-        if any((home / "jars").glob("zookeeper-*.jar")):
-            return home / "jars"
+    package = None if spec is None or spec.origin is None else Path(spec.origin).parent
+    for home in filter(None, (package, os.environ.get("SPARK_HOME"))):
+        jars = Path(home) / "jars"
+        if any(jars.glob("zookeeper-*.jar")):
+            return jars
     raise EmbeddedZookeeperError(
         "the embedded ZooKeeper is started from PySpark's jars, which were not found",
         "run pip install 'pyspark>=4.2', or use the address of a ZooKeeper server",
@@ -326,10 +324,6 @@ def _signal(process: tuple[int, str], number: signal.Signals) -> bool:
             os.kill(pid, number)
             return True
     return False
-
-
-class _Stopped(Exception):  # noqa: N818  # not an error
-    """A signal asked the supervisor to end."""
 
 
 def supervise(directory: Path, lock: int, idle_s: float, command: Sequence[str]) -> None:
@@ -439,21 +433,15 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _on_signal(_number: int, _frame: FrameType | None) -> None:
-    raise _Stopped
-
-
 def main(arguments: list[str]) -> None:
     directory, lock, idle_s, *command = arguments
     # The starter waits for the first process only. The second one is not its child, so the starter
     # may end at any time and has nothing to reap.
     if os.fork():
         os._exit(0)
-    signal.signal(signal.SIGTERM, _on_signal)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # ends the server on its way out
     try:
         supervise(Path(directory), int(lock), float(idle_s), command)
-    except _Stopped:
-        pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
