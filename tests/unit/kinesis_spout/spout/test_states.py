@@ -119,10 +119,10 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
     one.put(4)
     spout = reading(one)
     assert spout.spout.next_tuple() is not None
-    one.backend.set_unavailable(True)
+    one.backend.unavailable = True
     one.clock.advance(60)
     assert spout.spout.next_tuple() is not None, "the store does not answer"
-    one.backend.set_unavailable(False)
+    one.backend.unavailable = False
     for is_taken_over in (False, True):
         cast("MemoryStateStore", spout.services.store).lose_session()
         one.clock.advance(60)
