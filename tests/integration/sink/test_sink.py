@@ -297,17 +297,6 @@ def test_a_refusal_that_no_repetition_mends_ends_the_write(
 
 
 # aggregates ---------------------------------------------------------------------------------------
-def test_rows_are_packed_for_their_shards(served: tuple[str, FakeKinesis, Any]) -> None:
-    """Each row once, with its key; the counts are those of rows."""
-    url, fake, client = served
-    counts = write(settings(url, aggregate="true"), batch(range(1200)), batch(range(1200, 3000)))
-    records = delivered(fake, STREAM)
-    assert numbers(records) == list(range(3000))
-    assert all(key == f"key {int(data) % 50}" for key, data in records)
-    assert (counts.records, counts.retries) == (3000, 0)
-    assert len(on_stream(client)) < 20
-
-
 def test_an_explicit_hash_key_chooses_the_shard_of_an_aggregate(
     served: tuple[str, FakeKinesis, Any],
 ) -> None:
