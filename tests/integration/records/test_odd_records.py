@@ -299,25 +299,6 @@ def on(auto: ServedFake, stream: str = STREAM) -> list[tuple[bytes, str | None]]
     )
 
 
-@pytest.mark.parametrize("wire_format", ["json", "cbor"])
-def test_the_source_gives_null_for_a_key_that_is_not_there(
-    auto_stream: StreamUnderTest, wire_format: str
-) -> None:
-    engine = MicroBatchEngine(auto_stream.settings(wire_format=wire_format))
-    try:
-        engine.run_until_idle()
-    finally:
-        engine.stop()
-    assert (
-        sorted(
-            ((row["data"], row["partitionKey"]) for row in engine.delivered), key=lambda one: one[0]
-        )
-        == EXPECTED
-    )
-    shards = {row["shardId"] for row in engine.delivered if row["partitionKey"] == "same"}
-    assert len(shards) == 4  # so its records have no order
-
-
 def digest_of(record: StoredRecord) -> str:
     return sha256(record.data).hexdigest()
 
