@@ -242,7 +242,7 @@ class PushedFilters:
         left: list[Filter] = []
         for given in filters:
             column, value = getattr(given, "attribute", None), getattr(given, "value", None)
-            texts: tuple[Any, ...] = value if isinstance(given, In) else (value,)
+            texts: Any = value if isinstance(given, In) else (value,)
             if column in _NAMES and isinstance(given, IsNotNull):
                 continue  # they are never null
             if (
