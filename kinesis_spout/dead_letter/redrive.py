@@ -1,11 +1,5 @@
 """`Redrive`: puts dead letters back on the stream that they came from, each record once.
 
-    files, aws = LocalLetterFiles(Path("/data/dead/orders")), AwsConfig(region="eu-central-1")
-    with Redrive(files, aws=aws) as work:
-        work.read()
-        print(work.find())
-        work.put()
-
 A ledger beside the letters (`_redriven`) records the letters that were put, after every 500 of
 them. So a second run puts nothing twice, and after a kill at most the last 500 are put again. Do
 not start two runs on one path at a time: each would put all letters.
@@ -174,18 +168,18 @@ class _Chosen(NamedTuple):
 class Redrive:
     """Dead letters, to be put back on their stream. A context manager. Call `read` first.
 
-    `letters`: one for each selected record, by the record, with its state. `count`: how many were
-    put. Methods block on files and on Kinesis. They raise `KinesisError`, of which `RedriveError`
-    is about the files.
+    `letters`: one for each record that is to be put. `counts`: of all selected ones, by the field
+    of `Found`. `count`: how many were put. Methods block on files and on Kinesis. They raise
+    `KinesisError`, of which `RedriveError` is about the files.
     """
 
     files: LetterFiles
     selection: Selection = field(default_factory=Selection)
     aws: AwsConfig = field(default_factory=AwsConfig)
     clock: Clock = field(default_factory=SystemClock)
-    unreadable: int = 0
     count: int = 0
-    letters: dict[Identity, tuple[str, _Chosen]] = field(default_factory=dict)
+    letters: dict[Identity, _Chosen] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     _spool: IO[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -197,15 +191,12 @@ class Redrive:
 
     def find(self) -> Found:
         """Count the letters that are to be put, and those that are not. Changes nothing."""
-        states = Counter(state for state, _ in self.letters.values())
         by_reason: dict[tuple[str, str], list[_Chosen]] = defaultdict(list)
-        for (target, *_), (state, letter) in self.letters.items():
-            if state == "to_put":
-                by_reason[target, letter.reason].append(letter)
+        for (target, *_), letter in self.letters.items():
+            by_reason[target, letter.reason].append(letter)
         most = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
         return Found(
-            **states,
-            unreadable=self.unreadable,
+            **self.counts,
             reasons=tuple(
                 ReasonCount(
                     *names,
@@ -277,8 +268,7 @@ class Redrive:
         """The letters to put and their targets, by target, stream, shard and sequence number."""
         to_put = [
             (*identity[:3], len(identity[3]), *identity[3:], letter.at)
-            for identity, (state, letter) in self.letters.items()
-            if state == "to_put"
+            for identity, letter in self.letters.items()
         ]
         for target, *_, at in sorted(to_put):
             yield target, self._get(at)
@@ -311,11 +301,12 @@ class Redrive:
                 )
                 before = best.setdefault(identity, chosen)
                 best[identity] = max(chosen, before, key=lambda one: one.rank)
-        self.letters = {
-            identity: (letter.state(is_known=ledger.has(identity)), letter)
-            for identity, letter in best.items()
-        }
-        if self.unreadable and not has_letters:
+        for identity, chosen in best.items():
+            state = chosen.state(is_known=ledger.has(identity))
+            self.counts[state] += 1
+            if state == "to_put":
+                self.letters[identity] = chosen
+        if self.counts["unreadable"] and not has_letters:
             raise RedriveError(
                 f"the {kind} files in {self.files} contain no dead letters",
                 "give the path that a DeadLetter writes to, and its format with --format",
@@ -327,7 +318,7 @@ class Redrive:
         parts: dict[tuple[str, str, int | None, int], dict[int, int]] = defaultdict(dict)
         for piece in pieces:
             if piece is None:
-                self.unreadable += 1
+                self.counts["unreadable"] += 1
                 continue
             letter, part, count = piece
             if count <= 1:
