@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
@@ -18,7 +19,6 @@ from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.dead_letter.letter import LETTER_COLUMNS, Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import envelopes, payload_records
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
-from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.service.surroundings import for_executors
@@ -309,10 +309,17 @@ class StreamSink:
         """Put rows of letters, on an executor. Blocks until the stream has accepted all of them.
         Raises `KinesisError`.
         """
-        with closing(KinesisConnection(self.aws, self.stream, answered_before=True)) as connection:
-            putter = RecordPutter(connection)
+        with closing(KinesisClient(self.aws, self.stream, answered_before=True)) as client:
+            # Asked once, and only for a record that not every stream takes.
+            most_bytes = cache(lambda: client.describe().max_record_bytes or ANY_STREAM_BYTES)
+
+            def takes(record: OutgoingRecord) -> bool:
+                return record.size_bytes <= ANY_STREAM_BYTES or record.size_bytes <= most_bytes()
+
             letters = map(letter_of, rows)
-            putter.put(one for letter in letters for one in self.records_of(letter, self._takes))
+            RecordPutter(client).put(
+                one for letter in letters for one in self.records_of(letter, takes)
+            )
 
     def records_of(
         self, letter: Letter, takes: Callable[[OutgoingRecord], bool]
@@ -326,14 +333,6 @@ class StreamSink:
                 return bare
         key = letter.partition_key or letter.message_id
         return [OutgoingRecord(key, value) for value in envelopes(letter)]
-
-    def _takes(self, record: OutgoingRecord) -> bool:
-        """Calls the service for a record that not every stream takes."""
-        if record.size_bytes <= ANY_STREAM_BYTES:
-            return True
-        with closing(KinesisClient(self.aws, self.stream)) as client:
-            most_bytes = client.describe().max_record_bytes or ANY_STREAM_BYTES
-        return record.size_bytes <= most_bytes
 
     def without_secrets(self, text: str) -> str:
         return text  # the errors of the client hold no secrets
