@@ -43,7 +43,6 @@ from tests.support.kinesis.services import (
     serve,
 )
 from tests.support.shell.consuming import lines_of, run
-from tests.support.simulated.micro_batch_engine import MicroBatchEngine
 from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
 from tests.support.spark.spark_job_under_test import caught_up
 from tests.support.spout.spouts import spout_on
@@ -144,33 +143,6 @@ def payloads_on(fake: FakeKinesis, stream: str) -> list[bytes]:
         for shard in fake.shards(stream)
         for record in fake.records(stream, shard.shard_id)
     ]
-
-
-def test_the_source_delivers_them_in_order_and_replays_them_exactly(
-    stream: StreamUnderTest,
-) -> None:
-    """Two of 10 MiB between small ones, in one shard, where a batch may have less than one of them:
-    then it has one.
-    """
-    take_large_records(stream.client, STREAM)
-    small = [b"small %d" % number for number in range(4)]
-    large = [small[0], largest(0), small[1], small[2], largest(1), small[3]]
-    for payload in large:
-        stream.put_record(KEY, payload)
-    engine = MicroBatchEngine(stream.settings(max_bytes_per_task="1MiB"))
-    try:
-        while engine.run_batch():
-            assert engine.reader is not None
-            batch = engine.committed
-            start = engine.offsets[batch - 1] if batch else engine.reader.initialOffset()
-            again = engine.read(engine.reader.partitions(start, engine.offsets[batch]))
-            assert again == engine.sink[batch]
-    finally:
-        engine.stop()
-    found = [row["data"] for rows in engine.sink.values() for row in rows]
-    assert [len(data) for data in found] == [len(data) for data in large]
-    assert digests(found) == digests(large)
-    assert len(engine.sink) >= 4
 
 
 @contextmanager
