@@ -82,14 +82,7 @@ def pin_start(
                 start.text,
                 remedy="use LATEST or a time in the past",
             )
-    for shard, _ in requested.shards:
-        if shard not in shard_ids:
-            nearest = nearest_name(shard, shard_ids)
-            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
-            raise ConfigError(
-                f"option startingPosition names shard {shard!r}, which the stream does not list",
-                hint,
-            )
+    check_listed("startingPosition", dict(requested.shards), shard_ids)
     default = pinned(requested.default, now_ms)
     positions = {shard: pinned(start, now_ms) for shard, start in requested.shards}
     if default.sequence is not None:
@@ -110,6 +103,17 @@ def pin_start(
     )
     _try_named(requested, pin, new_iterator)
     return identity.pin_start(pin)
+
+
+def check_listed(option: str, named: Iterable[str], listed: Collection[str]) -> None:
+    """Raise `ConfigError` for a shard that the option names and the stream does not list."""
+    for shard in named:
+        if shard not in listed:
+            nearest = nearest_name(shard, listed)
+            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
+            raise ConfigError(
+                f"option {option} names shard {shard!r}, which the stream does not list", hint
+            )
 
 
 def _try_named(

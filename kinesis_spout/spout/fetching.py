@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.aggregation.unpacking import Unpacker
@@ -27,7 +28,7 @@ from kinesis_spout.reading.user_records import (
     begins_within,
     lists_of,
     refuse_aggregates,
-    unpacked_page,
+    unpacked,
 )
 from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.service.get_records_decoder import NO_LISTS, decode_get_records
@@ -174,12 +175,15 @@ class SpoutShardGetter:
             page = page.head(in_time)
             self.final_page = page.without_records()
         # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
-        is_begun = begins_within(page, self._start)
         is_raw = self._aggregates != "unpack"
-        may_unpack = is_begun or (not is_raw and page.columns.any_begins_with(KPL_MAGIC))
-        if not page.count or not may_unpack:
+        if not begins_within(page.first, self._start) and (
+            is_raw or not page.columns.any_begins_with(KPL_MAGIC)
+        ):
             return page
-        return unpacked_page(page, self.unpacker, self._start, only_first=is_raw)
+        parts = unpacked(page.records, self.unpacker, self._start, only_begun=is_raw)
+        columns = lists_of(list(parts))
+        count = len(columns.arrivals)
+        return replace(page, columns=columns, count=count, payload_bytes=columns.payload_bytes)
 
     def _has_unresolved(self) -> bool:
         """Whether records of the shard that were read have no outcome yet. Who passes over the one
