@@ -86,10 +86,8 @@ def pin_start(
         if shard not in shard_ids:
             nearest = nearest_name(shard, shard_ids)
             hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
-            raise ConfigError(
-                f"option startingPosition names shard {shard!r}, which the stream does not list",
-                hint,
-            )
+            problem = f" names shard {shard!r}, which the stream does not list"
+            raise ConfigError.about("startingPosition", problem, hint)
     default = pinned(requested.default, now_ms)
     positions = {shard: pinned(start, now_ms) for shard, start in requested.shards}
     if default.sequence is not None:
