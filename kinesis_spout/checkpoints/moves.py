@@ -146,9 +146,9 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard has expired, and its children were never listed; their records are not read"
+            "the shard has expired; its children were never listed, so their records are not read"
             if state.end_was_read
-            else "the shard is not listed any more; its unread records are not read",
+            else "the stream no longer lists the shard, so its unread records cannot be read",
         ),
     )
 
@@ -166,7 +166,7 @@ def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
             if not goal.was_there:
                 raise
             notes.append(
-                f"the service refuses {goal.position}, its position at that time, so the shard "
+                f"Kinesis refuses {goal.position}, the shard's position at that time, so the shard "
                 "moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
@@ -176,8 +176,10 @@ def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
             origin = search.locate(state.read_position)
         except RequestRefusedError:
             origin = None
-            refused = f"the service refuses its position {state.read_position}"
-            notes.append(f"{refused}, so its records count as unread")
+            notes.append(
+                f"Kinesis refuses the shard's position {state.read_position}, so all its records "
+                "count as unread"
+            )
         found = _reached(search, state, found, origin, notes)
         unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:
