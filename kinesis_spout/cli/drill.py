@@ -40,7 +40,6 @@ from kinesis_spout.programs import load_function
 from state.errors import StateError
 
 _LOG_LINES = 12
-_OTHER = "name a file that can be written"
 LOCALSTACK = "http://127.0.0.1:4566"
 
 
@@ -151,7 +150,7 @@ def drill(
                     continue
                 if html_file is not None:
                     of_several = html_file.with_stem(f"{html_file.stem}-{one.name}")
-                    write_file(html_file if len(chosen) == 1 else of_several, html, remedy=_OTHER)
+                    write_file(html_file if len(chosen) == 1 else of_several, html)
                 if verdict.undone is None:
                     verdicts.append(verdict)
                     undone.pop()
@@ -207,7 +206,7 @@ def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, by
     stored, figures = encode_history(drilled.history), verdict_json(verdict)
     html = page(drill_json(figures, stored, _unexplained(drilled.history, again), [about]))
     for name, data in (("history.json", stored), ("verdict.json", figures), ("verdict.html", html)):
-        write_file(directory / name, data, remedy=_OTHER)
+        write_file(directory / name, data)
     if drilled.undone is not None:
         tell(drilled.undone, "error:", "bold red")
     else:
@@ -267,4 +266,4 @@ def _report(verdicts: Sequence[Verdict], undone: Sequence[str], json_file: Path 
         say(f"{name}: not done")
     if json_file is not None:
         data = b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n"
-        write_file(json_file, data, remedy=_OTHER)
+        write_file(json_file, data)

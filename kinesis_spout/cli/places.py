@@ -300,11 +300,6 @@ _MAY_LACK: dict[Need, tuple[str, ...]] = {
 }
 
 
-def zookeeper_flag(**more: Any) -> Any:
-    """The option --zookeeper, with its default from the environment."""
-    return flag("zookeeper", "--zookeeper", "-z", envvar="KINESIS_SPOUT_ZOOKEEPER", **more)
-
-
 def command(
     application: Need = "required",
     *,
@@ -465,12 +460,13 @@ def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def write_file(file: Path, data: bytes, option: str = "", remedy: str = "") -> None:
+def write_file(file: Path, data: bytes, option: str = "") -> None:
     """Raises `CliError`, which names the option."""
     try:
         file.write_bytes(data)
     except OSError as exc:
-        raise CliError(f"{option}{file} cannot be written: {exc.strerror}", remedy) from exc
+        problem = f"{option}{file} cannot be written: {exc.strerror}"
+        raise CliError(problem, "choose a file that can be written") from exc
 
 
 def stdout_console() -> Console:

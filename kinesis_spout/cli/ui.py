@@ -343,7 +343,7 @@ def ui(
             looks = looking(place, op.stack, max_asked=ask)
             data = one.json_of(look_once(looks, signals, window_s))
         html = page({**data, "shard": None, "trouble": None})
-        write_file(once, html, "--once ", "choose another file")
+        write_file(once, html, "--once ")
         return
 
     def opened(application: str, stream: str) -> Watcher | None:

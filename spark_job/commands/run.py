@@ -23,7 +23,7 @@ from rich.text import Text
 
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.places import note, warnings_as_notes, zookeeper_flag
+from kinesis_spout.cli.places import note, warnings_as_notes
 from kinesis_spout.cli.shared_options import (
     errors,
     flag,
@@ -88,7 +88,9 @@ def run(
     application: str | None = flag(
         "application", "--application", "-a", panel=STREAM, callback=typed_text
     ),
-    zookeeper: str | None = zookeeper_flag(panel=STREAM),
+    zookeeper: str | None = flag(
+        "zookeeper", "--zookeeper", "-z", panel=STREAM, envvar="KINESIS_SPOUT_ZOOKEEPER"
+    ),
     region: str | None = flag("region", panel=STREAM),
     endpoint_url: str | None = flag("endpoint_url", panel=STREAM),
     start: Annotated[
