@@ -201,9 +201,7 @@ class SpoutConfig:
         try:
             return RequestedStart(default=StartingPosition.parse(self.starting_position))
         except InvalidPositionError as exc:
-            raise ConfigError(
-                f"option starting_position: {exc}", option="starting_position"
-            ) from exc
+            raise ConfigError.about("starting_position", f": {exc}") from exc
 
     def until_ms(self, service_now_ms: int) -> int | None:
         """The last arrival time to deliver, in ms since 1970; None without `until`. Raises
