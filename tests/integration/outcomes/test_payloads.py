@@ -27,6 +27,7 @@ from scheme import (
     GlueScheme,
     JsonScheme,
     ProtobufScheme,
+    RawScheme,
     parsed,
 )
 from scheme.avro_scheme import NOT_AVRO
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kinesis_spout.dead_letter.letter import Letter
     from scheme import RecordScheme
@@ -329,6 +330,76 @@ def test_a_batch_of_one_format_has_a_row_for_each_row(
     assert len(query.letters) == sum(map(len, emulated.records.values())) - len(good)
     assert not {letter.data for letter in query.letters} & good.keys()
     assert query.unresolved() == {}
+
+
+@pytest.mark.parametrize("name", ["logs", "framed"])
+def test_the_source_decodes_where_it_has_a_scheme(
+    spark: SparkSession,
+    emulated: StreamUnderTest,
+    kinds: dict[str, Kind],
+    tmp_path: Path,
+    name: str,
+) -> None:
+    """By the text of an option, many rows of a record; and by an object, with its registry. Good
+    records are processed once with all of their rows, also those that fail at first; each other
+    one, of any format, is a dead letter with its reason. A record is one row of the frame.
+    """
+    kind = kinds[name]
+    scheme = "cloudwatch-logs" if name == "logs" else kind.scheme
+    query = TrackedQuery(spark, emulated, tmp_path / "checkpoint")
+    found: list[Any] = []
+    counts: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        counts.append(batch.df.count())
+        late = kind.late.replace("parsed.value.", "parsed.")
+        good = batch.fail_where(batch.parsed(), f"attempt = 1 AND {late}", "not now")
+        shown = kind.shown.replace("parsed.value.", "parsed.")
+        found.extend(row.shown for row in good.selectExpr(f"{shown} AS shown").collect())
+
+    query.run(process, source={"scheme": scheme})
+    assert sorted(found) == sorted(rows_of(kind))
+    everything = {data for kind in kinds.values() for data in [*kind.good, *kind.bad]}
+    assert sum(counts) == len(everything) + 1  # and the one that was retried
+    letters = {letter.data: letter.reason for letter in query.letters}
+    assert letters.keys() == everything - kind.good.keys()
+    assert letters.items() >= kind.bad.items()
+    assert query.unresolved() == {}
+    assert emulated.checkpoints() == emulated.tips()
+
+
+def test_a_plain_query_and_a_batch_read_have_the_decoded_column(
+    spark: SparkSession, emulated: StreamUnderTest, kinds: dict[str, Kind], tmp_path: Path
+) -> None:
+    """With the rows and the reasons that `parsed` gives on a frame; also where only some columns
+    are asked for, without the payload; and of a scheme for which Spark has expressions.
+    """
+    register(spark)
+    reader = spark.read.format("kinesis").options(**emulated.connection())
+    plain = reader.load()
+    scheme = kinds["logs"].scheme
+    expected = parsed(plain, scheme).select("messageId", "parsed").toArrow().to_pylist()
+
+    def exploded(frame: DataFrame) -> list[Any]:
+        rows = frame.select("messageId", F.explode("parsed").alias("parsed"))
+        return sorted(rows.toArrow().to_pylist(), key=repr)
+
+    whole = reader.option("scheme", "cloudwatch-logs").load()
+    some = whole.select("messageId", "parsed").schema
+    assert exploded(whole) == sorted(expected, key=repr)
+    assert exploded(reader.schema(some).load()) == sorted(expected, key=repr)
+    found: dict[str, list[Any]] = {}
+    for name, one in {"clicks": kinds["clicks"].scheme, "raw": RawScheme()}.items():
+        query = TrackedQuery(spark, emulated, tmp_path / name)
+        rows = found[name] = []
+        query.play(
+            emulated.source(scheme=one, application=name),
+            lambda frame, _, rows=rows: rows.extend(
+                frame.select("messageId", "parsed").toArrow().to_pylist()
+            ),
+        )
+        by_spark = parsed(plain, one).select("messageId", "parsed").toArrow().to_pylist()
+        assert sorted(rows, key=repr) == sorted(by_spark, key=repr)
 
 
 def test_an_unreachable_registry_stops_the_query_and_its_records_are_read_again(

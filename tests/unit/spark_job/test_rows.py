@@ -13,8 +13,9 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.reading.user_records import AggregatedRecordError, refuse_aggregates
 from kinesis_spout.service.get_records_decoder import PAGE_SCHEMA
+from scheme import CloudWatchLogsScheme
 from scheme.record import KPL_MAGIC
-from spark_job.data_source import SCHEMA_DDL, selected_columns
+from spark_job.data_source import SCHEMA_DDL, schema_ddl, selected_columns
 from spark_job.rows import COLUMNS, ShardRows
 from spark_job.settings import RAW
 from tests.architecture.source_tree import ROOT
@@ -86,6 +87,19 @@ def test_a_schema_with_other_columns_is_refused_with_those_there_are(
 ) -> None:
     with pytest.raises(ConfigError, match=told):
         selected_columns(schema)
+
+
+def test_the_column_of_a_scheme_may_be_asked_for_with_the_schemes_type() -> None:
+    scheme = CloudWatchLogsScheme()
+    whole = StructType.fromDDL(schema_ddl(scheme))
+    assert selected_columns(whole, scheme) == (*COLUMNS, "parsed")
+    (parsed,) = (field for field in whole if field.name == "parsed")
+    assert selected_columns(StructType([parsed]), scheme) == ("parsed",)
+    for other in (StringType(), parsed.dataType.elementType):
+        with pytest.raises(ConfigError, match=r"column parsed of another type .* ARRAY<STRUCT<"):
+            selected_columns(StructType().add("parsed", other), scheme)
+    with pytest.raises(ConfigError, match="a column parsed STRING"):
+        selected_columns(StructType().add("parsed", StringType()))
 
 
 def test_an_aggregate_is_refused_with_what_to_do_and_a_payload_like_one_is_not() -> None:
