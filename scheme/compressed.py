@@ -10,12 +10,15 @@ import pyarrow as pa
 
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PayloadScheme
+from scheme.payload_scheme import PayloadScheme, outcomes_within
+from scheme.plain_schemes import RawScheme
 from scheme.record import Record
-from scheme.record_scheme import bytes_reason, gives_many
+from scheme.record_scheme import bytes_reason, gives_many, outcome_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import Column
 
     from scheme.payload_scheme import Values
     from scheme.record_scheme import RecordScheme
@@ -35,6 +38,7 @@ _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _WINDOW_BITS = {"gzip": 31, "zlib": 15}
 _PIECE_BYTES = 16 * 1024
+_TOGETHER = 512
 
 
 def decompressed(payload: bytes, codec: str = "auto", max_bytes: int = MAX_BYTES) -> bytes:
@@ -155,10 +159,46 @@ class Compressed(PayloadScheme):
     def read(self, payload: bytes) -> Values:
         return read_of(self.inner, payload)
 
+    def column(self, data: Column) -> Column:
+        """See `RecordScheme.column`. An inner scheme for which Spark has expressions reads what
+        Python has decompressed.
+        """
+        if not is_native(self.inner):
+            return PayloadScheme.column(self, data)
+        return column_within(replace(self, inner=RawScheme()), self.inner, data)
+
     def columns(self, values: Sequence[Any]) -> list[pa.Array]:
         if isinstance(self.inner, PayloadScheme):
             return self.inner.columns(values)
         return PayloadScheme.columns(self, values)
+
+    def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
+        """See `PayloadScheme.outcomes`. Whatever is decompressed is read as the inner scheme reads
+        a column.
+        """
+        inner = self.inner
+        if not isinstance(inner, PayloadScheme):
+            return PayloadScheme.outcomes(self, payloads)
+        return outcomes_within(
+            self,
+            payloads,
+            lambda payload: (inner, decompressed(payload, self.codec, self.max_bytes)),
+            records=_TOGETHER,
+        )
+
+
+def is_native(inner: RecordScheme) -> bool:
+    """Whether Spark has expressions for a scheme, which are worth a way back to it."""
+    return not isinstance(inner, PayloadScheme | RawScheme) and not gives_many(inner)
+
+
+def column_within(outer: PayloadScheme, inner: RecordScheme, data: Column) -> Column:
+    """The column of `inner`, of the bytes that `outer` gives for a payload."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
+
+    raw = outer.column(data)
+    found = inner.column(raw["value"]["data"])
+    return outcome_column(found["value"], F.coalesce(raw["malformed"], found["malformed"]))
 
 
 _RECORD = Record(
@@ -172,9 +212,13 @@ _RECORD = Record(
 
 
 def read_of(inner: RecordScheme, payload: bytes) -> Values:
-    """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`."""
+    """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`. The
+    payload is no aggregate.
+    """
     if isinstance(inner, PayloadScheme):
         return inner.read(payload)
+    if isinstance(inner, RawScheme):
+        return (payload,)
     try:
         return inner.decode(replace(_RECORD, data=payload))
     except MalformedRecordError as exc:
