@@ -54,6 +54,7 @@ from scheme import (
     JsonScheme,
     PayloadScheme,
     ProtobufScheme,
+    RawScheme,
     SchemaVersion,
     parsed,
 )
@@ -68,7 +69,8 @@ TARGET_RATIO = 3.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """`payload` makes one of a random number generator. `udf` is the function that people write,
-    and `udf_ddl` what it returns. `share`: one record for so many log events.
+    and `udf_ddl` what it returns. `share`: one record for so many log events. `then`: the scheme
+    that Spark's expressions read what this one gives with.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Format:
     udf_ddl: str
     target: int
     share: int = 10
+    then: JsonScheme | None = None
 
 
 def log_events(rng: random.Random, message: Callable[[random.Random], str]) -> bytes:
@@ -182,6 +185,14 @@ def order_images(data: bytes) -> dict[str, Any]:
         "newImage": image("NewImage"),
         "oldImage": image("OldImage"),
         "createdAt": record["dynamodb"]["ApproximateCreationDateTime"],
+    }
+
+
+def order_texts(data: bytes) -> dict[str, Any]:
+    images = order_images(data)
+    return {
+        name: json.dumps(value, default=float) if isinstance(value, dict) else value
+        for name, value in images.items()
     }
 
 
@@ -452,8 +463,20 @@ FORMATS = (
         target=0,
     ),
     Format(
+        name="dynamodb, texts",
+        scheme=DynamoDbScheme(),
+        payload=order_change,
+        udf=order_texts,
+        udf_ddl=(
+            "struct<eventName string, keys string, newImage string, oldImage string, "
+            "createdAt bigint>"
+        ),
+        target=0,
+    ),
+    Format(
         name="gzip, JSON",
-        scheme=Compressed(JsonScheme(_CLICK)),
+        scheme=Compressed(RawScheme()),
+        then=JsonScheme(_CLICK),
         payload=click,
         udf=click_fields,
         udf_ddl=f"struct<{_CLICK}>",
@@ -540,8 +563,11 @@ def spark_ratios(
     frame = spark.createDataFrame(table).coalesce(1).cache()
     frame.count()
     by_udf = F.udf(found.udf, found.udf_ddl)(frame["data"])
+    rows_of = parsed(frame, found.scheme)
+    if found.then is not None:
+        rows_of = parsed(rows_of, found.then, data="parsed.value.data")
     frames = {
-        "scheme": parsed(frame, found.scheme).select("parsed.value.*"),
+        "scheme": rows_of.select("parsed.value.*"),
         "udf": frame.select((F.explode(by_udf) if found.scheme.many else by_udf).alias("row")),
     }
     rows = frames["scheme"].count()

@@ -13,12 +13,10 @@ from scheme.errors import MalformedRecordError, PayloadError, SchemeDefinitionEr
 from scheme.payload_scheme import PayloadScheme, outcomes_within
 from scheme.plain_schemes import RawScheme
 from scheme.record import Record
-from scheme.record_scheme import bytes_reason, gives_many, outcome_column
+from scheme.record_scheme import bytes_reason, gives_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import Column
 
     from scheme.payload_scheme import Values
     from scheme.record_scheme import RecordScheme
@@ -159,14 +157,6 @@ class Compressed(PayloadScheme):
     def read(self, payload: bytes) -> Values:
         return read_of(self.inner, payload)
 
-    def column(self, data: Column) -> Column:
-        """See `RecordScheme.column`. An inner scheme for which Spark has expressions reads what
-        Python has decompressed.
-        """
-        if not is_native(self.inner):
-            return PayloadScheme.column(self, data)
-        return column_within(replace(self, inner=RawScheme()), self.inner, data)
-
     def columns(self, values: Sequence[Any]) -> list[pa.Array]:
         if isinstance(self.inner, PayloadScheme):
             return self.inner.columns(values)
@@ -185,20 +175,6 @@ class Compressed(PayloadScheme):
             lambda payload: (inner, decompressed(payload, self.codec, self.max_bytes)),
             records=_TOGETHER,
         )
-
-
-def is_native(inner: RecordScheme) -> bool:
-    """Whether Spark has expressions for a scheme, which are worth a way back to it."""
-    return not isinstance(inner, PayloadScheme | RawScheme) and not gives_many(inner)
-
-
-def column_within(outer: PayloadScheme, inner: RecordScheme, data: Column) -> Column:
-    """The column of `inner`, of the bytes that `outer` gives for a payload."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
-
-    raw = outer.column(data)
-    found = inner.column(raw["value"]["data"])
-    return outcome_column(found["value"], F.coalesce(raw["malformed"], found["malformed"]))
 
 
 _RECORD = Record(

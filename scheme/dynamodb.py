@@ -42,6 +42,8 @@ TIME_RANGE = "the creation time is not in the years 1 to 9999"
 MAX_LEVELS = 32
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?", re.ASCII)
+"""One that is written as it is: of few digits, and in the grammar of JSON."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MICROSECONDS = 10**14
 """A time without a precision is in milliseconds below it (the year 5138), else in microseconds.
@@ -257,27 +259,33 @@ def _created_us(change: Any) -> tuple[int, str]:
 
 # An attribute as a plain value: str, bytes, bool, None, list, dict; `number` makes one of an N.
 def _plain(attribute: Any, number: Callable[[str], Any], levels: int = MAX_LEVELS) -> Any:
-    if not isinstance(attribute, dict) or len(attribute) != 1 or not levels:
+    if type(attribute) is not dict or len(attribute) != 1 or not levels:
         raise PayloadError(NOT_AN_ATTRIBUTE)
     ((kind, value),) = attribute.items()
-    match kind, value:
-        case "S", str():
-            return value
-        case "N", str():
-            return number(value)
-        case "B", str():
-            return _binary(value)
-        case "BOOL", bool():
-            return value
-        case "NULL", True:
-            return None
-        case "M", dict():
-            return {name: _plain(member, number, levels - 1) for name, member in value.items()}
-        case "L", list():
+    its_type = _TYPES.get(kind)
+    if type(value) is not its_type:
+        raise PayloadError(NOT_AN_ATTRIBUTE)
+    if its_type is str:
+        return value if kind == "S" else number(value) if kind == "N" else _binary(value)
+    if its_type is dict:
+        return {name: _plain(member, number, levels - 1) for name, member in value.items()}
+    if its_type is list:
+        if kind == "L":
             return [_plain(member, number, levels - 1) for member in value]
-        case "SS" | "NS" | "BS", list():
-            return [_plain({kind[0]: member}, number, levels) for member in value]
-    raise PayloadError(NOT_AN_ATTRIBUTE)
+        return [_plain({kind[0]: member}, number, levels) for member in value]
+    if kind == "BOOL":
+        return value
+    if not value:
+        raise PayloadError(NOT_AN_ATTRIBUTE)
+    return None
+
+
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("S", "N", "B"), str),
+    **dict.fromkeys(("L", "SS", "NS", "BS"), list),
+    **dict.fromkeys(("BOOL", "NULL"), bool),
+    "M": dict,
+}
 
 
 def _number(text: str) -> Decimal:
@@ -293,6 +301,8 @@ def _number(text: str) -> Decimal:
 
 def _written(text: str) -> msgspec.Raw:
     """A number in plain notation: Spark's VARIANT makes a DOUBLE of one with an exponent."""
+    if _PLAIN_NUMBER.fullmatch(text):
+        return msgspec.Raw(text.encode())
     return msgspec.Raw(format(_number(text), "f").encode())
 
 

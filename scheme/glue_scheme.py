@@ -7,17 +7,16 @@ compression, 0 for none or 5 for zlib; 16 bytes, the id of the schema version; t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Protocol
 from uuid import UUID
 
 from scheme.avro_scheme import SIDE_BY_SIDE, AvroScheme
-from scheme.compressed import column_within, decompressed, is_native, read_of
+from scheme.compressed import decompressed, read_of
 from scheme.ddl import arrow_struct
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.payload_scheme import PayloadScheme, outcomes_within
-from scheme.plain_schemes import RawScheme
 from scheme.protobuf_scheme import ProtobufScheme, varint
 from scheme.record_scheme import bytes_reason, gives_many
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
-    from pyspark.sql import Column
 
     from scheme.payload_scheme import Values
     from scheme.record_scheme import RecordScheme
@@ -122,14 +120,6 @@ class GlueScheme(PayloadScheme):
         if not self._is_framed(payload):
             return read_of(self.inner, payload)
         return read_of(*self._within(payload, self._version(payload)))
-
-    def column(self, data: Column) -> Column:
-        """See `RecordScheme.column`. An inner scheme for which Spark has expressions reads what the
-        frames hold.
-        """
-        if not is_native(self.inner):
-            return PayloadScheme.column(self, data)
-        return column_within(replace(self, inner=RawScheme()), self.inner, data)
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
         """See `PayloadScheme.outcomes`. What the frames hold is read by schema version, as the

@@ -61,7 +61,9 @@ priced: dict[str, st.SearchStrategy[Any]] = {
     "size": st.none() | longs,
     "ratio": st.floats(),
     "sum": st.integers(-(10**20) + 1, 10**20 - 1).map(Decimal),
-    "deep": st.dictionaries(st.text(max_size=2), st.lists(st.text(max_size=2), max_size=3)),
+    "deep": st.dictionaries(
+        st.text(max_size=2), st.lists(st.text(max_size=2), max_size=3), max_size=4
+    ),
 }
 NEWER = ORDER | {
     "fields": [

@@ -63,7 +63,7 @@ from tests.support.outcomes.glue_cases import (
 )
 from tests.support.outcomes.payload_cases import CONTROL, change, cloudwatch, gzipped, nested, zstd
 from tests.support.outcomes.protobuf_cases import FULL, Old, Order
-from tests.support.outcomes.scheme_agreement import record_of
+from tests.support.outcomes.scheme_agreement import decoded, record_of
 from tests.support.outcomes.scheme_cases import Readings
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
 from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
@@ -332,38 +332,48 @@ def test_a_batch_of_one_format_has_a_row_for_each_row(
     assert query.unresolved() == {}
 
 
-@pytest.mark.parametrize("name", ["logs", "framed"])
+@pytest.mark.parametrize(("name", "late"), [("logs", "late"), ("framed", 2)])
 def test_the_source_decodes_where_it_has_a_scheme(
     spark: SparkSession,
     emulated: StreamUnderTest,
     kinds: dict[str, Kind],
     tmp_path: Path,
     name: str,
+    late: object,
 ) -> None:
-    """By the text of an option, many rows of a record; and by an object, with its registry. Good
-    records are processed once with all of their rows, also those that fail at first; each other
-    one, of any format, is a dead letter with its reason. A record is one row of the frame.
+    """By the text of an option, many rows of a record; and by an object, with its registry. What
+    it decodes is processed once with all of its rows, also where it fails at first; each other
+    record, of any format, is a dead letter with its reason. A record is one row of the frame.
     """
     kind = kinds[name]
-    scheme = "cloudwatch-logs" if name == "logs" else kind.scheme
     query = TrackedQuery(spark, emulated, tmp_path / "checkpoint")
+    column = kind.shown.rpartition(".")[2]
     found: list[Any] = []
     counts: list[int] = []
 
     def process(batch: TrackedBatch) -> None:
         counts.append(batch.df.count())
-        late = kind.late.replace("parsed.value.", "parsed.")
-        good = batch.fail_where(batch.parsed(), f"attempt = 1 AND {late}", "not now")
-        shown = kind.shown.replace("parsed.value.", "parsed.")
-        found.extend(row.shown for row in good.selectExpr(f"{shown} AS shown").collect())
+        is_late = F.col(f"parsed.{column}") == F.lit(late)
+        good = batch.fail_where(batch.parsed(), (F.col("attempt") == 1) & is_late, "not now")
+        found.extend(row.shown for row in good.selectExpr(f"parsed.{column} AS shown").collect())
 
-    query.run(process, source={"scheme": scheme})
-    assert sorted(found) == sorted(rows_of(kind))
-    everything = {data for kind in kinds.values() for data in [*kind.good, *kind.bad]}
-    assert sum(counts) == len(everything) + 1  # and the one that was retried
+    query.run(process, source={"scheme": "cloudwatch-logs" if name == "logs" else kind.scheme})
+    outcomes = {
+        data: decoded(kind.scheme, data)
+        for each in kinds.values()
+        for data in [*each.good, *each.bad]
+    }
+    place = kind.scheme.fields.index(column)
+    rows = [
+        [row[place] for row in (value if name == "logs" else [value])]
+        for value, reason in outcomes.values()
+        if reason is None
+    ]
+    assert sorted(found) == sorted(shown for of_record in rows for shown in of_record)
+    assert sum(counts) == len(outcomes) + sum(late in of_record for of_record in rows)
     letters = {letter.data: letter.reason for letter in query.letters}
-    assert letters.keys() == everything - kind.good.keys()
-    assert letters.items() >= kind.bad.items()
+    assert letters == {data: reason for data, (_, reason) in outcomes.items() if reason}
+    assert len(query.letters) == len(letters)
     assert query.unresolved() == {}
     assert emulated.checkpoints() == emulated.tips()
 

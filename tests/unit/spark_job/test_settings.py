@@ -195,7 +195,7 @@ def test_a_scheme_is_given_by_its_text_or_as_an_object(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("jsn:id BIGINT", "option scheme: scheme jsn:id BIGINT is not known; give text, raw"),
+        ("jsn", "option scheme: scheme .jsn. is not known; give text, raw"),
         ("json:id BIGNT", "option scheme: .*'BIGNT'"),
         ("pickle:s3cret", r"option scheme: the scheme cannot be made here \(\w+: .*\); install"),
         (5, "option scheme"),
