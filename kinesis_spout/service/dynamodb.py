@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as vendor
-from botocore.config import Config
 
 from kinesis_spout.errors import (
     AccessDeniedError,
@@ -16,7 +15,7 @@ from kinesis_spout.errors import (
     ServiceUnavailableError,
     ThrottledError,
 )
-from kinesis_spout.service.botocore_connection import local_error, new_session
+from kinesis_spout.service.botocore_session import local_error, new_client
 from kinesis_spout.service.faults import meaning_of
 
 if TYPE_CHECKING:
@@ -48,16 +47,8 @@ def scan_table(
     """
     where = f"table {table} " + (f"at {endpoint_url}" if endpoint_url else f"in {region}")
     try:
-        client = new_session(aws, region).create_client(
-            "dynamodb",
-            region_name=region,
-            endpoint_url=endpoint_url,
-            config=Config(
-                retries={"mode": "standard", "total_max_attempts": _MAX_ATTEMPTS},
-                connect_timeout=5,
-                read_timeout=30,
-                user_agent_extra="kinesis-spout",
-            ),
+        client = new_client(
+            aws, "dynamodb", region=region, endpoint_url=endpoint_url, attempts=_MAX_ATTEMPTS
         )
         try:
             pages = client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)

@@ -295,12 +295,11 @@ class ShardSubscription:
 
 def _text_of(message: EventStreamMessage) -> str:
     """What an exception event says."""
-    try:
+    with suppress(ValueError, AttributeError):
         body = json.loads(message.payload or b"{}")
-        text = body.get("message") or body.get("Message") or ""
-    except (ValueError, AttributeError):
-        text = ""
-    return str(text or message.headers.get(":error-message", ""))
+        if text := body.get("message") or body.get("Message"):
+            return str(text)
+    return str(message.headers.get(":error-message", ""))
 
 
 def _socket_of(raw: Any) -> socket.socket | None:

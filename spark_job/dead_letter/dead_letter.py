@@ -24,7 +24,6 @@ from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.dead_letter.letter import LETTER_COLUMNS, Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import envelopes, payload_records
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
-from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.service.surroundings import for_executors
@@ -321,7 +320,7 @@ class StreamSink:
 
         Blocks until the stream has accepted all of them. Raises `KinesisError`.
         """
-        with closing(KinesisConnection(self.aws, self.stream, answered_before=True)) as connection:
+        with closing(KinesisClient(self.aws, self.stream, answered_before=True)) as connection:
             putter = RecordPutter(connection)
             letters = map(letter_of, rows)
             putter.put(

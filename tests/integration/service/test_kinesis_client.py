@@ -39,7 +39,7 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 from kinesis_spout.programs import how_to_install
-from kinesis_spout.service.botocore_connection import new_session
+from kinesis_spout.service.botocore_session import new_session
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import for_executors
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
@@ -457,11 +457,13 @@ def test_page_tokens_that_always_expire_end_in_an_error(
 def test_parents_and_ends_are_returned(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
-    """A merged shard has two parents; an emulator's odd ending number is accepted."""
+    """A merged shard has two parents; an emulator's odd ending number is accepted. A shard is
+    closed, even if the listing has a second entry of it that is open.
+    """
     merged = shard(4, ParentShardId="p", AdjacentParentShardId="q")
     numbers = {"StartingSequenceNumber": "5", "EndingSequenceNumber": "9223372036854775807"}
     closed = shard(2, SequenceNumberRange=numbers)
-    stub_kinesis.answers("ListShards", ok(Shards=[merged, closed]))
+    stub_kinesis.answers("ListShards", ok(Shards=[merged, closed, shard(2)]))
     first, second = stubbed_client.list_shards()
     assert (first.parents, first.is_closed) == (("p", "q"), False)
     assert (second.parents, second.is_closed) == ((), True)

@@ -18,7 +18,7 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.service.botocore_connection import KinesisConnection
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord, RecordPutter
 from tests.support.kinesis.stub_kinesis import (
     Answer,
@@ -43,7 +43,7 @@ FAILED = {"ErrorCode": "InternalFailure", "ErrorMessage": "Internal service fail
 def putter(
     stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
 ) -> Iterator[RecordPutter]:
-    connection = KinesisConnection(
+    connection = KinesisClient(
         config_of(stub_kinesis.url), StreamRef("flights"), clock=waitless_clock, random=seeded(1)
     )
     with closing(connection):
