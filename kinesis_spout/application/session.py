@@ -103,7 +103,7 @@ class ApplicationSession:
 
         Raises `StreamMismatchError` when the state belongs to another stream.
         """
-        self._catalog.stream.bind()
+        self._catalog.stream.describe(bind=True)
         self._catalog.load()
         self._pause.watch()
         self.is_loaded = True

@@ -36,7 +36,7 @@ from zlib import crc32
 from kinesis_spout.service.shard_info import HASH_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from kinesis_spout.service.shard_info import ShardInfo
     from state.shard_state import ShardState
@@ -59,14 +59,18 @@ class ShardPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """One listing, at `listed_s` of the monotonic clock. `is_active`: whether it is complete: while
-    a stream is UPDATING, shards may be missing. `closed`: whether each shard is closed.
+    """One listing, at `listed_s` of the monotonic clock: the shards by id. `is_active`: whether it
+    is complete: while a stream is UPDATING, shards may be missing.
     """
 
-    shards: tuple[ShardInfo, ...] = ()
-    closed: Mapping[str, bool] = field(default_factory=dict)
+    shards: Mapping[str, ShardInfo] = field(default_factory=dict)
     is_active: bool = False
     listed_s: float = float("-inf")
+
+    @property
+    def closed(self) -> dict[str, bool]:
+        """Whether each shard is closed."""
+        return {shard_id: shard.is_closed for shard_id, shard in self.shards.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +84,8 @@ class ShardLineage:
 
     @classmethod
     def of(cls, listing: Iterable[ShardInfo], states: Mapping[str, ShardState]) -> ShardLineage:
-        """From a listing in any order. Where a shard is listed twice, open and closed, the closed
-        entry is the newer one.
-        """
-        listed: dict[str, ShardInfo] = {}
-        for shard in listing:
-            if shard.shard_id not in listed or shard.is_closed:
-                listed[shard.shard_id] = shard
-        return cls(listed, states)
+        """From a listing in any order."""
+        return cls({shard.shard_id: shard for shard in listing}, states)
 
     def among(self, shard_ids: Collection[str]) -> ShardLineage:
         """The lineage restricted to these shards: the others hold no child. No ids: all shards."""
@@ -143,19 +141,11 @@ class ShardLineage:
 
     def vanished(self) -> list[str]:
         """Shards that are not listed and whose ends were not read, in the order of their ids."""
-        return sorted(
-            shard
-            for shard, state in self.states.items()
-            if not state.end_was_read and shard not in self.listed
-        )
+        return self._unlisted(lambda state: not state.end_was_read)
 
     def unlisted_with_retries(self) -> list[str]:
         """Shards that are not listed and have unresolved records, in the order of their ids."""
-        return sorted(
-            shard
-            for shard, state in self.states.items()
-            if state.unresolved and shard not in self.listed
-        )
+        return self._unlisted(lambda state: bool(state.unresolved))
 
     def unfollowed(self) -> list[str]:
         """Listed shards whose ends were read, and whose known children do not cover all of their
@@ -242,14 +232,22 @@ class ShardLineage:
 
     def _over(self, horizon_ms: int) -> set[str]:
         """Finished shards that are not listed and were last verified before `horizon_ms`."""
-        return {
+        return set(
+            self._unlisted(
+                lambda state: (
+                    state.finished
+                    and state.verified_until_ms is not None
+                    and state.verified_until_ms < horizon_ms
+                )
+            )
+        )
+
+    def _unlisted(self, counts: Callable[[ShardState], bool]) -> list[str]:
+        return sorted(
             shard
             for shard, state in self.states.items()
-            if shard not in self.listed
-            and state.finished
-            and state.verified_until_ms is not None
-            and state.verified_until_ms < horizon_ms
-        }
+            if shard not in self.listed and counts(state)
+        )
 
     def _named(self) -> set[str]:
         """The shards that others name as their parents."""
@@ -270,11 +268,7 @@ def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
     of an ACTIVE stream is a lasting one. Overlapping ranges are not an error: a parent may still be
     listed as open together with its children.
     """
-    ranges = sorted(
-        shard.hash_key_range
-        for shard in ShardLineage.of(listing, {}).listed.values()
-        if not shard.is_closed
-    )
+    ranges = sorted(shard.hash_key_range for shard in listing if not shard.is_closed)
     holes = []
     free = 0
     for first, last in ranges:

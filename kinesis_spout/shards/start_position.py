@@ -19,7 +19,7 @@ from state.shard_state import ShardState
 from state.store.identity import StartPin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo
     from state.store.identity import IdentityStore
@@ -70,7 +70,7 @@ def pin_start(
     would ever start there, for a time that is not over, and for a position that the service
     refuses. Nothing is stored then, nor where the service does not answer: its error is raised.
     """
-    shard_ids = tuple(dict.fromkeys(shard.shard_id for shard in listing))
+    shard_ids = tuple(shard.shard_id for shard in listing)
     for start in (requested.default, *(start for _, start in requested.shards)):
         wanted = start.pin(now_ms)
         # The service gives no iterator for a time to come. Its clock is known to the second only.
@@ -160,7 +160,7 @@ def start_position(shard_id: str, pin: StartPin) -> Position:
 
 
 def new_shards(
-    listing: Sequence[ShardInfo],
+    listing: Iterable[ShardInfo],
     states: Mapping[str, ShardState],
     pin: StartPin,
     *,
