@@ -98,12 +98,7 @@ class HistoryRecorder:
     ) -> _Recorded:
         is_first = self._recorded is None
         last = self._recorded or _Recorded(self._history.index(), {}, {})
-        positions = {
-            shard: last.positions[shard]
-            if shard in last.states and last.states[shard].state is stored.state
-            else resume_position(stored.state)
-            for shard, stored in states.items()
-        }
+        positions = {shard: resume_position(stored.state) for shard, stored in states.items()}
         changed = {shard: at for shard, at in positions.items() if last.positions.get(shard) != at}
         if not changed:
             return _Recorded(last.index, states, positions)

@@ -206,7 +206,6 @@ class ShardCatalog:
         clock: Clock,
         watch: TipWatch,
         *,
-        stream_name: str,
         refresh_interval_s: float,
         fail_on_data_loss: bool,
         identity: IdentityStore,
@@ -220,7 +219,6 @@ class ShardCatalog:
         self.stream = ListedStream(client, identity, clock, interval_s=refresh_interval_s)
         self.loss = DataLossDetector(
             client,
-            stream_name=stream_name,
             horizon_ms=self._horizon_ms,
             fail_on_data_loss=fail_on_data_loss,
             lasting_s=refresh_interval_s,

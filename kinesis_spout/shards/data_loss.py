@@ -79,7 +79,6 @@ class DataLossDetector:
         self,
         client: KinesisClient,
         *,
-        stream_name: str,
         horizon_ms: Callable[[], int],
         fail_on_data_loss: bool,
         lasting_s: float,
@@ -91,7 +90,6 @@ class DataLossDetector:
         self.checked_until_ms: dict[str, int] = {}
         self._accept_loss = accept_loss
         self._client = client
-        self._stream_name = stream_name
         self._horizon_ms = horizon_ms
         self._fail_on_data_loss = fail_on_data_loss
         self._only = only
@@ -204,7 +202,7 @@ class DataLossDetector:
                     "stream %s: for %.0f s no listing has contained an open shard for the hash "
                     "keys %d to %d. A shard that Kinesis does not list is not read. Compare the "
                     "listed shards with the AWS console",
-                    self._stream_name,
+                    self._client.stream.name,
                     lasted_s,
                     first,
                     last,
@@ -220,7 +218,7 @@ class DataLossDetector:
         log.warning("%s. failOnDataLoss is false, so %s", sentence, going_on)
 
     def _report_data_loss(self, what: str, named: str) -> None:
-        self.report(f"stream {self._stream_name} has shards that {what}: {named}")
+        self.report(f"stream {self._client.stream.name} has shards that {what}: {named}")
 
 
 def is_there(client: KinesisClient, shard_id: str) -> bool:

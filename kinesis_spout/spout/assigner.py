@@ -152,7 +152,6 @@ class SpoutAssigner:
             services.client,
             services.clock,
             SpoutTipWatch(context),
-            stream_name=config.stream_ref.name,
             refresh_interval_s=config.shard_refresh_interval_s,
             fail_on_data_loss=config.fail_on_data_loss,
             identity=services.store.identity,

@@ -107,7 +107,6 @@ class Coordinator:
             services.client,
             services.clock,
             self._tips,
-            stream_name=settings.stream.name,
             refresh_interval_s=settings.shard_refresh_interval_ms / 1000,
             fail_on_data_loss=settings.fail_on_data_loss,
             identity=store.identity,
