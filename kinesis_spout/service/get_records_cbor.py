@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     Span = tuple[Positions, Positions]
 
 _UINT, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _OTHER = 0, 2, 3, 4, 5, 6, 7
-_NULL, _BREAK, _DOUBLE = 0xF6, 0xFF, 0xFB
+_BREAK, _DOUBLE = 0xFF, 0xFB
 _INDEFINITE = -1  # in the place of a length
 _WORD = 8  # bytes that are compared at a time
 _MAX_KEYS = 32
 # Bytes of a head, by its low five bits, and whether it is one that the scan reads: a length of
 # eight bytes or of a stream is not.
 _HEAD_BYTES: Final = np.array([1] * 24 + [2, 3, 5], np.int64)
-_EMPTY_ARRAY = b"\x80"
+_RECORDS, _EMPTY_ARRAY = b"\x67Records", b"\x80"
 # Where a parser of any CBOR is as fast: numpy's calls take as long as some 120 records there, and
 # the search in a page of large records takes as long as parsing them.
 _FEW_RECORDS = 120
@@ -122,22 +122,22 @@ def _regular_page(body: bytes, *, as_lists: bool) -> DecodedPage:
     """
     if len(body) > _MAX_BODY:
         raise ValueError("Arrow cannot say where the values are")
-    scanned = _scan(body)
-    micros = _micros(scanned.numbers[_ARRIVAL].astype(np.float64))
-    rest: Body = msgspec.convert(decode_cbor(scanned.rest), Body)
+    spans, others, beside = _scan(body)
+    micros = _micros(others[_ARRIVAL].astype(np.float64))
+    rest: Body = msgspec.convert(decode_cbor(beside), Body)
     if rest.Records or (micros == NO_TIME).any():  # two lists of records, or a bad one
         raise ValueError("a parser tells what is wrong")
     arrivals = array_of(micros, ARRIVAL_TYPE)
     # The casts raise for what is not UTF-8.
-    texts = [_strings(body, scanned.spans[name]).cast(pa.string()) for name in (_NUMBER, _KEY)]
+    texts = [_strings(body, spans[name]).cast(pa.string()) for name in (_NUMBER, _KEY)]
     if as_lists:
-        spans = zip(*(edges.tolist() for edges in scanned.spans[_DATA]), strict=True)
-        data = [body[begin:end] for begin, end in spans]
+        begins, ends = (edges.tolist() for edges in spans[_DATA])
+        data = [body[begin:end] for begin, end in zip(begins, ends, strict=True)]
         # Not by `to_pylist`, which takes twenty times as long in older versions of pyarrow.
         numbers, keys = (text.to_numpy(zero_copy_only=False).tolist() for text in texts)
         columns = RecordColumns(numbers, keys, data, arrivals)
     else:
-        arrays = [*texts, _strings(body, scanned.spans[_DATA]), arrivals]
+        arrays = [*texts, _strings(body, spans[_DATA]), arrivals]
         columns = RecordColumns.of(pa.RecordBatch.from_arrays(arrays, schema=PAGE_SCHEMA))
     return decoded_page(rest, columns, len(micros))
 
@@ -171,22 +171,15 @@ class _Field(NamedTuple):
     major: int
 
 
-class _ScannedRecords(NamedTuple):
-    """Where the values of the records are in the body.
+def _scan(
+    body: bytes,
+) -> tuple[dict[tuple[int, bytes], Span], dict[bytes, NDArray[Any]], bytes]:
+    """Parse all candidates side by side. Returns, by major type and key, where the bytes of each
+    record's string begin and end; by key, the values of numbers; and the body with an empty array
+    in the records' place, for a parser of any CBOR.
 
-    - `spans`: by major type and key, where the bytes of each record's string begin and end.
-    - `numbers`: by key, the values of numbers.
-    - `rest`: the body with an empty array in the records' place, for a parser of any CBOR.
-    """
-
-    spans: dict[tuple[int, bytes], Span]
-    numbers: dict[bytes, NDArray[Any]]
-    rest: bytes
-
-
-def _scan(body: bytes) -> _ScannedRecords:
-    """Parse all candidates side by side. Raises IndexError or ValueError where one is of another
-    shape, where they leave a gap, and where the page is not worth it. Pure.
+    Raises IndexError or ValueError where a candidate is of another shape, where they leave a gap,
+    and where the page is not worth it. Pure.
     """
     array_at, count, first_at = _records_array(body)
     fields, end_of_record, size = _template(body, first_at)
@@ -218,13 +211,12 @@ def _scan(body: bytes) -> _ScannedRecords:
         end += 1
     elif len(starts) < count:
         raise ValueError("there are fewer records than the array has")
-    return _ScannedRecords(spans, numbers, body[:array_at] + _EMPTY_ARRAY + body[end:])
+    return spans, numbers, body[:array_at] + _EMPTY_ARRAY + body[end:]
 
 
-def _head(body: bytes, at: int, *majors: int) -> tuple[int, int, int]:
+def _head(body: bytes, at: int) -> tuple[int, int, int]:
     """The head at a place: its major type; its number, or `_INDEFINITE`; where it ends. Raises
-    IndexError beyond the body, ValueError for a reserved one, and, where `majors` are named, for
-    one of another type or of indefinite length.
+    IndexError beyond the body, ValueError for a reserved one.
     """
     major, number, end = body[at] >> 5, body[at] & 31, at + 1
     if number == 31:
@@ -234,38 +226,21 @@ def _head(body: bytes, at: int, *majors: int) -> tuple[int, int, int]:
         if number > 27 or end > len(body):
             raise ValueError(f"byte {at} of the CBOR body is no head of an item")
         number = int.from_bytes(body[at + 1 : end], "big")
-    if majors and (major not in majors or number == _INDEFINITE):
-        raise ValueError(f"byte {at} of the CBOR body begins an item of another type")
     return major, number, end
-
-
-def _text(body: bytes, at: int) -> tuple[bytes, int]:
-    """The text at a place, and where it ends."""
-    _, size, begin = _head(body, at, _TEXT)
-    return body[begin : begin + size], begin + size
 
 
 def _records_array(body: bytes) -> tuple[int, int, int]:
     """Where the array of records begins, its length, and where the first record begins. Raises
-    `ValueError` for a body that is no map of texts and whole numbers up to there, or without
-    records.
+    `ValueError` for a body without records.
+
+    What stands before the first record is the service's own. A place that is not the key after all
+    leaves records in the rest, or a rest that is no page.
     """
-    major, keys, at = _head(body, 0)
-    if major != _MAP:
-        raise ValueError("the body is no map")
-    for _ in range(_MAX_KEYS if keys == _INDEFINITE else keys):
-        name, value_at = _text(body, at)
-        if name == b"Records":
-            major, count, end = _head(body, value_at)
-            if major != _ARRAY or count == 0:
-                break
-            return value_at, count, end
-        if body[value_at] == _NULL:
-            at = value_at + 1
-        else:
-            major, number, end = _head(body, value_at, _TEXT, _UINT)
-            at = end + (number if major == _TEXT else 0)
-    raise ValueError("the body has no records")
+    array_at = body.index(_RECORDS) + len(_RECORDS)
+    major, count, first_at = _head(body, array_at)
+    if major != _ARRAY or count == 0:
+        raise ValueError("the body has no records")
+    return array_at, count, first_at
 
 
 def _template(body: bytes, start: int) -> tuple[list[_Field], bytes, int]:
@@ -278,7 +253,11 @@ def _template(body: bytes, start: int) -> tuple[list[_Field], bytes, int]:
     fields: list[_Field] = []
     literal_at = start
     while body[at] != _BREAK if count == _INDEFINITE else len(fields) < count:
-        name, value_at = _text(body, at)
+        major, size, name_at = _head(body, at)
+        value_at = name_at + size
+        name = body[name_at:value_at]
+        if major != _TEXT or size == _INDEFINITE:
+            raise ValueError("a key is no text")
         if len(fields) == _MAX_KEYS or any(name == field.name for field in fields):
             raise ValueError("a record has a key twice, or too many")
         major, number, end = _head(body, value_at)
