@@ -166,9 +166,7 @@ class ShardLineage:
                 known = self.listed.get(child, self.listed[parent])
                 ranges[parent].append(known.hash_key_range)
         return sorted(
-            shard
-            for shard in ended
-            if not _is_covered(self.listed[shard].hash_key_range, ranges[shard])
+            shard for shard in ended if _holes(ranges[shard], *self.listed[shard].hash_key_range)
         )
 
     def out_of_sight(self, horizon_ms: int) -> list[str]:
@@ -268,14 +266,20 @@ def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
     of an ACTIVE stream is a lasting one. Overlapping ranges are not an error: a parent may still be
     listed as open together with its children.
     """
-    ranges = sorted(shard.hash_key_range for shard in listing if not shard.is_closed)
+    ranges = (shard.hash_key_range for shard in listing if not shard.is_closed)
+    return _holes(ranges, 0, HASH_KEYS - 1)
+
+
+def _holes(ranges: Iterable[tuple[int, int]], first_free: int, last: int) -> list[tuple[int, int]]:
+    """What the ranges leave of the hash keys from `first_free` to `last`."""
     holes = []
-    free = 0
-    for first, last in ranges:
-        if first > free:
-            holes.append((free, first - 1))
-        free = max(free, last + 1)
-    return [*holes, (free, HASH_KEYS - 1)] if free < HASH_KEYS else holes
+    for low, high in sorted(ranges):
+        if low > last:
+            break
+        if low > first_free:
+            holes.append((first_free, low - 1))
+        first_free = max(first_free, high + 1)
+    return [*holes, (first_free, last)] if first_free <= last else holes
 
 
 def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[str, ...]]:
@@ -303,14 +307,6 @@ def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[st
                 found[shard] = (*found.get(shard, ()), ancestor)
                 todo += children.get(shard, ())
     return found
-
-
-def _is_covered(keys: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:
-    first, last = keys
-    for low, high in sorted(ranges):
-        if low <= first <= high:
-            first = high + 1
-    return first > last
 
 
 def task_of(shard_id: str, total_tasks: int) -> int:
