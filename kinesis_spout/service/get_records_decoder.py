@@ -61,7 +61,7 @@ class RecordLists(NamedTuple):
     arrivals: list[int]
 
     def part(self, first: int, end: int) -> RecordLists:
-        return RecordLists(*(values[first:end] for values in self))
+        return RecordLists._make(values[first:end] for values in self)
 
 
 NO_LISTS = RecordLists([], [], [], [])
@@ -422,10 +422,12 @@ def _micros(times: Times) -> NDArray[np.int64]:
 
 def _seconds(time: float | str | None) -> float:
     """A time, parsed as botocore does: a number, ISO 8601 or an HTTP date. NaN for none."""
-    for parse in (float, datetime.fromisoformat, parsedate_to_datetime):
+    if not isinstance(time, str):
+        return float("nan") if time is None else time
+    with suppress(ValueError):
+        return float(time)
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
         with suppress(ValueError, TypeError):
-            found: float | datetime = parse(time)  # type: ignore[operator]  # raises for None
-            if not isinstance(found, datetime):
-                return found
-            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+            moment = parse(time)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return float("nan")

@@ -67,10 +67,10 @@ def _decoded(
     if page.count and page.lists is None:
         columns = RecordColumns.of(pa.record_batch(page))
     elif page.count:
-        *lists, micros = page.lists
+        numbers, keys, data, micros = page.lists
         buffers = [None, pa.py_buffer(micros)]
         arrivals = pa.Array.from_buffers(ARRIVAL_TYPE, page.count, buffers)
-        columns = RecordColumns(*lists, arrivals)
+        columns = RecordColumns(numbers, keys, data, arrivals)
     decoded = DecodedPage(
         columns=columns,
         count=page.count,
