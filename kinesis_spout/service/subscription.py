@@ -270,27 +270,25 @@ class ShardSubscription:
             return None
         found = decode_event_natively(message.payload)
         page, continuation = found or decode_event(message.payload)
-        made_by_ms = None
-        if self._service_time_ms is not None:  # its bytes were here then
-            passed_s = min(self._received_s - self._answered_s, _LIFETIME_S)
-            made_by_ms = self._service_time_ms + max(0, int(passed_s * 1000))
+        # Bytes may wait in the connection for long, so the time of their receiving says nothing of
+        # when the event was made. But what comes after the connection was empty was made after
+        # that, and no record arrived after its event. Arrival times are approximate.
+        made_after_ms = self._by_service(self._empty_at_s)
+        if made_after_ms is not None:
+            made_after_ms = max(made_after_ms, (page.last_arrival_ms or 0) - 1_000)
+        received_s = min(self._received_s, self._answered_s + _LIFETIME_S)  # its bytes were here
         return SubscriptionEvent(
-            replace(page, service_time_ms=self._made_at_ms(page)),
+            replace(page, service_time_ms=made_after_ms),
             continuation,
-            made_by_ms,
+            latest_ms=self._by_service(received_s),
             wire_bytes=message.prelude.total_length,
         )
 
-    def _made_at_ms(self, page: DecodedPage) -> int | None:
-        """A time by the service's clock at which the event had not been made yet. Bytes may wait in
-        the connection for long, so the time of their receiving says nothing. But what comes after
-        the connection was empty was made after that, and no record arrived after its event. Arrival
-        times are approximate.
-        """
+    def _by_service(self, at_s: float) -> int | None:
+        """A time of the monotonic clock by the service's clock, in ms since 1970."""
         if self._service_time_ms is None:
             return None
-        passed_ms = int((self._empty_at_s - self._answered_s) * 1000)
-        return max(self._service_time_ms + max(0, passed_ms), (page.last_arrival_ms or 0) - 1_000)
+        return self._service_time_ms + max(0, int((at_s - self._answered_s) * 1000))
 
 
 def _text_of(message: EventStreamMessage) -> str:
