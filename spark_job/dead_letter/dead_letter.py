@@ -320,8 +320,8 @@ class StreamSink:
 
         Blocks until the stream has accepted all of them. Raises `KinesisError`.
         """
-        with closing(KinesisClient(self.aws, self.stream, answered_before=True)) as connection:
-            putter = RecordPutter(connection)
+        with closing(KinesisClient(self.aws, self.stream, answered_before=True)) as client:
+            putter = RecordPutter(client)
             letters = map(letter_of, rows)
             putter.put(
                 record for letter in letters for record in self.records_of(letter, self._takes)
