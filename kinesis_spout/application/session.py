@@ -118,14 +118,8 @@ class ApplicationSession:
         if self._pin is None:
             self._pin = self._store.identity.read_start()
         if self._pin is None:
-            self._pin = pin_start(
-                self._store.identity,
-                requested(),
-                self._catalog.stream.now_ms(),
-                self._client.list_shards(),
-                new_iterator=self._client.shard_iterator,
-                only=only,
-            )
+            start, now_ms = requested(), self._catalog.stream.now_ms()
+            self._pin = pin_start(self._store.identity, self._client, start, now_ms, only=only)
             log.info("application %s starts at %s", self._pause.application, self._pin.position)
         return self._pin
 

@@ -108,7 +108,7 @@ class KinesisBatchReader(DataSourceReader):
                     # A task that found a refused number would be tried again, and an end is only
                     # compared with.
                     if position is not None and position.sequence is not None:
-                        refused = refusal_of(client.shard_iterator, each.shard_id, position)
+                        refused = refusal_of(client, each.shard_id, position)
                         if refused:
                             raise ConfigError.of(option, refused, str(position))
         if summary.may_have_ignored_keys:  # no record is in a shard because of its key
