@@ -126,17 +126,13 @@ class EventShare:
             self._is_demanded = True
             self._changed.notify_all()
 
-    def stop(self) -> None:
-        """Nothing more is received. What was received is still held."""
+    def close(self, *, kept_bytes: int = sys.maxsize) -> None:
+        """Nothing more is received, and at most `kept_bytes` of what was received are still held,
+        to be released.
+        """
         with self._changed:
             self._is_closed = True
             self._give_way()
-            self._changed.notify_all()
-
-    def close(self, *, kept_bytes: int = 0) -> None:
-        """Nothing more is received, and only `kept_bytes` are still held, to be released."""
-        self.stop()
-        with self._changed:
             self._add(-max(0, self._bytes - kept_bytes))
 
     # private, with the lock
@@ -157,7 +153,6 @@ class EventShare:
     def _give_way(self) -> None:
         if self._budget.first is self:
             self._budget.first = None
-            self._changed.notify_all()
 
 
 class ShardSubscription:
@@ -222,7 +217,7 @@ class ShardSubscription:
     def close(self) -> None:
         """End it. A read that is waiting ends at once. Never blocks."""
         self._is_closed = True
-        self._share.stop()
+        self._share.close()
         if self._socket is not None:
             with suppress(OSError):  # the peer may have been faster
                 # Not by the method of a TLS socket, which drops what the reading thread is using.
