@@ -60,9 +60,8 @@ class RemoteStream:
         self.name = name
         self.aws = aws
         self.is_local = is_local
-        self._connection = KinesisClient(aws, StreamRef(name))
         self._client = KinesisClient(aws, StreamRef(name))
-        self._putter = RecordPutter(self._connection)
+        self._putter = RecordPutter(self._client)
         self._tick = threading.Event()
 
     def __enter__(self) -> Self:
@@ -107,7 +106,7 @@ class RemoteStream:
 
     def _reshard(self, operation: str, **arguments: Any) -> None:
         given = {"StreamName": self.name} | arguments
-        self._connection.call(operation, given, lambda answer: answer)
+        self._client.call(operation, given, lambda answer: answer)
         self._wait_until_active()
 
     def _call_apart(self, operation: str, retry_for_s: float, **arguments: Any) -> None:
@@ -131,7 +130,6 @@ class RemoteStream:
         it: an error that ended the drill says more.
         """
         self._client.close()
-        self._connection.close()
         try:
             self._call_apart("delete_stream", retry_for_s, EnforceConsumerDeletion=True)
         except StreamNotFoundError:

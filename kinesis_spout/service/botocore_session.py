@@ -104,6 +104,11 @@ def _session_of_role(source: Session, aws: AwsConfig, role_arn: str) -> Session:
     return session
 
 
+def code_of(exc: vendor.ClientError) -> str:
+    """The service's code of an error that it answered with."""
+    return str(exc.response.get("Error", {}).get("Code", ""))
+
+
 def local_error(exc: Exception, aws: AwsConfig, where: str) -> KinesisError:
     """Our error for an exception of botocore's own, raised without an answer of the service."""
     if isinstance(exc, vendor.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):

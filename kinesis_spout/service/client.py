@@ -41,7 +41,7 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.service.botocore_session import local_error, new_client, new_session
+from kinesis_spout.service.botocore_session import code_of, local_error, new_client, new_session
 from kinesis_spout.service.faults import EXPIRED_LISTING, REFUSED_CREDENTIALS, meaning_of
 from kinesis_spout.service.shard_info import (
     ShardInfo,
@@ -393,7 +393,7 @@ class KinesisClient:
                 client = self._vendor_client()
                 answer: dict[str, Any] = getattr(client, operation)(**arguments)
             except vendor.ClientError as exc:
-                if not (may_be_old and _code(exc) in REFUSED_CREDENTIALS):
+                if not (may_be_old and code_of(exc) in REFUSED_CREDENTIALS):
                     self._raise_service_error(exc, about)
             except _LOCAL_FAULTS as exc:
                 if isinstance(self._local_error(exc), CredentialsError):
@@ -492,7 +492,7 @@ class KinesisClient:
 
     def _raise_service_error(self, exc: vendor.ClientError, about: str | None) -> NoReturn:
         """Translate an error that the service (or STS) answered with."""
-        code = _code(exc)
+        code = code_of(exc)
         if code == EXPIRED_LISTING:
             raise ExpiredListingError(
                 f"the page token of the shard listing of {self.where} has expired"
@@ -596,10 +596,6 @@ def _iterator_arguments(position: Position) -> dict[str, Any]:
             "position SHARD_END has no iterator: there is nothing more to read there"
         )
     return {"ShardIteratorType": "TRIM_HORIZON"}
-
-
-def _code(exc: vendor.ClientError) -> str:
-    return str(exc.response.get("Error", {}).get("Code", ""))
 
 
 def _is_unknown_name(exc: vendor.EndpointConnectionError) -> bool:

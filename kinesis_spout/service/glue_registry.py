@@ -13,7 +13,7 @@ import botocore.exceptions as vendor
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.service.botocore_session import local_error, new_client
+from kinesis_spout.service.botocore_session import code_of, local_error, new_client
 from kinesis_spout.service.faults import REFUSED_CREDENTIALS, meaning_of
 from scheme.errors import SchemeDefinitionError, SchemeUnavailableError
 from scheme.glue_scheme import SchemaVersion
@@ -105,7 +105,7 @@ class _Lookups:
             arn = answer["SchemaArn"]
             found = SchemaVersion(answer["DataFormat"], answer["SchemaDefinition"])
         except vendor.ClientError as exc:
-            code = str(exc.response.get("Error", {}).get("Code", ""))
+            code = code_of(exc)
             if code == _NOT_FOUND:
                 return None
             remedy = _DENIED if code.startswith("AccessDenied") else _AGAIN

@@ -81,7 +81,7 @@ class DirectCalls:
         self, arguments: Mapping[str, Any], body: bytes, content_type: str = _JSON
     ) -> tuple[AWSResponse, dict[str, Any]]:
         """The response to `body`, not read yet; and an answer as botocore's client has it, so far:
-        with the headers, and when it began (`ANSWERED_S`, monotonic).
+        with the headers, whether its body is CBOR, and when it began (monotonic).
 
         `arguments` are as of botocore's client: they are read for the first request only, where
         they name the stream.
@@ -100,35 +100,43 @@ class DirectCalls:
         response = self._session.send(prepared)
         return response, {
             ANSWERED_S: self._clock.monotonic_s(),
+            IS_CBOR: _content_type(response).startswith("application/x-amz-cbor"),
             "ResponseMetadata": {"HTTPHeaders": response.headers},
         }
 
-    def read(self, response: AWSResponse) -> bytes:
-        """The body, by one call into one piece of memory. botocore reads pieces of 64 KB and joins
-        them, which takes more CPU than all the rest of receiving it.
+    def whole(self, response: AWSResponse, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer with its body, which is read now. Raises botocore's error where it is one."""
+        body = _read(response)
+        if response.status_code >= 300:
+            in_json = _as_json(body) if answer[IS_CBOR] else body
+            told = {"headers": response.headers, "status_code": response.status_code}
+            parsed = self._parser.parse(told | {"body": in_json}, self._output)
+            raise vendor.ClientError(parsed, self._operation)
+        return answer | {RAW_BODY: body}
 
-        Memory of our own that is used for every page saves nothing: the allocator gives the memory
-        of the last page again, without a page fault. A page of 10 MB took 2.45 ms so, 2.56 into a
-        kept buffer, and as much in four threads.
-        """
-        try:
-            # http.client reads as much as Content-Length says, and raises when less comes.
-            body: bytes = response.raw.read(decode_content=True)
-        except urllib3.exceptions.ReadTimeoutError as exc:
-            raise vendor.ReadTimeoutError(endpoint_url=response.url, error=exc) from exc
-        except urllib3.exceptions.ProtocolError as exc:
-            raise vendor.ConnectionClosedError(error=exc, endpoint_url=response.url) from exc
-        except urllib3.exceptions.HTTPError as exc:
-            raise vendor.HTTPClientError(error=exc) from exc
-        return body
 
-    def error(self, response: AWSResponse, body: bytes) -> vendor.ClientError:
-        """The error of an answer with a status of 300 or more. `body` is in JSON."""
-        parsed = self._parser.parse(
-            {"headers": response.headers, "status_code": response.status_code, "body": body},
-            self._output,
-        )
-        return vendor.ClientError(parsed, self._operation)
+def _read(response: AWSResponse) -> bytes:
+    """The body, by one call into one piece of memory. botocore reads pieces of 64 KB and joins
+    them, which takes more CPU than all the rest of receiving it.
+
+    Memory of our own that is used for every page saves nothing: the allocator gives the memory of
+    the last page again, without a page fault. A page of 10 MB took 2.45 ms so, 2.56 into a kept
+    buffer, and as much in four threads.
+    """
+    try:
+        # http.client reads as much as Content-Length says, and raises when less comes.
+        body: bytes = response.raw.read(decode_content=True)
+    except urllib3.exceptions.ReadTimeoutError as exc:
+        raise vendor.ReadTimeoutError(endpoint_url=response.url, error=exc) from exc
+    except urllib3.exceptions.ProtocolError as exc:
+        raise vendor.ConnectionClosedError(error=exc, endpoint_url=response.url) from exc
+    except urllib3.exceptions.HTTPError as exc:
+        raise vendor.HTTPClientError(error=exc) from exc
+    return body
+
+
+def _content_type(response: AWSResponse) -> str:
+    return str(response.headers.get("Content-Type", ""))
 
 
 def _unsent(params: dict[str, Any], request_signer: Any, **_: Any) -> tuple[Any, dict[str, Any]]:
@@ -189,19 +197,19 @@ class Wire:
         return page
 
     def _get(self, calls: DirectCalls, where: str, **arguments: Any) -> dict[str, Any]:
-        if not self._asks_in_cbor:
-            return _checked(calls, *calls.send(arguments, json.dumps(arguments).encode()))
-        response, answer = calls.send(arguments, _cbor_codec().encode_cbor(arguments), _CBOR)
-        if _is_cbor(response):
-            self._was_spoken = True
-        if self._was_spoken:
-            return _checked(calls, response, answer)
-        calls.read(response)  # so that its connection can be used again
-        in_json = _checked(calls, *calls.send(arguments, json.dumps(arguments).encode()))
-        kind = _content_type(response).partition(";")[0] or "nothing"
-        said = f"status {response.status_code}, {kind}"
-        self._give_up_cbor(f"{where} does not speak CBOR ({said}); reading JSON instead")
-        return in_json
+        said = ""
+        if self._asks_in_cbor:
+            response, answer = calls.send(arguments, _cbor_codec().encode_cbor(arguments), _CBOR)
+            self._was_spoken = self._was_spoken or answer[IS_CBOR]
+            if self._was_spoken:
+                return calls.whole(response, answer)
+            _read(response)  # so that its connection can be used again
+            kind = _content_type(response).partition(";")[0] or "nothing"
+            said = f"{where} does not speak CBOR (status {response.status_code}, {kind})"
+        answer = calls.whole(*calls.send(arguments, json.dumps(arguments).encode()))
+        if said:
+            self._give_up_cbor(f"{said}; reading JSON instead")
+        return answer
 
     def _give_up_cbor(self, sentence: str, level: int | None = None) -> None:
         """`level` is that of the log; by default what the choice deserves that is overruled."""
@@ -210,28 +218,12 @@ class Wire:
             log.log(level or (logging.INFO if self._is_auto else logging.WARNING), "%s", sentence)
 
 
-def _checked(calls: DirectCalls, response: AWSResponse, answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer with its body, which is read now; its error is raised."""
-    body, is_cbor = calls.read(response), _is_cbor(response)
-    if response.status_code >= 300:
-        raise calls.error(response, _as_json(body) if is_cbor else body)
-    return answer | {RAW_BODY: body, IS_CBOR: is_cbor}
-
-
-def _content_type(response: AWSResponse) -> str:
-    return str(response.headers.get("Content-Type", ""))
-
-
-def _is_cbor(response: AWSResponse) -> bool:
-    return _content_type(response).startswith("application/x-amz-cbor")
-
-
 def _put(calls: DirectCalls, *, Records: Sequence[Any], **stream: Any) -> dict[str, Any]:  # noqa: N803  # botocore's name
     """`Records` are entries that msgspec encodes: bytes in base64, as the protocol has them. The
     caller checks them: only the service does so after it.
     """
     body = msgspec.json.encode(stream | {"Records": Records})
-    return _checked(calls, *calls.send(stream | {"Records": _ANY}, body))
+    return calls.whole(*calls.send(stream | {"Records": _ANY}, body))
 
 
 def _subscribe(calls: DirectCalls, **arguments: Any) -> dict[str, Any]:
@@ -239,7 +231,7 @@ def _subscribe(calls: DirectCalls, **arguments: Any) -> dict[str, Any]:
     body = json.dumps(arguments, default=lambda moment: int(moment.timestamp()))
     response, answer = calls.send(arguments, body.encode())
     if response.status_code >= 300:
-        raise calls.error(response, calls.read(response))
+        calls.whole(response, answer)  # raises
     return answer | {EVENTS: response.raw}
 
 

@@ -49,7 +49,7 @@ class ListedStream:
     ) -> None:
         self.listing = Listing()
         self.retention_ms: int | None = None
-        self._client = client
+        self.client = client
         self._identity = identity
         self._clock = clock
         self._interval_s = interval_s
@@ -65,7 +65,7 @@ class ListedStream:
         With `bind` it also binds the stored state to this stream, if that is bound to none; blocks
         on the store, too, and raises `StreamMismatchError` when the state belongs to another one.
         """
-        summary = self._client.describe()
+        summary = self.client.describe()
         self.retention_ms = summary.retention_ms
         self._may_have_ignored_keys |= summary.may_have_ignored_keys
         self._service_time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
@@ -106,7 +106,7 @@ class ListedStream:
         expired, self._is_expired = self._is_expired, False
         try:
             summary = self.describe(bind=bind)
-            shards = {shard.shard_id: shard for shard in self._client.list_shards()}
+            shards = {shard.shard_id: shard for shard in self.client.list_shards()}
         except BaseException:
             self._is_expired = self._is_expired or expired
             raise

@@ -151,22 +151,19 @@ class ShardLineage:
         """Listed shards whose ends were read, and whose known children do not cover all of their
         hash keys.
         """
-        ended = {
-            shard
+        ranges: dict[str, list[tuple[int, int]]] = {
+            shard: []
             for shard, state in self.states.items()
             if shard in self.listed and state.end_was_read
         }
-        if not ended:
-            return []
-        ranges: dict[str, list[tuple[int, int]]] = {shard: [] for shard in ended}
         for child in {**self.states, **self.listed}:
-            for parent in ended.intersection(self.parents(child)):
+            for parent in ranges.keys() & self.parents(child):
                 # A child that is not listed was named by the parent's last page, which names all of
                 # them: it counts as covering the parent's whole range.
                 known = self.listed.get(child, self.listed[parent])
                 ranges[parent].append(known.hash_key_range)
         return sorted(
-            shard for shard in ended if _holes(ranges[shard], *self.listed[shard].hash_key_range)
+            shard for shard in ranges if _holes(ranges[shard], *self.listed[shard].hash_key_range)
         )
 
     def out_of_sight(self, horizon_ms: int) -> list[str]:

@@ -164,7 +164,6 @@ class SpoutAssigner:
         self.session = ApplicationSession(
             config.application or "",
             services.store,
-            services.client,
             services.clock,
             self.catalog,
             task=TaskShare(config.task_index, config.total_tasks),

@@ -117,7 +117,7 @@ class Coordinator:
             shard_list=store.shard_list,
         )
         self.session = ApplicationSession(
-            settings.application, store, services.client, services.clock, self._catalog
+            settings.application, store, services.clock, self._catalog
         )
         self.plans = StreamPlans(
             store.plans,

@@ -109,6 +109,15 @@ def read_all(client: KinesisClient, position: Position = TRIM_HORIZON) -> list[d
     return rows
 
 
+def test_what_was_put_is_read_in_order(reader: KinesisClient) -> None:
+    """Data, keys and order, from the horizon, with two shards listed."""
+    rows = read_all(reader)
+    assert [row["data"] for row in rows] == [b"%d" % number for number in range(10)]
+    assert {row["partitionKey"] for row in rows} == {"ünï-☃"}
+    assert len(reader.list_shards()) == 2
+    assert not any(listed.is_closed for listed in reader.list_shards())
+
+
 def test_the_stream_is_described_and_can_be_named_by_its_arn(reader: KinesisClient) -> None:
     """The creation time identifies the stream; positions are made from the service's clock."""
     summary = reader.describe()
