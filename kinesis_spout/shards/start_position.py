@@ -105,6 +105,17 @@ def pin_start(
     return identity.pin_start(pin)
 
 
+def check_listed(option: str, named: Iterable[str], listed: Collection[str]) -> None:
+    """Raise `ConfigError` for a shard that the option names and the stream does not list."""
+    for shard in named:
+        if shard not in listed:
+            nearest = nearest_name(shard, listed)
+            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
+            raise ConfigError.about(
+                option, f" names shard {shard!r}, which the stream does not list", hint
+            )
+
+
 def _try_named(client: KinesisClient, requested: RequestedStart, pin: StartPin) -> None:
     """Ask the service for each position that the user has named. A time is the same in every shard,
     so it is asked for in one.

@@ -310,7 +310,12 @@ class StreamSink:
         Raises `KinesisError`.
         """
         with closing(KinesisClient(self.aws, self.stream, answered_before=True)) as client:
-            putter = RecordPutter(client)
+            # Asked once, and only for a record that not every stream takes.
+            most_bytes = cache(lambda: client.describe().max_record_bytes or ANY_STREAM_BYTES)
+
+            def takes(record: OutgoingRecord) -> bool:
+                return record.size_bytes <= ANY_STREAM_BYTES or record.size_bytes <= most_bytes()
+
             letters = map(letter_of, rows)
             RecordPutter(client).put(
                 one for letter in letters for one in self.records_of(letter, takes)
