@@ -291,7 +291,8 @@ def find_jars() -> Path:
     """
     spec = importlib.util.find_spec("pyspark")
     package = None if spec is None or spec.origin is None else Path(spec.origin).parent
-    for home in filter(None, (package, os.environ.get("SPARK_HOME"))):
+    homes: list[str | Path | None] = [package, os.environ.get("SPARK_HOME")]
+    for home in filter(None, homes):
         jars = Path(home) / "jars"
         if any(jars.glob("zookeeper-*.jar")):
             return jars
