@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # What a Python worker of Spark imports to read. Spark brings PySpark along, and files that a job
 # adds (`--py-files`) may hold what is pure Python.
 _COMPILED = ("msgspec", "pyarrow", "numpy")
-_PURE = ("botocore", "kazoo", "spark_job", "kinesis_spout", "state", "scheme")
+_PURE = ("botocore", "kazoo", "tenacity", "spark_job", "kinesis_spout", "state", "scheme")
 _PROBE = (
     "import json, sys; from importlib.util import find_spec; print(json.dumps([sys.executable, "
     "list(sys.version_info[:2]), [name for name in sys.argv[1:] if find_spec(name) is None]]))"
