@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import botocore.exceptions as vendor
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
+from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.clock import Clock, SystemClock
@@ -360,25 +361,37 @@ class KinesisClient:
         Attempts are not counted: with jitter, a number of them may be used up in the first seconds
         of an outage that ends soon.
         """
-        begun_s, failures = self.clock.monotonic_s(), 0
-        while True:
-            try:
-                return call()
-            except KinesisError as exc:
-                failed_for_s = self.clock.monotonic_s() - begun_s
-                is_transient = exc.retryable
-                if isinstance(exc, ThrottledError):
-                    is_transient = is_transient and retry_throttled
-                elif isinstance(exc, MalformedResponseError):
-                    is_unreadable = isinstance(exc, UnreadableRecordError)
-                    is_transient = failed_for_s < _MALFORMED_FOR_S and not is_unreadable
-                if not is_transient:
-                    raise
-                failures += 1
-                wait_s = _FAILED.wait_s(failures, self.random)
-                if failed_for_s + wait_s > self._retry_for_s:
-                    raise
-            self.clock.sleep(wait_s)
+        clock, begun_s = self.clock, self.clock.monotonic_s()
+        try:
+            return call()  # nearly every call; making a Retrying costs more than all else in it
+        except KinesisError as exc:
+            failed = [exc]
+
+        def call_again() -> _T:
+            if failed:  # the attempt above is tenacity's first
+                raise failed.pop()
+            return call()
+
+        def is_last(state: RetryCallState) -> bool:
+            return clock.monotonic_s() + state.upcoming_sleep > begun_s + self._retry_for_s
+
+        def is_transient(exc: BaseException) -> bool:
+            if isinstance(exc, MalformedResponseError) and not isinstance(
+                exc, UnreadableRecordError
+            ):
+                return clock.monotonic_s() < begun_s + _MALFORMED_FOR_S
+            if isinstance(exc, ThrottledError) and not retry_throttled:
+                return False
+            return isinstance(exc, KinesisError) and exc.retryable
+
+        retrying = Retrying(
+            sleep=clock.sleep,
+            stop=is_last,
+            wait=lambda state: _FAILED.wait_s(state.attempt_number, self.random),
+            retry=retry_if_exception(is_transient),
+            reraise=True,
+        )
+        return retrying(call_again)
 
     def send(
         self, operation: str, arguments: dict[str, Any], *, about: str | None
