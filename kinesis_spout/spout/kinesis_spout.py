@@ -414,7 +414,9 @@ class SpoutSession:
             if decoded is not None:
                 if waiting is not None:
                     emission.extend(self._context.config.message_timeout_s)
-                self.hooks.emitted(decoded)
+                self.hooks.notify("emitted", decoded)
+                if decoded.attempt > 1:
+                    self.hooks.notify("retried", decoded)
                 return decoded
         return None
 
