@@ -146,7 +146,7 @@ class _Progress:
                 raise MoveRefusedError(
                     f"the stream does not list shard {shard_id} any more, so its records cannot be "
                     "read",
-                    "leave it out",
+                    "leave that shard out of --shard",
                 )
         wanted = shard_ids or self.states
         return [shard_id for shard_id in self.lineage.oldest_first() if shard_id in wanted]

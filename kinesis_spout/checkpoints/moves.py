@@ -212,8 +212,8 @@ def _reached(
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
         notes.append(
-            f"{found.position} is within records that are unresolved together, so the shard moves "
-            "to the first of them"
+            f"{found.position} is inside a range of failed records that is stored as one, so the "
+            "shard moves to the first of them"
         )
         found = search.locate(outside)
     left = moved_state(state, found.position, verified_until_ms=None).unresolved
@@ -231,7 +231,9 @@ def _reached(
         # Nothing is in the shard, so a time lies behind all that was read of it.
         behind = Located(Position.at_timestamp(search.horizon_ms), None)
         return END if found.at_shard_end else behind
-    notes.append("the oldest unresolved records of the shard have expired, so they stay unresolved")
+    notes.append(
+        "the oldest failed or waiting records of the shard have expired, so they stay unresolved"
+    )
     return Located(position_outside_ranges(state, Position.at(first)), first, found.arrival_ms)
 
 

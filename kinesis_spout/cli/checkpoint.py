@@ -65,15 +65,15 @@ from state.zookeeper.store import ZookeeperStateStore
 
 MAX_SHOWN = 10  # shards of an entry of the history
 MAX_NAMED = 20  # records; with --all there may be 100,000
-_NAME_ANOTHER = "name a file that does not exist"
+_NAME_ANOTHER = "give the name of a file that does not exist yet"
 
 
 # showing ------------------------------------------------------------------------------------------
 @command(aws=False, shows=True)
 def show(op: Operation) -> None:
-    """Show where each shard is read from, and its checkpoint.
+    """Show each shard's read position and checkpoint.
 
-    It reads only ZooKeeper, and may run beside the job.
+    The command reads only ZooKeeper, and may run while the job runs.
     """
     states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
     if not states:
@@ -108,7 +108,7 @@ def history(
 
     Each entry lists the shards that moved, with their positions before and after. All
     records before a position were acked at that time. `checkpoint rewind` goes back to one
-    of these times. The command reads only ZooKeeper, and may run beside the job.
+    of these times. The command reads only ZooKeeper, and may run while the job runs.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
@@ -163,12 +163,12 @@ def move(
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
 
-    Shows each shard before and after, and how many records are repeated or skipped.
-    Refused while the application runs. Afterwards the job continues from the new
-    positions, with its old Spark checkpoint location.
+    Shows each shard's position before and after, and how many records will be repeated or
+    skipped. The command is refused while the application runs. The job then continues from
+    the new positions; keep its Spark checkpoint location as it is.
 
-    Exit codes: 0 done, 1 refused because records would be skipped or have expired, 3 a
-    service cannot be reached, 4 the application runs.
+    Exit codes: 0: done; 1: refused, because records would be skipped or have expired; 3: a
+    service cannot be reached; 4: the application runs.
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
@@ -191,15 +191,15 @@ def rewind(
     allow_skip: bool = ALLOW_SKIP,
     count: int = COUNT,
 ) -> None:
-    """Go back to the positions of an earlier time, over reshards too.
+    """Go back to the positions of an earlier time, even across reshards.
 
     All records that were not acked at that time are read again. The positions come from
-    the history (see `checkpoint history`). Shows each shard before and after, and how many
-    records are repeated. Refused while the application runs. Afterwards the job continues
-    from these positions, with its old Spark checkpoint location.
+    the history (see `checkpoint history`). Shows each shard's position before and after, and
+    how many records will be repeated. The command is refused while the application runs. The
+    job then continues from these positions; keep its Spark checkpoint location as it is.
 
-    Exit codes: 0 done, 1 refused because records would be skipped, have expired, or
-    the history does not go back to that time, 3 a service cannot be reached, 4 the
+    Exit codes: 0: done; 1: refused, because records would be skipped or have expired, or
+    because the history does not go back to that time; 3: a service cannot be reached; 4: the
     application runs.
     """
     with op.patience():
@@ -210,7 +210,7 @@ def rewind(
     _show(found, allow_skip=allow_skip)
     for shard, position in found.lost.items():
         say(shard)
-        say(f"  the stream does not list it any more: nothing after {position} can be read again")
+        say(f"  the stream no longer lists the shard: no record after {position} can be read again")
     if not allow_skip:
         expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
         lost = sorted({*found.lost, *expired})
@@ -280,8 +280,9 @@ def _change_lines(
 def reset(op: Operation) -> None:
     """Remove an application's checkpoints on a stream.
 
-    The application then starts again, at its starting position. Refused while the
-    application runs. Spark's checkpoint location is not changed: start with a new one.
+    The application then starts again, at its starting position. The command is refused while
+    the application runs. It does not change Spark's checkpoint location: start the job with a
+    new one.
     """
     application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
     states = op.store.shard_states.load()
@@ -301,27 +302,28 @@ def reset(op: Operation) -> None:
 def skip(
     op: Operation,
     sequences: list[SequenceNumber] | None = argument(
-        "Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an aggregate. "
-        "A sequence number inside a range of records that are unresolved together selects the "
-        "whole range.",
+        "Sequence numbers of failed or waiting records; SEQUENCE.SUB for a user record of an "
+        "aggregate. Some failed records are stored together as one range: a sequence number "
+        "inside the range selects the whole range.",
         "SEQUENCE",
         parser=usage_errors()(SequenceNumber.parse),
     ),
     *,
     shard: str = option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
-    all_records: bool = option("All unresolved records of the shard.", "--all"),
+    all_records: bool = option("All failed and waiting records of the shard.", "--all"),
     to: Path | None = option(
         "Save the records to this new file, as lines that `produce --json` can put on a stream "
         "again.",
         metavar="FILE",
     ),
 ) -> None:
-    """Give up unresolved records: they are not retried, and the checkpoint passes them.
+    """Give up failed or waiting records: they are not retried, and the checkpoint moves past them.
 
-    Shows the shard before and after. Refused while the application runs. With --to, the
-    records are first read from the stream and saved in a file.
+    Shows the shard's positions before and after. The command is refused while the
+    application runs. With --to, the records are first read from the stream and saved in a
+    file.
 
-    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the application runs.
     """
     if bool(sequences) == all_records:
         raise wrong_usage("SEQUENCE..., --all", "give either sequence numbers or --all")
@@ -344,7 +346,7 @@ def skip(
 
 def _skip_lines(found: Skip) -> Iterator[str]:
     if not found.records:
-        yield f"{found.before.shard_id} has no unresolved record"
+        yield f"{found.before.shard_id} has no unresolved (failed or waiting) record"
         return
     yield found.before.shard_id
     for label, state in (("before", found.before), ("after ", found.after)):
@@ -364,7 +366,7 @@ def _name(record: UnresolvedRecord) -> str:
     if record.first == record.last:
         return str(record.first)
     ends = f"from {record.first} to {record.last}"
-    return f"{records_of(record.count)} {ends}, which are unresolved together"
+    return f"{records_of(record.count)} {ends}, which are stored as one range"
 
 
 def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
@@ -393,7 +395,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
             has_first = record.first in numbers
             if missing := missing_records(record.count, len(numbers), has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
-                say(f"  not saved, because expired: {which}{_name(record)}")
+                say(f"  not saved, because they have expired: {which}{_name(record)}")
             saved += len(numbers)
     sync_folder(path.absolute().parent)
     say(f"saved {records_of(saved)} to {path}")
@@ -404,10 +406,10 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
 def export(
     op: Operation, *, to: Path | None = option("A new file (default: stdout).", metavar="FILE")
 ) -> None:
-    """Save the application's state on the stream as one JSON document.
+    """Write the application's state for this stream to a file (or stdout) as one JSON document.
 
-    It may run beside the job. To move an application, stop its job before the export: a
-    running job continues, and the export lacks its later progress.
+    The command may run while the job runs. To move an application, stop its job before the
+    export: otherwise the export lacks the progress that the job makes afterwards.
     """
     application = op.place.application
     exported = transfer.export_application(op.store, application, now_ms=op.clock.now_ms())
@@ -444,13 +446,13 @@ def import_export(
 ) -> None:
     """Restore an application's state from a file that `checkpoint export` wrote.
 
-    The stream must be the exported one. Refused while the application runs. An
-    application that has state needs --replace. Records that were read since the export
-    are read again. A shard that is further in the export moves forward, which needs
-    --allow-skip. If the import is interrupted, the application does not start until the
-    command is repeated.
+    The stream must be the one that was exported. The command is refused while the
+    application runs. If the application already has state, give --replace. Records that
+    were read since the export are read again. A shard whose exported position is later than
+    its present one moves forward, which needs --allow-skip. If the import is interrupted, the
+    application does not start until the command is repeated.
 
-    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the application runs.
     """
     try:
         data = file.read_bytes()

@@ -103,16 +103,16 @@ def consume(
     consumer_name: str | None = flag("consumer_name", panel=INPUT),
     consumer_arn: str | None = flag("consumer_arn", panel=INPUT),
     fail_on_data_loss: bool = _read(
-        "With records that expired before they were read: stop with an error, or warn and read the "
+        "If records expired before they were read: stop with an error, or warn and read the "
         "remaining records.",
         "--fail-on-data-loss/--no-fail-on-data-loss",
         default=True,
     ),
-    raw: bool = _write("Write only the payloads, each followed by a line end."),
+    raw: bool = _write("Write only the payloads, each followed by a newline."),
     scheme: Any | None = scheme_flag(panel=OUTPUT),
     exec_: str | None = _write(
-        "Write the lines to the stdin of this command, which answers each with a line: "
-        '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
+        "Start this command and write the lines to its stdin. The command answers each with a "
+        'line: {"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
         "--exec",
         metavar="COMMAND",
     ),
@@ -121,7 +121,7 @@ def consume(
         default="30s",
     ),
     max_pending: int | None = _write(
-        "Maximum number of records that wait for an answer of the command (default: 100).", min=1
+        "Maximum number of records that wait for an answer from the command (default: 100).", min=1
     ),
     retry_limit: int = _write(
         "How many times a failed record is retried.", default=RetryPolicy().retry_limit, min=0
@@ -141,8 +141,8 @@ def consume(
 ) -> None:
     """Write a stream's records to stdout as lines of JSON, or pass them to a command.
 
-    With --application it continues where the application stopped. Without
-    --application it starts at --from and stores no checkpoints. Ctrl-C stops it cleanly.
+    With --application, consume continues where the application stopped. Without
+    --application, it starts at --from and stores no checkpoints. Ctrl-C stops it cleanly.
     """
     # An empty name is given, too, and refused.
     application, place = op.ctx.params["application"], op.place
@@ -282,9 +282,12 @@ def _run_command(
         problem += f"; {records(count)} {answer}"
         if command.has_read_nothing:
             problem += "; the command has read none of its input"
-    remedy = "repair the command, and start it again with --application to read such records again"
+    remedy = (
+        "repair the command, and run it again with --application, which reads unanswered "
+        "records again"
+    )
     if spout.config.application is not None:
-        remedy = "repair the command; the next run reads the records without an answer again"
+        remedy = "repair the command; the next run reads the unanswered records again"
     ended = CliError(problem, remedy)
     spout.close(crashed=command.has_crashed, error=ended)
     raise ended

@@ -13,7 +13,7 @@ from kinesis_spout.service.consumers import ConsumerRegistry
 def list_(op: Operation) -> None:
     """List the consumers that are registered with a stream.
 
-    AWS bills each consumer per shard and hour, whether it is used or not.
+    AWS bills each consumer for every shard and hour, whether it is used or not.
     """
     with op.patience():
         found = ConsumerRegistry(op.client).list()
@@ -31,8 +31,8 @@ def list_(op: Operation) -> None:
 def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME")) -> None:
     """Remove a consumer from a stream.
 
-    A reader that uses the consumer then polls, or registers it again under its name.
-    No checkpoint is changed.
+    A reader that uses the consumer then polls, or registers a consumer of the same name
+    again. No checkpoint is changed.
     """
     registry = ConsumerRegistry(op.client)
     with op.patience():

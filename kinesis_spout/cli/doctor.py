@@ -34,15 +34,14 @@ def doctor(
     op: Operation,
     *,
     read_mode: str = option(
-        "efo also checks the needs of enhanced fan-out. It registers no consumer.",
+        "efo also checks the consumer and the permissions of enhanced fan-out. It registers "
+        "no consumer.",
         default="polling",
         metavar="[polling|efo]",
     ),
     consumer_name: str | None = flag("consumer_name"),
     consumer_arn: str | None = flag("consumer_arn"),
-    master: str | None = option(
-        "Spark master whose executors are checked too. Starts Spark there."
-    ),
+    master: str | None = option("Start Spark on this master and check its executors too."),
     conf: list[str] | None = option(
         "Spark configuration for --master. Repeatable.", metavar="KEY=VALUE"
     ),
@@ -50,11 +49,11 @@ def doctor(
 ) -> None:
     """Check everything that a job needs: packages, credentials, permissions, services, clock.
 
-    Each failed check comes with its remedy. Writes nothing, and reads at most one record.
-    The stream, the application and ZooKeeper are checked if --stream, --application and
-    --zookeeper name them.
+    Each failed check comes with its remedy. The command writes nothing, and reads at most one
+    record. The stream, the application and ZooKeeper are checked if --stream, --application
+    and --zookeeper name them.
 
-    Exit codes: 0 no check failed, 1 a check failed, 3 checks failed only because a
+    Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only because a
     service does not answer.
     """
     if conf and master is None:

@@ -53,7 +53,7 @@ def drill(
     *,
     names: list[str] | None = argument("Names of drills, or all, or soak.", "NAME..."),
     list_: bool = option("List the drills and their requirements.", "--list"),
-    spout: bool = _job("Drill the standalone spout instead of a Spark job."),
+    spout: bool = _job("Drill the spout (the consumer without Spark) instead of a Spark job."),
     efo: bool = _job("Read by enhanced fan-out."),
     executors: bool = _job("Run the Spark job on two executors, in processes of their own."),
     process: str | None = _job(
@@ -82,7 +82,9 @@ def drill(
         "Number of records to put per second.", default=50.0, min=1, max=1_000
     ),
     seed: int = _world("Seed of the keys and of the random faults.", default=1),
-    minutes: float = _world("For how many minutes a soak disturbs the job.", default=10.0, min=0.1),
+    minutes: float = _world(
+        "Number of minutes for which a soak disturbs the job.", default=10.0, min=0.1
+    ),
     json_file: Path | None = _verdict(
         "Write the verdicts to this file, as JSON.", "--json", metavar="FILE"
     ),
@@ -128,13 +130,16 @@ def drill(
         for refusal in left_out:
             tell(f"left out: {refusal}")
         if process is not None:
-            parameter = f"So would a parameter {SCRATCH}, which the function does not have."
+            parameter = (
+                f"A parameter named {SCRATCH} would get the same directory, but the function has "
+                "none."
+            )
             if takes_scratch(load_function(process)):
-                parameter = f"So does its parameter {SCRATCH}."
+                parameter = f"Its parameter {SCRATCH} gets the same directory."
             warn(
-                f"{process} is your own code, and the drill really calls it. Records of the drill "
-                "that it writes outside of its scratch directory stay there, some of them several "
-                f"times. The environment variable {SCRATCH_VARIABLE} names the scratch directory. "
+                f"{process} is your own code, and the drill really calls it. If it writes records "
+                "outside of its scratch directory, they stay there, some of them several times. "
+                f"The environment variable {SCRATCH_VARIABLE} names the scratch directory. "
                 f"{parameter}"
             )
         verdicts: list[Verdict] = []

@@ -269,7 +269,7 @@ class ExecProcess(SpoutListener):
                 self._ack_late(answer.id)
             elif not is_late:
                 fault = fault or (
-                    "answers a record that does not wait for an answer. The line is ignored"
+                    "answers a record that is not waiting for an answer. The line is ignored"
                 )
         if fault:
             self.bad_answers += 1

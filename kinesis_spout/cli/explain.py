@@ -52,8 +52,8 @@ def explain_command(
 ) -> None:
     """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
 
-    It only reads, so it may run beside the job. It names what it cannot see from
-    outside: throttling by other consumers, the job's own limits, its log.
+    The command only reads, so it may run while the job runs. It also says what it cannot see
+    from outside: throttling by other consumers, the job's own limits, and its log.
     The exit code is 0 when there is an answer, whatever the answer is.
     """
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
@@ -65,7 +65,7 @@ def explain_command(
         raise wrong_usage(
             "SHARD",
             f"stream {now.stream.name} does not list {shard_id}, and application "
-            f"{now.application} has no state of it; see the shards with kinesis-spout shards",
+            f"{now.application} has no state of it; list the shards with kinesis-spout shards",
         )
     found = grouped(look)
     if shard_id is not None:
@@ -103,7 +103,7 @@ def explained_screen(
     if (moved := move_sentence(look)) is not None:
         parts.append(Text(moved))
     if look.refused is not None:
-        parts.append(Text(f"no shard could be asked: {look.refused}", "yellow"))
+        parts.append(Text(f"no shard's tip could be read: {look.refused}", "yellow"))
     shown: dict[tuple[Action, ...], str] = {}
     for group in found:
         actions = tuple(group.explanation.actions(commands))
@@ -126,7 +126,7 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
     if count and health is Health.OK:
         head.append(f"  {records(count)} not acked")
     if len(group.shards) > 1:  # each has numbers of its own
-        head.append(f"  (numbers of shard {short_shard(explained.shard_id)})")
+        head.append(f"  (numbers are those of shard {short_shard(explained.shard_id)})")
     yield head
     lines = [(word, cause.text) for word, cause in explained.introduced()]
     held = [one for one in states if one.unresolved]

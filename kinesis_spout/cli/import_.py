@@ -98,19 +98,19 @@ def import_(
 ) -> None:
     """Continue where another consumer of the stream has stopped.
 
-    Reads the state of a Storm topology, a KCL application, or a query of awslabs' or
-    Databricks' connector, and makes it the state of the application. Shows for each
-    shard where reading continues, and how many records are repeated or skipped. Stop
+    The command reads the state of a Storm topology, a KCL application, or a query of awslabs'
+    or Databricks' connector, and makes it the state of the application. It shows for each
+    shard where reading continues, and how many records will be repeated or skipped. Stop
     the other consumer first, and try --dry-run. The other consumer's state is not changed.
 
-    Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
+    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the application runs.
     """
     flags = {name: f"--{name.replace('_', '-')}" for name in _STATE}
     own = [name for name, (systems, _) in _STATE.items() if system in systems]
     for name, value in given.items():
         if value is not None and name not in own:
             takes = ", ".join(flags[one] for one in own)
-            wrong = f"does not apply with --from {system}, which takes {takes}"
+            wrong = f"does not apply with --from {system}, which uses {takes}"
             raise wrong_usage(flags[name], wrong)
     if system is not System.DATABRICKS and given[own[0]] is None:
         raise wrong_usage(flags[own[0]], f"--from {system} needs {flags[own[0]]}")

@@ -103,9 +103,9 @@ class LetterFolder:
             of = are(
                 others, "another application or stream is", "other applications or streams are"
             )
-            notes.append(f"{counted(others, 'letter')} of {of} left out.")
+            notes.append(f"{counted(others, 'dead letter')} of {of} left out.")
         if len(ids) >= MAX_LETTERS:
-            notes.append(f"Only the first {MAX_LETTERS:,} letters are counted.")
+            notes.append(f"Only the first {MAX_LETTERS:,} dead letters are counted.")
         if len(files) >= MAX_FILES:
             notes.append(f"Only the first {MAX_FILES:,} files are read.")
         if unreadable:

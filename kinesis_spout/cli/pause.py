@@ -26,7 +26,7 @@ def pause(
     reason: str | None = option(
         "The reason for the pause, which status and explain show.", metavar="TEXT"
     ),
-    wait: bool = option("Wait until the application is at rest: nothing is in flight."),
+    wait: bool = option("Wait until nothing is in flight."),
     timeout: str = option(
         "How long --wait waits at most, e.g. 10m.", default="60s", metavar="TIME"
     ),
@@ -34,12 +34,12 @@ def pause(
 ) -> None:
     """Pause an application: it keeps its positions and its ownership, and reads nothing.
 
-    Its job or its spouts keep running. The current batch ends, outcomes are
-    checkpointed, and nothing more is read. The pause lasts, also over restarts, until
+    The job or the spouts keep running. The current batch ends, its acks and failures are
+    stored, and no more records are read. The pause lasts, also over restarts, until
     `kinesis-spout resume` ends it. Records that expire during the pause are lost.
 
-    Exit codes: 0 paused (with --wait: paused and at rest), 1 not at rest in time or no
-    such application, 3 ZooKeeper cannot be reached.
+    Exit codes: 0: paused (with --wait: and nothing is in flight); 1: records may still be in
+    flight at the timeout, or there is no such application; 3: ZooKeeper cannot be reached.
     """
     with usage_errors("--timeout"):
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
@@ -66,7 +66,7 @@ def pause(
 def resume(op: Operation) -> None:
     """End the pause of an application. A running application reads again at once.
 
-    Exit codes: 0 not paused any more, 1 no such application, 3 ZooKeeper cannot be
+    Exit codes: 0: not paused any more; 1: no such application; 3: ZooKeeper cannot be
     reached.
     """
     with op.patience(aws=False):
@@ -106,13 +106,15 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             owners = f"{len(now.owners)} tasks keep"
             if len(now.owners) == 1:
                 owners = f"{describe(now.owners[0].info)} keeps"
-            return f"at rest: nothing is in flight; {owners} the ownership"
+            return f"nothing is in flight; {owners} the ownership"
         if time.monotonic() >= ends_s:
             raise CliError(
-                f"the application is paused, but was not at rest after {limit_s:g} s: {why}",
-                "it stays paused; to wait longer, give `kinesis-spout pause --wait --timeout TIME`",
+                "the application is paused, but records may still be in flight after "
+                f"{limit_s:g} s: {why}",
+                "to wait longer, give `kinesis-spout pause --wait --timeout TIME`; the "
+                "application stays paused",
             )
         if why != noted:
             note(f"{why}; waiting")
         before, noted = now, why
-    return "at rest: no process runs the application, and the next one starts paused"
+    return "nothing is in flight: no process runs the application, and the next one starts paused"

@@ -46,10 +46,10 @@ def peek(
 ) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 
-    It only reads, so it may run beside the job. With --application it also shows whether
-    the record is acked, unresolved or not read yet.
+    The command only reads, so it may run while the job runs. With --application it also shows
+    whether the record is acked, unresolved (failed or waiting) or not read yet.
 
-    Exit codes: 0 the stream has the record, 1 it does not, 3 a service cannot be reached.
+    Exit codes: 0: the stream has the record; 1: it does not; 3: a service cannot be reached.
     """
     application, state = op.place.application, None
     with op.patience():
@@ -153,7 +153,7 @@ def _failures(record: dict[str, Any]) -> Iterator[str]:
         return
     if record["standing"] == RecordStatus.UNKNOWN:
         ends = f"from {together['first']} to {together['last']}"
-        yield f"    one of {together['count']} records {ends} that are unresolved together"
+        yield f"    one of {together['count']} records {ends} that are stored as one range"
     yield f"    attempts {record['attempts']}, due {record['due']}"
     yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
     yield f"    reason: {reason_text(record['reason'])}"

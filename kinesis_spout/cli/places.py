@@ -75,8 +75,8 @@ SHARDS = option(
     parser=shard_id_of,
 )
 ALLOW_SKIP = option(
-    "Also move the checkpoint of a shard where that skips unread records, or where its records "
-    "have expired. Those records are never read."
+    "Move a shard's checkpoint even past records that are unread or have expired. Those records "
+    "are never read."
 )
 COUNT = option(
     "Count at most this many repeated or skipped records in each shard. Counting reads them.",
@@ -84,7 +84,7 @@ COUNT = option(
     min=0,
     max=1_000_000,
 )
-REPLACE = option("Replace the state that the application has.")
+REPLACE = option("Replace the state that the application already has.")
 WINDOW = option(
     "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, without "
     "knowing whether positions move.",
@@ -92,8 +92,8 @@ WINDOW = option(
     metavar="TIME",
 )
 ASK = option(
-    "How many shards to ask for their tips; those whose position does not move come first. Each "
-    "question takes one of a shard's 5 reads per second.",
+    "Number of shards whose tip is read; shards whose position does not move come first. Each "
+    "such read counts against the shard's limit of 5 reads per second.",
     default=100,
     metavar="SHARDS",
     min=0,

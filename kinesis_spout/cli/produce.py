@@ -178,13 +178,13 @@ def produce(
         callback=typed_text,
     ),
     key_from: str | None = option(
-        "Read each line as a JSON object and take the partition key from this field.",
+        "Read each line as a JSON object and use this field as the partition key.",
         metavar="FIELD",
         callback=typed_text,
     ),
     as_json: bool = option(
-        "Read each line as JSON in the form that consume and its --dead-letter write. The record "
-        "gets the data and the partition key of that JSON.",
+        "Read each line as JSON in the form that consume and consume --dead-letter write. The "
+        "record gets the data and the partition key of that JSON.",
         "--json",
     ),
     aggregate: bool = option(

@@ -41,12 +41,12 @@ def shards(
     op: Operation,
     *,
     lag: bool = option(
-        "Measure the lag of each shard. This takes one of the shard's 5 reads per second."
+        "Measure the lag of each shard. The measurement uses one of the shard's 5 reads per second."
     ),
 ) -> None:
     """Show a stream's shards as a tree of splits and merges, with an application's progress.
 
-    It only reads, so it may run beside the job. Without --application it shows
+    The command only reads, so it may run while the job runs. Without --application it shows
     which shards are open and which are closed.
     """
     application = op.place.application

@@ -66,7 +66,10 @@ def flag(field: str, *names: str, needs: str = "", **more: Any) -> Any:
 
 def scheme_flag(panel: str | None = None) -> Any:
     """The option `--scheme`, whose value is a `RecordScheme`."""
-    text = f"Show the fields that this scheme reads, in place of the payload: {FORMS}."
+    text = (
+        "Decode the payload with this scheme (decoder) and show its fields instead of the raw "
+        f"payload: {FORMS}."
+    )
     return option(text, "--scheme", metavar="SCHEME", parser=usage_errors()(scheme_of), panel=panel)
 
 

@@ -77,13 +77,13 @@ def status(
     *,
     window: str = WINDOW,
     ask: int = ASK,
-    watch: bool = option("Refresh until Ctrl-C. Each verdict is over the latest --window."),
+    watch: bool = option("Refresh until Ctrl-C. Each verdict covers the latest --window."),
     show_all: bool = option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
 ) -> None:
     """Show an application's health: one verdict, then a line for each shard, the worst first.
 
     Without --application it shows a line for each application and stream in
-    ZooKeeper. It only reads, so it may run beside the jobs. The exit code is 0
+    ZooKeeper. The command only reads, so it may run while the jobs run. The exit code is 0
     for ok, lagging, paused and not running; 1 for stalled, losing and unknown,
     and for an application that does not exist; 3 if Kinesis or ZooKeeper
     cannot be reached.

@@ -300,7 +300,7 @@ def ui(
     op: Operation,
     *,
     port: int = option(
-        "Port of the page; 0 takes a free port.", default=DEFAULT_PORT, min=0, max=65_535
+        "Port of the page; 0 chooses a free port.", default=DEFAULT_PORT, min=0, max=65_535
     ),
     host: str = option(
         "Address to listen on. With any other address than loopback, other machines can open the "
@@ -317,17 +317,18 @@ def ui(
         "Write the page to this file and end, without serving it.", metavar="FILE"
     ),
 ) -> None:
-    """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
+    """Serve a live page of an application: its shards over time, their lags and failed records.
 
     Without --application the page starts with a list of all applications in ZooKeeper; click
-    one to open it. It only reads, so it may run beside the jobs. The page has no login.
-    Only this machine can open it, unless --host is given. Ctrl-C ends it.
+    one to open it. The command only reads, so it may run while the jobs run. The page has no
+    login. Only this machine can open it, unless --host is given. Ctrl-C ends the command.
     """
     place, letters = op.place, None
     if dead_letters is not None:
         if not place.application:
             needs = (
-                "--dead-letters needs --application: a page shows the letters of one application"
+                "--dead-letters needs --application: a page shows the dead letters of one "
+                "application"
             )
             raise wrong_usage("--dead-letters", needs)
         letters = LetterFolder(dead_letters, place.application, StreamRef.of(place.stream).name)

@@ -91,7 +91,11 @@ def run(checks: Iterable[Check[Subject]], subject: Subject) -> Iterator[Finding]
     missing: set[str] = set()
     for check in checks:
         lacking = [name for name in check.needs if name in missing]
-        found = [not_tried(f"it needs {lacking[0]}")] if lacking else _looked(check, subject)
+        found = (
+            [not_tried(f"the check {lacking[0]} must pass first")]
+            if lacking
+            else _looked(check, subject)
+        )
         if lacking or failures(found):
             missing.add(check.name)
         for finding in found:

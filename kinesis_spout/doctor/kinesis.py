@@ -119,7 +119,7 @@ class Stream:
             return failed(f"{self.client.where} does not exist; {advice}")
         found = self.described
         if found is None:
-            return not_tried("it needs kinesis:DescribeStreamSummary")
+            return not_tried("the check kinesis:DescribeStreamSummary must pass first")
         shards = None if found.open_shards is None else _counted(found.open_shards, "open shard")
         key = f"encrypted with {found.encryption_key}" if found.encryption_key else "not encrypted"
         kept = f"keeps records for {found.retention_ms / 3_600_000:g} h"
@@ -141,21 +141,21 @@ class Stream:
 
     def get_iterator(self) -> Finding:
         if not self._shard_id:
-            return not_tried("it needs kinesis:ListShards")
+            return not_tried("the check kinesis:ListShards must pass first")
         self._iterator = self.client.shard_iterator(self._shard_id, TRIM_HORIZON)
         return ok(f"allowed; tried on {self._shard_id}")
 
     def get_records(self) -> Finding:
         """From the oldest record on; an empty page is not followed."""
         if not self._iterator:
-            return not_tried("it needs kinesis:GetShardIterator")
+            return not_tried("the check kinesis:GetShardIterator must pass first")
         self._has_record = self.client.get_records(self._iterator, 1).count > 0
         return ok(f"allowed; tried on {self._shard_id}")
 
     def check_key(self) -> Finding:
         """Only a record that was read shows that it was decrypted."""
         if self.described is None:
-            return not_tried("it needs kinesis:DescribeStreamSummary")
+            return not_tried("the check kinesis:DescribeStreamSummary must pass first")
         key = self.described.encryption_key
         if key is None:
             return ok("not needed: the stream is not encrypted")
@@ -192,7 +192,7 @@ class Stream:
             return ok(f"not needed: {self._registered} is registered")
         allow = "allow kinesis:RegisterStreamConsumer on the stream"
         other = "register the consumer once and give its ARN"
-        return not_tried(f"a try would register {self.consumer}; {allow}, or {other}")
+        return not_tried(f"a test would register {self.consumer}; {allow}, or {other}")
 
     def check_subscribing(self) -> Finding:
         allow = "allow kinesis:SubscribeToShard on the stream's consumers"
@@ -201,7 +201,7 @@ class Stream:
                 f"{self.consumer} is not registered, so a subscription cannot be tried; {allow}"
             )
         return not_tried(
-            f"a try would take a shard from the process that reads with {self._registered}; "
+            f"a test would take a shard from the process that reads with {self._registered}; "
             f"{allow}, and see that the spout's metric kinesis_spout_polled_shards stays 0"
         )
 
@@ -216,12 +216,12 @@ class Stream:
             if name == "put_records" and key:
                 users += f", with kms:GenerateDataKey on {key}"
             check = "to check it, give --read-mode efo and --consumer-name"
-            why = check if name in _OF_CONSUMER else "a try would write"
+            why = check if name in _OF_CONSUMER else "a test would write"
             yield not_tried(f"needed for {users}; {why}", action_of(name))
         known = {name for use in uses.values() for name in use.operations}
         drill = [name for name in PERMISSIONS[Use.DRILL].all_operations if name not in known]
         actions = ", ".join(map(action_of, drill))
-        yield not_tried(f"needs {actions}; a try would change streams", "drill on AWS")
+        yield not_tried(f"needs {actions}; a test would change streams", "drill on AWS")
 
 
 def tried(

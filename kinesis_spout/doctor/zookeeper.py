@@ -131,7 +131,7 @@ class Ensemble:
         if application is None or stream is None:
             return
         if self._described is None:
-            yield not_tried("it needs stream")
+            yield not_tried("the check stream must pass first")
             return
         place = {"chroot": self._chroot, "root": self._target.zookeeper_root}
         paths = ZookeeperPaths(**place, application=application, stream=stream.name)
@@ -158,7 +158,9 @@ def check_directory(directory: Path) -> Finding:
     nearest = next(one for one in (directory, *directory.parents) if one.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
         return failed(f"this user cannot create {directory}; use another directory")
-    return not_tried(f"no server has run in {directory} yet; the first run starts one")
+    return not_tried(
+        f"no ZooKeeper server has run in {directory} yet; the application's first run starts one"
+    )
 
 
 def _shown(words: ServerWords) -> str:

@@ -311,7 +311,7 @@ class World:
             done = (
                 f"the function was called and has not returned for {since_s:.0f} s"
                 if told[-1].step is Step.GOT
-                else f"the last outcome of a record was {since_s:.0f} s ago"
+                else f"the last ack or dead letter was {since_s:.0f} s ago"
             )
             done += f"; acked or dead-lettered so far: {len(self.job.resolved):,}"
         elif self.samples.states:

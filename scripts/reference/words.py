@@ -34,7 +34,7 @@ SPOUT_FIELDS = {
     "aws": "how to reach and sign in to AWS: an `AwsConfig`",
     "commit_interval_s": "how often shard states are stored",
     "fetch_concurrency": "how many shards are read at the same time",
-    "rate": "calls and bytes per second and shard: a `ReadRate`",
+    "rate": "calls and bytes per second for each shard: a `ReadRate`",
     "listeners": "objects that are called at each event: `SpoutListener`",
     "max_idle_poll_s": "the longest of these pauses",
     "idle_wait": "how long `emissions` sleeps when there is no record: a function of the number of "
@@ -47,14 +47,14 @@ SPOUT_FIELDS = {
 EXIT_CODES = {
     "0": "done",
     "1": "an error: one sentence on stderr says what is wrong, where, and what to do; `drill`: a "
-    "promise was broken, too; `status`: stalled, losing, or no state; `checkpoint set`: it would "
-    "skip records; `pause --wait`: not at rest in time",
+    "promise was broken, too; `status`: stalled, losing, or no state; `checkpoint set`: it "
+    "would skip records; `pause --wait`: records may still be in flight at the timeout",
     "2": "wrong usage: an unknown option, a missing argument, a value out of bounds; `status`, "
     "`explain` and `checkpoint`: no such stream, too",
     "3": "Kinesis or ZooKeeper cannot be reached",
     "4": "another process owns the application",
     "130": "stopped by SIGINT (Ctrl-C)",
-    "141": "the reader of stdout is gone, as `head` goes",
+    "141": "the reader of stdout has gone away, as `head` does",
     "143": "stopped by SIGTERM",
 }
 
@@ -81,22 +81,24 @@ NODES = {
     "start": Node("StartPin", "where the application started", "the first owner, once"),
     "owner": Node(
         "OwnerInfo",
-        "who consumes. Ephemeral: the Spark driver or the single spout. Where several tasks share "
-        "the application the node is persistent and holds [`Tasks`](#znode-tasks)",
-        "the owner, when it takes the application",
+        "which process consumes. The node is ephemeral if its owner is a Spark driver or a "
+        "single spout. If several tasks share the application, it is persistent and holds "
+        "[`Tasks`](#znode-tasks)",
+        "the owner, when it acquires the application",
     ),
     "owner/<i>-of-<n>": Node(
         "OwnerInfo", "the process that holds share i of n; ephemeral", "that task of the spout"
     ),
     "reset": Node(
         "OwnerInfo",
-        "who removed the state of the application, and when; it is removed when it begins again",
+        "who removed the state of the application, and when; the node is removed when the "
+        "application starts again",
         "`kinesis-spout reset`",
     ),
     "epoch": Node(
         None,
-        "a number. Each new owner counts it up. Every write checks its version, so a process that "
-        "was replaced writes nothing",
+        "a number. Each new owner increases it. Every write checks the node's version, so a "
+        "process that was replaced writes nothing",
         "each new owner",
     ),
     "epoch/<i>-of-<n>": Node(None, "the same for share i of n", "each new task of that share"),
@@ -105,7 +107,9 @@ NODES = {
         "how many spouts of share i of n in a row have ended without being closed",
         "that task of the spout",
     ),
-    "epoch/lister": Node("Leader", "which task writes `shardList`", "the task that takes the role"),
+    "epoch/lister": Node(
+        "Leader", "which task writes `shardList`", "the task that takes over the listing of shards"
+    ),
     "shardList": Node(
         "StoredShardList",
         "the shards of the stream at the last listing. The tasks of a spout watch it",
@@ -116,7 +120,7 @@ NODES = {
         "StoredShardState",
         "checkpoint, read position and the records that wait for a retry. Path and `checkpoint` "
         "are those of the AWS Kinesis Storm spout",
-        "the owner, when a batch is settled or the spout commits",
+        "the owner, when it stores the outcomes of a batch, or when the spout commits",
     ),
     "plan": Node("PlanPointer", "the newest plan and its status", "the Spark driver"),
     "tracked": Node(
@@ -126,30 +130,31 @@ NODES = {
     ),
     "paused": Node(
         "Pause",
-        "present while the application is paused, whatever it holds: who paused it, and why",
+        "present while the application is paused: the node pauses the application whatever its "
+        "content is; it says who paused the application, and why",
         "`kinesis-spout pause`, which needs no ownership; `resume` removes it",
     ),
     "history": Node(
         "HistoryHead",
-        "the number of the next entry of the history. Its version tells whether somebody has "
-        "written in between",
+        "the number of the next entry of the history. The version of the node shows whether "
+        "another process has written in between",
         "who writes an entry",
     ),
     "history/<number>-<timeMs>-<kind>-<part>-of-<parts>": Node(
         "StoredHistoryEntry",
-        "an entry of the history, compressed (zlib): at this time of the service all records of "
-        "each shard before its position were acked. `full`: of all shards; `changes`: of those "
-        "that have changed since the entry before it; `moved`: an operator has moved the "
-        "application",
+        "an entry of the history, compressed (zlib): at this time by the service's clock, all "
+        "records of each shard before its position were acked. `full`: all shards; `changes`: "
+        "the shards that have changed since the previous entry; `moved`: an operator has moved "
+        "the application",
         "the owner, or the task that `epoch/lister` names, at most every 10 s; "
         "`kinesis-spout checkpoint`",
     ),
     "runs": Node(None, "a folder", "the owner"),
     "runs/all": Node(
         "RunLog",
-        "the last runs of owners of the whole application: their settings, what the newest one "
-        "waits for, and how they ended. For people and `kinesis-spout explain`; nothing is decided "
-        "by it",
+        "the last runs of owners of the whole application: their settings, why the newest run "
+        "waits, and how they ended. They are for people and for `kinesis-spout explain`; no "
+        "process bases a decision on them",
         "the owner, when it starts, when it ends, and when it begins or ceases to wait; the main "
         "process of a Spark driver, when the query ends",
     ),
@@ -159,23 +164,26 @@ NODES = {
     "batches": Node(None, "a folder", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
-        "one plan. Version 0 is an open plan; closing it writes it once more",
+        "the plan of one batch. Version 0 is an open plan; closing the plan writes the node "
+        "once more",
         "the Spark driver",
     ),
     "batches/<planId>/<task>": Node("TaskPlan", "what one task reads", "the Spark driver"),
     "batches/<planId>/<task>/end": Node(
         "TaskLog",
-        "what the task read and hands over, in this order; nothing is appended to a sealed one",
+        "entries on the records that the task read and hands over, in this order; nothing "
+        "is appended to a sealed log",
         "the executor that runs the task",
     ),
     "batches/<planId>/<task>/begun": Node(
         None,
-        "empty: that the task has begun its `end`, so one that was removed is not begun again",
+        "empty; shows that the task has begun its `end`, so that a removed `end` is not "
+        "begun again",
         "the executor that runs the task",
     ),
     "batches/<planId>/report": Node(
         "ReportHeader",
-        "the outcomes of a tracked batch",
+        "the outcomes (acked or failed) of the records of a tracked batch",
         "the driver's process of `foreachBatch`",
     ),
     "batches/<planId>/report/<token>-<version>-<part>": Node(
@@ -189,47 +197,55 @@ FIELDS = {
     "Pause": {
         "by": "who paused the application",
         "sinceMs": "when, by that machine's clock",
-        "reason": "why, as it was given",
+        "reason": "the reason that was given",
         "format": "format of the value",
     },
     "RunLog": {
         "runs": "the last runs, oldest first, at most 10",
         "hold": "why the newest run gives its program no record, though it has some",
-        "triggerMs": "the interval of the Spark query's trigger, as it was told or was learned",
+        "triggerMs": "the interval of the Spark query's trigger, as configured or as observed",
         "throttled": "the shards whose reads the service refused last, at most 20",
-        "refusedLetters": "the dead letters that `dead_letter` of a spout refuses at the moment",
-        "notSubscribed": "why shards that are to be read by subscription get none",
+        "refusedLetters": "the dead letters that `dead_letter` of a spout currently refuses",
+        "notSubscribed": "why shards that should be read by subscription have none",
         "failingReads": "reads of a spout that get no answer, or fail and are tried again",
-        "noAnswers": "a spout's program that answers none of its records",
+        "noAnswers": "a spout's program that acks or fails none of its records",
         "format": "format of the value",
     },
     "Run": {
         "owner": "the process",
         "kind": "`spark` or `spout`",
-        "sessionTimeoutMs": "how long ZooKeeper keeps its session after it died",
-        "shards": "the only shards that it reads; none for all. Kept for the newest run",
+        "sessionTimeoutMs": "how long ZooKeeper keeps the session of the process after its death",
+        "shards": "the only shards that the run reads; none for all. Kept for the newest run",
         "readMode": "`polling` or `efo`",
-        "maxPending": "how many records may be out (spout)",
-        "maxRecords": "of a batch (Spark), or of the whole run (spout)",
-        "maxUnresolvedPerShard": "how many unresolved records of a shard hold its new ones back",
-        "maxAttempts": "after so many deliveries a record is a dead letter (spout)",
-        "maxAgeMs": "so long after its first failure, too (spout)",
-        "tellsErrors": "whether an error of the query's sink or function would be told (Spark)",
-        "messageTimeoutMs": "so long a record may be out before it fails; 0: for ever (spout)",
-        "readsPerSecond": "how often it reads a shard at most, if less than the service allows",
-        "bytesPerSecond": "how much of it, too",
-        "end": "how it ended; none while it runs, and of a process that was killed",
+        "maxPending": "the most records that may be in flight (spout)",
+        "maxRecords": "the most records of a batch (Spark), or of the whole run (spout)",
+        "maxUnresolvedPerShard": (
+            "how many unresolved (failed or waiting) records of a shard hold its new ones back"
+        ),
+        "maxAttempts": "a record becomes a dead letter after this many deliveries (spout)",
+        "maxAgeMs": "a record also becomes a dead letter this long after its first failure (spout)",
+        "tellsErrors": "whether an error of the query's sink or function would be reported (Spark)",
+        "messageTimeoutMs": (
+            "how long a record may be in flight before it fails; 0: for ever (spout)"
+        ),
+        "readsPerSecond": (
+            "the most reads of a shard per second, if the run allows fewer than the service"
+        ),
+        "bytesPerSecond": (
+            "the most bytes of a shard per second, if the run allows fewer than the service"
+        ),
+        "end": "how the run ended; none while it runs, and if the process was killed",
     },
     "RunEnd": {
         "timeMs": "when, by that machine's clock",
         "kind": "`stopped`: somebody stopped it; `done`: nothing was left to do; `failed`",
-        "says": "what was wrong and where, without secrets, at most 500 characters; of a run that "
-        "is `done`, what it leaves to the next one",
-        "remedy": "what to do about it; none where nothing is known, and in `says` where an older "
-        "version wrote it",
+        "says": "what was wrong and where, without secrets, at most 500 characters; for a run "
+        "that is `done`, what remains for the next run",
+        "remedy": "what to do about it; none if nothing is known, or if an older version wrote "
+        "it into `says`",
     },
     "RefusedLetters": {
-        "count": "how many letters",
+        "count": "how many dead letters",
         "lastMs": "when the last one was refused, by the owner's clock",
         "says": "the last error's sentence, without secrets, at most 500 characters",
     },
@@ -240,8 +256,8 @@ FIELDS = {
     },
     "FailingReads": {
         "sinceMs": "since when, by the owner's clock",
-        "says": "what the last error said is wrong, without secrets, at most 500 characters; none "
-        "where nothing answers",
+        "says": "the last error's sentence, without secrets, at most 500 characters; none if no "
+        "service answers",
         "remedy": "what to do about it",
     },
     "NoAnswers": {
@@ -254,17 +270,20 @@ FIELDS = {
     },
     "Hold": {
         "kind": "`deactivated`: the program called `deactivate()`; `full`: `max_pending` records "
-        "are out; `not taken`: the program asks for none of those that are there",
+        "are in flight; `not taken`: records are there, and the program does not ask for "
+        "any",
         "sinceMs": "since when",
     },
     "HistoryHead": {
         "next": "the number of the next entry",
-        "format": "of the history",
+        "format": "format of the history",
     },
     "StoredHistoryEntry": {
-        "positions": "by shard: every record before it was acked",
-        "cause": "the command that moved the application; none for what was settled",
-        "format": "of the entry",
+        "positions": "for each shard, its position: every record before it was acked",
+        "cause": (
+            "the command that moved the application; none if the job's own progress was stored"
+        ),
+        "format": "format of the entry",
     },
     "StreamIdentity": {
         "arn": "the stream's ARN",
@@ -278,13 +297,13 @@ FIELDS = {
         "position": "where the shards in `shards` start",
         "shards": "the shards that the stream had then; later ones start at TRIM_HORIZON",
         "shardPositions": "positions of single shards, by shard id",
-        "importing": "`checkpoint import` is under way or was stopped: nobody reads from here",
+        "importing": "`checkpoint import` is under way or was interrupted: nobody reads from here",
         "format": "format of the value",
     },
     "OwnerInfo": {
         "host": "the machine",
         "pid": "the process",
-        "sinceMs": "when it took the application",
+        "sinceMs": "when it acquired the application",
         "hostIdentity": "kernel and pid namespace: a successor there can see that the holder died",
         "processStart": "start of the process in the kernel's ticks: tells a reused pid",
     },
@@ -303,20 +322,20 @@ FIELDS = {
         "shard",
         "lastCheckpoint": "the last sequence number of a finished shard",
         "readPosition": "where the next read begins",
-        "unresolved": "records between the two that wait for a retry",
+        "unresolved": "records between `checkpoint` and `readPosition` that have failed or wait",
         "reasons": "reasons that several of these share",
-        "userRecords": "whether these say where they are user records of aggregates; an earlier "
-        "version did not, and delivered aggregates as they were",
+        "userRecords": "whether these records are marked as user records of aggregates; an "
+        "earlier version set no mark, and delivered aggregates as they were",
         "lifecycle": "`active`; `drained`: read to the end, records wait; `finished`: all acked",
         "parents": "the shards that this one continues",
-        "settledPlan": "the last plan that was settled into this state",
+        "settledPlan": "the last plan whose outcomes are in this state",
         "verifiedUntilMs": "service time up to which no record can have been missed",
         "atTip": "whether the last read reached the tip",
         "format": "format of the value; 0 is a value of the AWS Kinesis Storm spout",
     },
     "Row": {
         "0": "sequence number; of a range, first, last and count",
-        "1": "deliveries so far that had an outcome",
+        "1": "deliveries so far that ended with a failure",
         "2": "when the next retry may come, ms since 1970",
         "3": "first failure, ms since 1970",
         "4": "last failure, ms since 1970",
@@ -324,26 +343,31 @@ FIELDS = {
         "6": "a hash of the partition key",
         "7": "waits for an earlier record of its key or shard, and did not fail itself",
         "8": "waits for its dead letter; it is not retried",
-        "9": "delivered while aggregates were not unpacked, and retried so; left out if false",
+        "9": (
+            "delivered while aggregates were not unpacked, so its retries are not unpacked "
+            "either; left out if false"
+        ),
     },
     "UnresolvedRecord": {
         "first": "sequence number, or the first of a range",
         "last": "the last of the range",
         "count": "records of the range",
-        "attempts": "deliveries so far that had an outcome",
+        "attempts": "deliveries so far that ended with a failure",
         "dueMs": "when the next retry may come",
-        "firstFailureMs": "first failure, also of those that do not count as attempts",
+        "firstFailureMs": "first failure, including failures that do not count as attempts",
         "lastFailureMs": "last failure",
         "reason": "the reason",
         "key": "a hash of the partition key",
         "blocked": "waits for an earlier record of its key or shard, and did not fail itself",
         "rejected": "waits for its dead letter; it is not retried",
-        "whole": "delivered while aggregates were not unpacked, and retried so",
+        "whole": (
+            "delivered while aggregates were not unpacked, so its retries are not unpacked either"
+        ),
     },
     "PlanPointer": {
         "id": "the plan's id, `<number>-<nonce>`",
-        "status": "`open`: tasks may publish; `closed`: none may; `settled`: it is in the shard "
-        "states",
+        "status": "`open`: tasks may publish; `closed`: no task may publish; `settled`: its "
+        "outcomes are in the shard states",
     },
     "PlanHeader": {
         "createdMs": "when the plan was made",
@@ -357,10 +381,15 @@ FIELDS = {
     "TaskPlan": {
         "shards": "the shards to read, in the order of their rows",
         "maxBytes": "payload bytes that the task holds before it publishes",
-        "fetchTimeMs": "time after which a shard that has found records is left",
-        "fetchCapMs": "time after which a shard that is behind and has found nothing is left",
+        "fetchTimeMs": "time after which the task leaves a shard in which it has found records",
+        "fetchCapMs": (
+            "time after which the task leaves a shard that is behind and in which it has found "
+            "nothing"
+        ),
         "retentionMs": "the stream's retention when the plan was made",
-        "aggregatedRecords": "the option when the plan was made, which every attempt goes by",
+        "aggregatedRecords": (
+            "the value of the option when the plan was made; every attempt uses it"
+        ),
         "consumerArn": "the consumer with which the first attempt may subscribe to the shards",
     },
     "ShardSlice": {
@@ -381,9 +410,12 @@ FIELDS = {
         "last": "the last of the range",
         "count": "records of the range",
         "attempts": "deliveries before this one",
-        "exhausted": "it is read for its dead letter only",
+        "exhausted": "the record is read only to write its dead letter",
         "maxRecords": "the most records of the range that this plan reads",
-        "whole": "it was delivered while aggregates were not unpacked, and retried so",
+        "whole": (
+            "the record was delivered while aggregates were not unpacked, so it is not unpacked "
+            "now either"
+        ),
     },
     "TaskLog": {
         "entries": "records of one shard each, that follow the earlier ones of the shard",
@@ -396,16 +428,16 @@ FIELDS = {
         "last": "last sequence number that was read, inclusive",
         "count": "how many new records were read",
         "atTip": "the last call reached the tip",
-        "tipMs": "the service's time then, or at the shard's end",
+        "tipMs": "the service's time at the last call, or at the shard's end",
         "shardEnd": "the shard ends after `last`",
         "gone": "the service does not know the shard any more; the rest of it was not read",
         "children": "the shards that continue it, as far as the service named them",
         "lastArrivalMs": "arrival time of the record `last`",
-        "millisBehindLatest": "the service's own figure at the last call",
+        "millisBehindLatest": "`MillisBehindLatest` of the last call",
         "iterator": "a hint for the next read",
         "nextReadMs": "when the service's limits allow the next read, by the reader's clock",
         "nextSubscribeMs": "when the next subscription makes sense, by the reader's clock",
-        "throttled": "how many reads the service refused, as the shard's limits were used up",
+        "throttled": "how many reads the service refused because the shard's limits were used up",
         "pushed": "how many of the records came by a subscription",
         "fallback": "why the shard was polled at the end",
         "retriesDone": "how many of the planned retries were looked for",
@@ -449,7 +481,10 @@ FIELDS = {
         "report": "counts of the batch",
         "outcomes": "outcomes by shard, where they fit into this node",
         "openedVersion": "the node's version when it was opened; part of the names of the parts",
-        "openings": "openings that have not answered: the batch runs, or its process died",
+        "openings": (
+            "how often the report was opened without being finished: the batch runs, or its "
+            "process died"
+        ),
         "parts": "number of parts, where the outcomes do not fit",
         "digest": "SHA-256 of the parts",
         "format": "format of the value",
@@ -463,7 +498,7 @@ FIELDS = {
         "failed": "deliveries that failed",
         "retried": "those of them that are queued for a retry",
         "exhausted": "those that are not tried again",
-        "deadLettered": "letters that were written",
+        "deadLettered": "dead letters that were written",
         "dropped": 'records that `on_exhausted="drop"` dropped',
         "doneMs": "when the report was done",
         "format": "format of the value",
@@ -496,18 +531,18 @@ PROGRESS = {
     "retried": "those of them that were retries",
     "acked": "those of them that were acked",
     "failed": "those of them that failed",
-    "dropped": "records that were given up without a letter in this run",
+    "dropped": "records that were given up without a dead letter in this run",
     "pushedRecords": "with `readMode` `efo`: new records of this run that came by subscription",
     "polledRecords": "with `readMode` `efo`: those that came by GetRecords",
-    "fallbacks": "with `readMode` `efo`: reads of a shard whose subscription failed, by why",
+    "fallbacks": "with `readMode` `efo`: reads of a shard whose subscription failed, by reason",
     "shards": "of each shard that is not over, `lagMs`, `emitted`, `retried` and `unresolved`; "
     "empty with more than 100 shards",
     "lagMs": "how far the job is behind, in ms of arrival time; null where that is not known",
     "readableShards": "shards that are open, or closed and not yet read to their ends",
-    "unresolved": "records that failed and are not resolved yet",
+    "unresolved": "records that have failed or wait, and are neither acked nor given up yet",
     "retriesWaiting": "those of them that wait for a retry",
     "exhausted": "records that were given up in this run",
-    "deadLettered": "letters that were written in this run",
+    "deadLettered": "dead letters that were written in this run",
     "oldestUnresolvedMs": "how long ago the oldest unresolved record failed for the first time",
     "outage": "true while nothing new is read because most records fail",
     "streams": "in a query of several streams, and beside `format` alone: a report like this one "
@@ -556,9 +591,10 @@ ERRORS = {
         "Nothing is wrong, and no record is lost. Only the threads of the spout see it.",
     ),
     "LetterRefusedError": Trouble(
-        "`dead_letter` raised, or did not return within 30 seconds, for one record. The spout goes "
-        "on, and the record stays unresolved.",
-        "Correct `dead_letter`, or what it writes to. The letter is sent again within a minute.",
+        "`dead_letter` raised, or did not return within 30 seconds, for one record. The spout "
+        "goes on, and keeps the record until its dead letter is written.",
+        "Correct `dead_letter`, or the place to which it writes. The dead letter is sent "
+        "again within a minute.",
     ),
     "MoveRefusedError": Trouble(
         "`checkpoint set` names a shard, a record or a time that is not there, or the end of a "
@@ -592,8 +628,8 @@ ERRORS = {
     ),
     "ConsumerNotFoundError": Trouble(
         "The stream has no consumer of that name or ARN.",
-        "`kinesis-spout consumers list STREAM` shows those that it has. With `consumer_name`, a "
-        "spout registers the one that is missing.",
+        "`kinesis-spout consumers list STREAM` shows the registered ones. With `consumer_name`, "
+        "a spout registers a missing consumer.",
     ),
     "CredentialsError": Trouble(
         "No credentials were found, only half of them, or they are refused or expired.",
@@ -607,14 +643,15 @@ ERRORS = {
         "[`failOnDataLoss`](options.md) to `false`: the log then names what was lost.",
     ),
     "DeadLetterError": Trouble(
-        "The dead-letter sink refused the letters, or could not be reached.",
-        "Repair the sink and start the query again: nothing was acked, so its records come again.",
+        "The dead-letter sink refused the dead letters, or could not be reached.",
+        "Repair the sink and start the query again: nothing was acked, so the records of "
+        "the batch are delivered again.",
     ),
     "EmbeddedZookeeperError": Trouble(
         "Java or PySpark's jars are missing, the directory cannot be written, or another process "
         "uses it.",
-        "Install Java 17 or newer; use a directory of its own per machine; or name a ZooKeeper "
-        "server in `zookeeper`.",
+        "Install Java 17 or newer; use a directory of its own per machine; or give the address "
+        "of a ZooKeeper server in `zookeeper`.",
     ),
     "ExhaustedRecordError": Trouble(
         "A record used up its retries, or was rejected, and `on_exhausted` is `stop`.",
@@ -629,16 +666,16 @@ ERRORS = {
     ),
     "FailRecordError": Trouble(
         "Your code raised it in a `with emission:` block.",
-        "It ends there: the record fails, and the loop goes on.",
+        "The error ends with the block: the record fails, and the loop goes on.",
     ),
     "FakeKinesisError": Trouble(
         "Your test uses the fake in a way that the service refuses.",
         "See `ServiceError` and `TransportFaultError`.",
     ),
     "FunctionError": Trouble(
-        "The function of a batch raised no Exception, such as SystemExit, or an error whose text "
-        "cannot be sent to Java.",
-        "The message names it, and the log has where it was raised: correct the function.",
+        "The function of a batch raised something that is no `Exception`, such as `SystemExit`, "
+        "or an error whose text cannot be sent to Java.",
+        "The message names the error, and the log shows where it was raised: correct the function.",
     ),
     "IllegalAckerEventError": Trouble(
         "A tuple was answered twice, an emission was given two outcomes in one `with` block, or a "
@@ -647,7 +684,7 @@ ERRORS = {
         "are joined.",
     ),
     "IllegalTrackerEventError": Trouble(
-        "A record got an outcome that its state does not allow.",
+        "A record was acked or failed, and its state does not allow that.",
         "This is a fault of the program: report it with the message, which names shard, sequence "
         "number and state.",
     ),
@@ -670,31 +707,31 @@ ERRORS = {
         "Catch it to catch all of these. `retryable` tells transient from final.",
     ),
     "MalformedRecordError": Trouble(
-        "A payload does not decode under the scheme.",
-        "Correct the producer or the scheme. Where records are tracked, the record goes to the "
-        "dead letter at once.",
+        "A payload cannot be decoded with the scheme.",
+        "Correct the producer or the scheme (decoder). If records are tracked, the record "
+        "becomes a dead letter at once.",
     ),
     "MalformedResponseError": Trouble(
         "Something other than Kinesis answers at the endpoint, or a proxy changes answers.",
         "Check `endpointUrl` and the proxy.",
     ),
     "MigrationError": Trouble(
-        "`kinesis-spout import` cannot read what another consumer has stored, or that does not say "
-        "where it is in a shard.",
-        "The message says what to do, as to give `--at`. Nothing was changed.",
+        "`kinesis-spout import` cannot read the state of the other consumer, or that state does "
+        "not say where the consumer is in a shard.",
+        "The message says what to do, for example to give `--at`. Nothing was changed.",
     ),
     "MissingExtraError": Trouble(
-        "A package that only an extra brings is not installed.",
+        "A package that only an optional dependency group (extra) installs is missing.",
         "The message says how to install it, from the checkout or wheel at hand.",
     ),
     "NothingAckedError": Trouble(
-        "`breaker_failures` records failed and none was ever acked: the fault is in the code or in "
-        "what it calls.",
-        "Repair it and start again; nothing is lost. `breaker_failures` sets the number.",
+        "`breaker_failures` records failed and none was ever acked: the fault is in your code or "
+        "in a service that it calls.",
+        "Repair the fault and start again; nothing is lost. `breaker_failures` sets the number.",
     ),
     "NotListerError": Trouble(
         "Another task took over the role of listing the shards.",
-        "Nothing: the spout goes on with its share.",
+        "You need not do anything: the spout goes on with its share.",
     ),
     "OwnedByAnotherError": Trouble(
         "Another process consumes under the same application name. The message names it.",
@@ -702,34 +739,34 @@ ERRORS = {
         "[`ownerWait`](options.md) sets how long a start waits.",
     ),
     "PayloadError": Trouble(
-        "A scheme of your own raised it in `read`: the payload does not decode.",
-        "None: the record is malformed, with its reason.",
+        "A scheme (decoder) of your own raised it in `read`: the payload cannot be decoded.",
+        "You need not do anything: the record counts as malformed, with this reason.",
     ),
     "PlanClosedError": Trouble(
-        "A task finished after its plan was closed: Spark had given it up, or a new driver took "
-        "over.",
-        "Nothing: its records come again in a later batch.",
+        "A task finished after the plan of its batch was closed: Spark had given the task up, or "
+        "a new driver took over.",
+        "You need not do anything: the records of the task are delivered again in a later batch.",
     ),
     "TaskLogError": Trouble(
-        "What a task has published was changed or removed in ZooKeeper.",
-        "Start the query again: what was removed is delivered again. If it comes again, the nodes "
-        "of the plan are damaged: remove `batches/<planId>`, and its records come again in a later "
-        "batch.",
+        "The log that a task has published was changed or removed in ZooKeeper.",
+        "Start the query again: the records of a removed log are delivered again. If the error "
+        "returns, the nodes of the plan are damaged: remove `batches/<planId>`, and its records "
+        "are delivered again in a later batch.",
     ),
     "RequestRefusedError": Trouble(
-        "A sequence number of another stream or shard, or a time in the future.",
+        "The position is a sequence number of another stream or shard, or a time in the future.",
         "Correct the position in [`startingPosition`](options.md), or reset the application: "
         "`kinesis-spout reset`.",
     ),
     "SchemeDefinitionError": Trouble(
-        "The schema of a scheme is outside its grammar.",
+        "The schema text of a scheme (decoder) is not valid.",
         "Correct the DDL text: [schemes](api/schemes.md).",
     ),
     "SchemeError": Trouble("Root of the errors of `scheme`.", "Catch it to catch all of these."),
     "SchemeUnavailableError": Trouble(
-        "What a scheme needs beside the record, a schema registry for example, cannot be reached.",
-        "Nothing is lost: the record, or the batch, is delivered again. Check the network and the "
-        "permissions if it persists.",
+        "A service that a scheme (decoder) uses, for example a schema registry, cannot be reached.",
+        "Nothing is lost: the record, or the batch, is delivered again. If the error persists, "
+        "check the network and the permissions.",
     ),
     "ServiceError": Trouble(
         "The fake answers as the service would: `code` is a code of the API reference.",
@@ -742,7 +779,7 @@ ERRORS = {
     ),
     "ShardNotFoundError": Trouble(
         "The shard is past the stream's retention, or belongs to another stream.",
-        "`kinesis-spout shards NAME` lists the shards that there are.",
+        "`kinesis-spout shards NAME` lists the shards of the stream.",
     ),
     "SpoutClosedError": Trouble(
         "A method of a spout that is not open was called.",
@@ -755,8 +792,8 @@ ERRORS = {
     ),
     "SubscriptionInUseError": Trouble(
         "The consumer has another subscription to the shard, or had one within five seconds.",
-        "It is subscribed to again. Where that goes on, another reader uses the consumer: give "
-        "each application [one of its own](../guides/enhanced-fan-out.md).",
+        "The reader subscribes again. If the error persists, another reader uses the consumer: "
+        "give each application [one of its own](../guides/enhanced-fan-out.md).",
     ),
     "SparkConnectError": Trouble(
         "`source.tracked(...)` was given to a query of Spark Connect.",
@@ -767,14 +804,14 @@ ERRORS = {
         "Catch it to catch all of these. `retryable` tells transient from final.",
     ),
     "StateTooLargeError": Trouble(
-        "A value exceeds what one ZooKeeper node or transaction takes.",
+        "A value is larger than one ZooKeeper node or transaction may be.",
         "Lower [`maxUnresolvedPerShard`](options.md).",
     ),
     "StaleCredentialsError": Trouble(
         "The service has accepted the credentials of a running job before, and refuses them now: "
-        "they were rotated or have expired.",
-        "Put new ones where the job finds them. It looks them up again at each attempt, and waits "
-        "for them as for a service that does not answer.",
+        "they were replaced or have expired.",
+        "Put new credentials where the job finds them. The job looks them up again at each "
+        "attempt, and keeps waiting, as it does for a service that does not answer.",
     ),
     "StillThrottledError": Trouble(
         "Other consumers use up the shard's read limits.",
@@ -786,9 +823,9 @@ ERRORS = {
         "Upgrade this process, restore the node, or reset the application: `kinesis-spout reset`.",
     ),
     "StoreAccessError": Trouble(
-        "ZooKeeper does not let this client in, or not at a node: its certificate, identity or "
-        "rights.",
-        "Look at the option that the message names, or at the access control list of the node "
+        "ZooKeeper refuses the connection, or access to a node, because of the client's "
+        "certificate, identity or permissions.",
+        "Correct the option that the message names, or the access control list of the node "
         "(docs: Security).",
     ),
     "StoreUnavailableError": Trouble(
@@ -796,8 +833,9 @@ ERRORS = {
         "Check the servers in `zookeeper` and the network. The query goes on after a restart.",
     ),
     "UnfinishedImportError": Trouble(
-        "`checkpoint import` was stopped before its end, so not all shards are where they belong.",
-        "Give the import again, or remove the state: `kinesis-spout reset`.",
+        "`checkpoint import` was stopped before its end, so some shards do not have their "
+        "imported positions yet.",
+        "Run the import again, or remove the state: `kinesis-spout reset`.",
     ),
     "StreamMismatchError": Trouble(
         "The stream was deleted and created again, or the application name was used for another "
@@ -806,7 +844,7 @@ ERRORS = {
     ),
     "StreamError": Trouble(
         "A query of several streams met an error on one of them, whose own text does not name it.",
-        "The text names the stream. Do what the error after it says.",
+        "The text names the stream. Follow the error that comes after the name.",
     ),
     "StreamNotFoundError": Trouble(
         "There is no stream of this name in this region and account.",
@@ -826,12 +864,13 @@ ERRORS = {
     ),
     "UnreadableRecordError": Trouble(
         "A record has an arrival time outside the years 1 to 9999, as a faulty emulator gives it.",
-        "Mend what serves the stream, or pass over the record with the `checkpoint set` of the "
-        "message. What comes before the record is delivered first.",
+        "Repair the server of the stream, or skip the record with the `checkpoint set` command "
+        "in the message. The records before it are delivered first.",
     ),
     "UnwritableRecordError": Trouble(
         "A row that is written to a stream has no data, is too large, or has a bad key.",
-        "The message says which rule. Nothing of its Arrow batch was put; records before it were.",
+        "The message names the rule. No row of its Arrow batch was put; the rows before "
+        "that batch were put.",
     ),
 }
 
@@ -849,7 +888,7 @@ NOT_ERRORS = {
     "TransactionRefusedError": "the store translates it",
     "WrongOutputError": "fails the record whose function returned it",
     "_ArrivalTimeError": "becomes an `UnreadableRecordError`",
-    "RowsExpiredError": "a warning: the next plan reads what is left",
+    "RowsExpiredError": "becomes a warning: the next plan reads the remaining records",
     "_Stopped": "a signal ends the embedded server",
 }
 
@@ -912,15 +951,15 @@ CALLS = {
     "get_records": Call(
         "kinesis:GetRecords",
         {
-            "Spark task": "up to `readsPerSecond` ({readsPerSecond}) per shard and second while "
-            "there is something to read",
+            "Spark task": "up to `readsPerSecond` ({readsPerSecond}) calls per second for each "
+            "shard while there is something to read",
             "Spark driver": "one record per idle shard every `probeInterval` ({probeInterval}), up "
             "to 100 shards",
-            "spout": "up to `rate.reads_per_second` ({readsPerSecond}) per shard and second; "
-            "an idle shard every `idle_poll_s` ({idle_poll_s} s) to `max_idle_poll_s`"
-            " ({max_idle_poll_s} s)",
-            "batch read": "up to `readsPerSecond` ({readsPerSecond}) per shard and second, to the "
-            "end of the range",
+            "spout": "up to `rate.reads_per_second` ({readsPerSecond}) calls per second for each "
+            "shard; an idle shard every `idle_poll_s` ({idle_poll_s} s) to "
+            "`max_idle_poll_s` ({max_idle_poll_s} s)",
+            "batch read": "up to `readsPerSecond` ({readsPerSecond}) calls per second for each "
+            "shard, to the end of the range",
             "`kinesis-spout shards --lag`": "once per shard",
             "`kinesis-spout status`, `explain`": "once for up to 100 shards (`--ask`), or every "
             "2 s with `--watch`",
@@ -968,11 +1007,12 @@ CALLS = {
         "kinesis:PutRecords",
         {
             "`kinesis-spout produce`": "one call per {request_records} records or {request_mib} "
-            "MiB, at least once a second while lines come",
-            "`kinesis-spout redrive`": "one call per {request_records} letters or {request_mib} "
-            "MiB",
-            "`DeadLetter.to_stream`": "one call per {request_records} letters or {request_mib} "
-            "MiB of each partition of a batch, from the executors",
+            "MiB, at least once a second while lines arrive",
+            "`kinesis-spout redrive`": "one call per {request_records} dead letters or "
+            "{request_mib} MiB",
+            "`DeadLetter.to_stream`": "one call per {request_records} dead letters or "
+            "{request_mib} MiB of each partition of a batch, from the "
+            "executors",
             "the sink": "one call per {request_records} records or {request_mib} MiB of each task, "
             "from the executors",
         },
@@ -1010,8 +1050,8 @@ POLICIES = (
     ),
     Policy(
         "Read with enhanced fan-out",
-        "a query with `readMode` `efo`, the spout and `kinesis-spout consume` with `read_mode` "
-        "`efo`, besides the policy of that use",
+        "a query with `readMode` `efo`, and the spout and `kinesis-spout consume` with "
+        "`read_mode` `efo`; in addition to the policy for reading with Spark or with the spout",
         PERMISSIONS[Use.SUBSCRIBE].all_operations,
         "",
     ),
@@ -1055,9 +1095,9 @@ POLICIES = (
 FAILPOINTS = {
     "plan-created": "the plan is in ZooKeeper; Spark does not know it yet",
     "plan-logged": "Spark wrote the plan's name to its offset log; no task has started",
-    "log-appended": "a task appended what it read to its log, and goes on; none of these rows has "
-    "left it",
-    "log-sealed": "a task sealed its log; the last rows have not left it",
+    "log-appended": "a task appended the records that it read to its log, and goes on; none of "
+    "these rows has left the task",
+    "log-sealed": "a task sealed its log; its last rows have not left the task",
     "report-opened": "the report of a tracked batch is open; the function has not run",
     "sink-written": "`kinesis-spout run` wrote its sink; the batch is not committed",
     "dead-letters-written": "the dead letters are written; the report is not done",

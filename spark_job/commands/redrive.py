@@ -48,7 +48,8 @@ def redrive(
     path: Annotated[
         str,
         typer.Argument(
-            help="The dead letters: the path of the job's DeadLetter, or the file of consume."
+            help="Path of the dead letters: that of the job's DeadLetter, or the file of consume "
+            "--dead-letter."
         ),
     ],
     *,
@@ -56,21 +57,23 @@ def redrive(
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="Only letters whose reason contains TEXT. Repeatable.",
+            help="Only dead letters whose reason contains TEXT. Repeatable.",
             rich_help_panel=WHICH,
         ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only letters that last failed at or after this: an ISO time, 14:00 (of today, "
-            "UTC), or -2h.",
+            help="Only dead letters that last failed at or after this: an ISO time, 14:00 (of "
+            "today, UTC), or -2h.",
             rich_help_panel=WHICH,
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(help="Only letters that last failed before this.", rich_help_panel=WHICH),
+        typer.Option(
+            help="Only dead letters that last failed before this time.", rich_help_panel=WHICH
+        ),
     ] = None,
     limit: Annotated[
         int | None,
@@ -107,9 +110,11 @@ def redrive(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the letters by reason and put nothing.")
+        bool, typer.Option("--dry-run", help="Count the dead letters by reason, and put nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Put without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Put the records without asking.")
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object and nothing else on stdout."),
@@ -225,7 +230,7 @@ def selection_of(
     first, end = _time("--since", since, now_ms), _time("--until", until, now_ms)
     if first is not None and end is not None and first >= end:
         raise typer.BadParameter(
-            "--until is not after --since, so no letter can match both", param_hint="--until"
+            "--until is not after --since, so no dead letter can match both", param_hint="--until"
         )
     return Selection(reasons=tuple(reasons), since=first, until=end, target=target)
 

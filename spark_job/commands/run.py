@@ -153,8 +153,8 @@ def run(
             min=0,
             max=65_535,
             help=(
-                "Serve metrics to Prometheus on this port of 127.0.0.1; 0 takes a free port and "
-                "prints it."
+                "Serve metrics to Prometheus on this port of 127.0.0.1; 0 chooses a free port "
+                "and prints it."
             ),
             rich_help_panel=MONITORING,
         ),

@@ -265,7 +265,7 @@ def awslabs_origin(
 def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
     ends: dict[int, dict[str, _End]] = {}
     wrong = "the table has an item that does not record where a batch ended"
-    remedy = "give the table that the connector's option kinesis.dynamodb.tableName names"
+    remedy = "give the table that is set in the connector's option kinesis.dynamodb.tableName"
     for item in items:
         found = in_item(item, _TableItem, wrong, remedy)
         batch, shard = found.metadata_key, found.metadata_sort_key

@@ -280,13 +280,13 @@ class Promise(StrEnum):
 
     PROCESSED = "records were lost"
     PUT = "delivered records were never put"
-    OUTCOME = "records had a wrong outcome"
+    OUTCOME = "records were wrongly acked or dead-lettered"
     LETTERS = "dead letters are wrong"
     ORDER = "records of a key were first delivered out of order"
     ONCE = "records were redelivered without a reason"
     FORWARD = "checkpoints moved back"
-    NOT_PASSED = "states passed records without an outcome"
-    DONE = "states are unfinished at the end"
+    NOT_PASSED = "shard states passed records that were neither acked nor dead-lettered"
+    DONE = "shard states are unfinished at the end"
 
 
 def broken_promises(history: History) -> list[str]:
@@ -391,7 +391,7 @@ def _wrong_letters(history: History, lines: Sequence[tuple[Put, Told]]) -> Itera
         if told.step is not LETTER:
             continue
         if not told.reason:
-            yield f"the letter of {put.key} {put.number} has no reason"
+            yield f"the dead letter of {put.key} {put.number} has no reason"
         its = fate(put.number)
         if not history.fates_known or not its.is_dead or UNANSWERED in told.reason:
             continue  # nobody can know the number of its attempts
@@ -400,7 +400,7 @@ def _wrong_letters(history: History, lines: Sequence[tuple[Put, Told]]) -> Itera
             due = {history.retry_limit + 1}
         if told.attempt not in due:
             yield (
-                f"the letter of {put.key} {put.number} has {told.attempt} attempts instead of "
+                f"the dead letter of {put.key} {put.number} has {told.attempt} attempts instead of "
                 f"{' or '.join(map(str, sorted(due)))}"
             )
 

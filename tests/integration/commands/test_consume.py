@@ -354,7 +354,7 @@ def test_a_command_that_dies_is_an_error_and_its_records_are_read_again(
     died = run(orders, "consume", "orders", *FROM_START, *application, *command)
     assert died.returncode == 1
     assert "error: the command ended with exit code 3" in died.stderr
-    assert "; repair the command; the next run reads the records without an answer" in died.stderr
+    assert "; repair the command; the next run reads the unanswered records" in died.stderr
     command = ("--exec", command_that("acks", tmp_path / "again"))
     again = run(orders, "consume", "orders", *application, "--until", "now", *command)
     assert again.returncode == 0
@@ -401,7 +401,7 @@ def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
     notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
     assert "line 1 of the command's output is not an answer" in notes[0]
     assert (
-        "line 2 of the command's output answers a record that does not wait for an answer"
+        "line 2 of the command's output answers a record that is not waiting for an answer"
         in notes[1]
     )
     assert "secret" not in ended.stderr

@@ -31,7 +31,7 @@ def test_a_running_consumer_is_paused_and_goes_on(
         first, last = ended.stdout.splitlines()
         assert first.startswith("application etl on stream orders is paused by ")
         assert first.endswith("('deploy')")
-        assert last.startswith("at rest: ")
+        assert last.startswith("nothing is in flight; ")
         assert "keep" in last
         # Which a slow process may see after a wait this short.
         assert any("application etl is paused" in line for line in consumer.stderr)
@@ -61,7 +61,7 @@ def test_an_application_that_never_ran_is_refused_unless_it_is_meant(shell: Shel
         assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
         assert "application typo has never run on stream orders" in ended.stderr
     assert shell.operate("pause", "--before-start", "--wait").stdout.splitlines()[-1] == (
-        "at rest: no process runs the application, and the next one starts paused"
+        "nothing is in flight: no process runs the application, and the next one starts paused"
     )
     assert shell.operate("resume").returncode == 0
     shell.consume()

@@ -117,7 +117,7 @@ def test_an_embedded_server_that_never_ran_is_not_started(tmp_path: Path) -> Non
     """Nor is its directory made. One that cannot be made is a failure."""
     (found,) = examined(f"embedded:{tmp_path / 'zk'}")
     assert found.verdict is NOT_TRIED
-    assert "the first run starts one" in found.sentence
+    assert "first run starts one" in found.sentence
     assert not (tmp_path / "zk").exists()
     (tmp_path / "file").touch()
     (found,) = examined(f"embedded:{tmp_path / 'file' / 'zk'}")

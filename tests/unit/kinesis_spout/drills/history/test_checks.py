@@ -45,7 +45,7 @@ def test_a_history_that_keeps_all_promises_is_accepted() -> None:
     """So is none at all, but for the states that nobody has read."""
     assert broken_promises(good()) == []
     assert broken_promises(History()) == [
-        "1 states are unfinished at the end: no state was ever read"
+        "1 shard states are unfinished at the end: no state was ever read"
     ]
 
 
@@ -74,7 +74,7 @@ def forget_a_shard(history: History) -> None:
     [
         (lose_the_ack_of_one, "records were lost: ann 1"),
         (deliver_again_what_was_committed, "were redelivered without a reason: ann 1"),
-        (pass_a_record_that_was_not_read, "states passed records without an outcome"),
+        (pass_a_record_that_was_not_read, "shard states passed records that were neither acked nor dead-lettered"),
         (forget_a_shard, "unfinished at the end: shardId-000000000000 has no state"),
     ],
 )
@@ -178,7 +178,7 @@ def test_an_excuse_needs_a_record_that_its_process_can_have_delivered() -> None:
 @pytest.mark.parametrize(
     ("number", "attempts", "reason", "what"),
     [
-        (99, 3, "not yet", "the letter of ann 99 has 3 attempts instead of 4"),
+        (99, 3, "not yet", "the dead letter of ann 99 has 3 attempts instead of 4"),
         (8, 1, f"{UNANSWERED} 1 times", ""),
         (8, 2, f"{UNANSWERED} 2 times", "ann 8 was dead-lettered"),
     ],
@@ -206,7 +206,7 @@ def test_with_fates_that_nobody_knows_each_ack_and_each_letter_is_right() -> Non
     assert broken_promises(history) == []
     history.told = [one._replace(reason="") for one in history.told]
     assert broken_promises(history) == [
-        "1 dead letters are wrong: the letter of ann 3 has no reason"
+        "1 dead letters are wrong: the dead letter of ann 3 has no reason"
     ]
     lose_the_ack_of_one(history)
     assert any("records were lost: ann 1" in one for one in broken_promises(history))
@@ -232,7 +232,7 @@ def test_user_records_of_an_aggregate_are_judged_one_by_one() -> None:
     )
     assert broken_promises(history) == []
     history.samples = [sample(4, state(0)), sample(7, state(0))]
-    assert any("passed records without an outcome" in one for one in broken_promises(history))
+    assert any("passed records that were neither acked" in one for one in broken_promises(history))
 
 
 def test_a_drill_is_not_done_while_acks_of_a_killed_process_are_not_stored() -> None:
