@@ -416,7 +416,7 @@ def export(
     if exported is None:
         raise CliError(
             f"application {application} has no state {op.on_stream}",
-            "correct the names, or export it after its first start",
+            "correct the names, or export the state after the application's first start",
         )
     data = encode_export(exported)
     if to is None:

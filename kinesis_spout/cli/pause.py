@@ -85,8 +85,8 @@ def _check_known(op: Operation) -> None:
     if start is None and not store.shard_states.load() and not store.ownership.holders():
         raise CliError(
             f"application {op.place.application} has never run {op.on_stream}",
-            "correct the names; to pause it before its first start, give `kinesis-spout pause "
-            "--before-start`",
+            "correct the names; to pause the application before its first start, run "
+            "`kinesis-spout pause --before-start`",
         )
 
 
@@ -111,7 +111,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
             raise CliError(
                 "the application is paused, but records may still be in flight after "
                 f"{limit_s:g} s: {why}",
-                "to wait longer, give `kinesis-spout pause --wait --timeout TIME`; the "
+                "to wait longer, run `kinesis-spout pause --wait --timeout TIME`; the "
                 "application stays paused",
             )
         if why != noted:

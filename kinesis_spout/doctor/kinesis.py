@@ -41,7 +41,7 @@ _PROVIDERS = {
     "env": "the environment",
     "shared-credentials-file": "the shared credentials file",
     "config-file": "the AWS configuration file",
-    "assume-role": "the role that they assume",
+    "assume-role": "an assumed role",
     "assume-role-with-web-identity": "a web identity",
     "sso": "IAM Identity Center",
     "login": "aws login",

@@ -190,17 +190,20 @@ class _SpoutSoak:
         yield ", ".join(f"{count:,} {what}" for what, count in sorted(self._counts.items()))
         away_s = [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in self._world.zookeeper.away]
         if away_s:
-            yield f"ZooKeeper was away {len(away_s)} times, for {max(away_s):.1f} s at most"
+            yield (
+                f"ZooKeeper could not be reached {len(away_s)} times, for {max(away_s):.1f} s at "
+                "most"
+            )
         if self._closing_s:
             yield (
-                f"{len(self._closing_s)} processes were closed in order, within "
+                f"{len(self._closing_s)} processes were closed in an orderly way, the slowest in "
                 f"{max(self._closing_s):.1f} s"
             )
         kinds = Counter(
             f"{operation} {fault.code or ('undecodable' if fault.replace else fault.kind.value)}"
             for operation, fault in self._fake.faults.struck
         )
-        yield f"{kinds.total():,} calls of Kinesis got a fault, of {len(kinds)} kinds"
+        yield f"{kinds.total():,} calls to Kinesis met an injected fault, of {len(kinds)} kinds"
 
     def _loop(
         self, random: Random, between_s: tuple[float, float], act: Callable[[Random], object]

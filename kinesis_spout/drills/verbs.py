@@ -197,7 +197,7 @@ def wake_workers_late(world: World) -> None:
         resume(late)
         world.wait(_AWAKE_S)
         if _published(world) != published:
-            raise DrillError("a worker has published under a closed plan")
+            raise DrillError("a worker has published records of a plan that was closed")
         left = sum(runs(one) for one in late)
         world.notes.append(
             f"{len(late)} workers of the killed driver continued after their plan was closed; "
@@ -328,7 +328,7 @@ def strike(
                 plan.add(fault, operation=operation, times=None)
             world.wait(seconds / len(faults))
         plan.clear()
-    world.notes.append(f"{len(plan.struck) - struck_before} calls got a fault")
+    world.notes.append(f"{len(plan.struck) - struck_before} calls to Kinesis met an injected fault")
 
 
 def reshard(world: World, rounds: int) -> None:
@@ -378,7 +378,7 @@ def kill_zookeeper(world: World) -> None:
 
 
 def stop_zookeeper(world: World, seconds: float) -> None:
-    with world.fault(f"ZooKeeper away for {seconds:.0f} s"):
+    with world.fault(f"ZooKeeper stopped for {seconds:.0f} s"):
         world.zookeeper.restart(lambda: world.wait(seconds))
 
 

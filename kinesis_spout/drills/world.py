@@ -257,7 +257,7 @@ class World:
         wanted = len(self.job.resolved) + more
         self.wait_until(
             lambda: bool(self.job.read()) and len(self.job.resolved) >= wanted,
-            f"the outcome of {more} more records",
+            f"an ack or a dead letter for {more} more records",
         )
 
     def wait_for_end(self, cause: str) -> tuple[str, str]:

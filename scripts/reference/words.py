@@ -880,16 +880,17 @@ NOT_ERRORS = {
     "ExpiredListingError": "the listing of shards is started again",
     "FetchPostponedError": "the fetch is tried again after a pause",
     "Interrupted": "a signal: the command ends with its exit code",
+    "IrregularError": "the value is read by itself, not with its column",
     "LineError": "`produce` names the line and goes on",
     "PlanMismatchError": "the driver warns, and the records are delivered again",
     "Reject": "an outcome, see the [Spark API](api/spark.md)",
     "RemediedError": "the root of all roots: it has `message` and `remedy`",
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
     "TransactionRefusedError": "the store translates it",
+    "Unsupported": "fastavro reads the payloads, one by one",
     "WrongOutputError": "fails the record whose function returned it",
     "_ArrivalTimeError": "becomes an `UnreadableRecordError`",
     "RowsExpiredError": "becomes a warning: the next plan reads the remaining records",
-    "_Stopped": "a signal ends the embedded server",
 }
 
 # AWS ----------------------------------------------------------------------------------------------

@@ -269,8 +269,8 @@ def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> i
             return work.put(limit=asked, stopping=lambda: stop.stopping, progress=progress)
     except BaseException:
         notes.print(
-            f"{put:,} of {asked:,} records are put and recorded. Run the command again for the "
-            "rest",
+            f"{put:,} of {asked:,} records were put and recorded as put. Run the command again "
+            "for the rest",
             highlight=False,
         )
         raise

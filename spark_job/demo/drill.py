@@ -70,7 +70,7 @@ def run_demo(
                     progress.update(task, completed=len(world.job.resolved))
                     return len(world.job.resolved) >= until
 
-                world.wait_until(has_enough, f"the outcome of {until:,.0f} flights")
+                world.wait_until(has_enough, f"an ack or a dead letter for {until:,.0f} flights")
 
         def act() -> None:
             if kill:

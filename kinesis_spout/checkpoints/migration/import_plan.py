@@ -44,8 +44,8 @@ Item: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 _Value = TypeVar("_Value")
 MAX_NAMED = 5
 IMPORT_FROM = "import from "  # what an imported application started with, and a system's name
-COPY_AGAIN = "copy it again"
-GIVE_UNCHANGED = "give the state as the other consumer stored it"
+COPY_AGAIN = "copy the state of the other consumer again"
+GIVE_UNCHANGED = "give the state exactly as the other consumer stored it"
 GIVE_THIS_STREAMS = "give the state of this stream"
 
 

@@ -83,8 +83,8 @@ def origin_of(
             if created_ms is not None and int(its_creation_s) != created_ms // 1000:
                 raise MigrationError(
                     f"{where} belongs to a stream {stream} that was created at "
-                    f"{Position.at_timestamp(1000 * int(its_creation_s))}; this one was created at "
-                    f"{Position.at_timestamp(created_ms)}",
+                    f"{Position.at_timestamp(1000 * int(its_creation_s))}; this stream was "
+                    f"created at {Position.at_timestamp(created_ms)}",
                     GIVE_THIS_STREAMS,
                 )
         stored, sub = lease.checkpoint, lease.checkpoint_sub_sequence_number

@@ -140,7 +140,7 @@ def _batch(location: Path, number: int) -> PlannedBatch:
     if not lines or lines[0] != "v1":
         raise MigrationError(
             f"{file} does not begin with v1, so this version cannot read it",
-            "give --at with a time before its last batch",
+            "give --at with a time before the query's last batch",
         )
     metadata = decoded("".join(lines[1:2]), _Metadata, f"the second line of {file}")
     offsets = tuple(None if line == "-" else line for line in lines[2:])
@@ -364,10 +364,10 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
             raise MigrationError(
                 f"{location}/offsets/{committed.number} has no offset of stream {stream} in the "
                 "form that Databricks documents",
-                f"give --at with a time before {time}, when its last committed batch was planned, "
-                "minus the time by which the query was behind"
+                f"give --at with a time that is earlier than {time} (when the last committed "
+                "batch was planned) by at least the query's lag at that moment"
                 if time
-                else "give --at with a time before its last batch",
+                else "give --at with a time before the query's last batch",
             )
         notes = () if planned is None else (f"batch {planned.number} {_NOT_COMMITTED}",)
     return Origin(name="databricks", shards=shards, notes=notes)

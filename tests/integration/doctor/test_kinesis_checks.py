@@ -241,7 +241,7 @@ NOW_MS = 1_700_000_000_000
         ("env", None, WARNING, "they are temporary and are not renewed"),
         ("env", 2 * HOUR_MS, OK, "and are not renewed"),
         ("iam-role", 600_000, OK, "from the instance's role; they are renewed before"),
-        ("assume-role", None, OK, "from the role that they assume"),
+        ("assume-role", None, OK, "from an assumed role"),
     ],
 )
 def test_credentials_that_expire_are_said_to(
