@@ -13,9 +13,9 @@ from kinesis_spout.service.permissions import PERMISSIONS, Use
 # columns ------------------------------------------------------------------------------------------
 
 COLUMNS = {
-    "streamName": "the stream: its name; its ARN in a query of several streams of which two have "
-    "the same name",
-    "shardId": "the shard; other streams have shards of the same ids",
+    "streamName": "the stream's name; in a query of several streams of which two have the same "
+    "name, the stream's ARN",
+    "shardId": "the shard's id; other streams have shards with the same ids",
     "sequenceNumber": "the sequence number, in decimal; compare it as a number, not as text",
     "subSequenceNumber": "the number of a user record in its aggregate, from 0; 0 for a record "
     "that is not part of one",
@@ -36,10 +36,13 @@ SPOUT_FIELDS = {
     "fetch_concurrency": "how many shards are read at the same time",
     "rate": "calls and bytes per second for each shard: a `ReadRate`",
     "listeners": "objects that are called at each event: `SpoutListener`",
-    "max_idle_poll_s": "the longest of these pauses",
+    "max_idle_poll_s": "the longest pause between two polls of an idle shard",
     "idle_wait": "how long `emissions` sleeps when there is no record: a function of the number of "
     "waits in a row",
-    "limit_wait": "how long `emissions` sleeps when `max_pending` is reached: likewise",
+    "limit_wait": (
+        "how long `emissions` sleeps when `max_pending` is reached: a function of the number of "
+        "waits in a row"
+    ),
 }
 
 # command line -------------------------------------------------------------------------------------
@@ -112,7 +115,7 @@ NODES = {
     ),
     "shardList": Node(
         "StoredShardList",
-        "the shards of the stream at the last listing. The tasks of a spout watch it",
+        "the shards of the stream at the last listing. The tasks of a spout watch this node",
         "the owner, or the task that `epoch/lister` names",
     ),
     "<shardId>": Node(None, "a folder", "the owner"),
@@ -168,7 +171,9 @@ NODES = {
         "once more",
         "the Spark driver",
     ),
-    "batches/<planId>/<task>": Node("TaskPlan", "what one task reads", "the Spark driver"),
+    "batches/<planId>/<task>": Node(
+        "TaskPlan", "the part of the plan that one task reads", "the Spark driver"
+    ),
     "batches/<planId>/<task>/end": Node(
         "TaskLog",
         "entries on the records that the task read and hands over, in this order; nothing "
@@ -196,7 +201,7 @@ NODES = {
 FIELDS = {
     "Pause": {
         "by": "who paused the application",
-        "sinceMs": "when, by that machine's clock",
+        "sinceMs": "when the pause began, by the clock of that machine",
         "reason": "the reason that was given",
         "format": "format of the value",
     },
@@ -237,7 +242,7 @@ FIELDS = {
         "end": "how the run ended; none while it runs, and if the process was killed",
     },
     "RunEnd": {
-        "timeMs": "when, by that machine's clock",
+        "timeMs": "when the run ended, by the clock of its machine",
         "kind": "`stopped`: somebody stopped it; `done`: nothing was left to do; `failed`",
         "says": "what was wrong and where, without secrets, at most 500 characters; for a run "
         "that is `done`, what remains for the next run",
@@ -266,7 +271,7 @@ FIELDS = {
     },
     "Throttle": {
         "count": "how many reads of the shard were refused since the run began",
-        "lastMs": "when the last one, by the owner's clock",
+        "lastMs": "when the last read was refused, by the owner's clock",
     },
     "Hold": {
         "kind": "`deactivated`: the program called `deactivate()`; `full`: `max_pending` records "
@@ -334,7 +339,7 @@ FIELDS = {
         "format": "format of the value; 0 is a value of the AWS Kinesis Storm spout",
     },
     "Row": {
-        "0": "sequence number; of a range, first, last and count",
+        "0": "sequence number; for a range: its first number, its last number and its count",
         "1": "deliveries so far that ended with a failure",
         "2": "when the next retry may come, ms since 1970",
         "3": "first failure, ms since 1970",
@@ -374,8 +379,8 @@ FIELDS = {
         "tasks": "number of tasks",
         "untilMs": "the service time that an AvailableNow run reads up to",
         "storms": "how many plans in a row, up to this one, were outages",
-        "deliveryLimit": "the most records that the function is given, after a batch that never "
-        "answered",
+        "deliveryLimit": "the most records that the function is given, after the function of an "
+        "earlier batch never returned",
         "format": "format of the value",
     },
     "TaskPlan": {
@@ -418,8 +423,10 @@ FIELDS = {
         ),
     },
     "TaskLog": {
-        "entries": "records of one shard each, that follow the earlier ones of the shard",
-        "sealed": "nothing is appended any more",
+        "entries": (
+            "entries; each is on records of one shard, which follow the shard's earlier records"
+        ),
+        "sealed": "true once nothing more is appended",
         "format": "format of the value; format 1 was one entry for each shard, written once",
     },
     "ShardReadResult": {
@@ -492,12 +499,12 @@ FIELDS = {
     "PlanReport": {
         "shards": "empty as stored: outcomes are in `outcomes`, or in the parts",
         "tasks": "the tasks whose results the batch has seen; the others are delivered again",
-        "deliveryLimit": "the most records that the next plan may give the function, after a batch "
-        "that never answered",
-        "storm": "most records failed, so it is an outage: attempts did not count",
+        "deliveryLimit": "the most records that the next plan may give the function, after the "
+        "function of a batch never returned",
+        "storm": "true if most records failed: it is an outage, and attempts did not count",
         "failed": "deliveries that failed",
-        "retried": "those of them that are queued for a retry",
-        "exhausted": "those that are not tried again",
+        "retried": "failed deliveries that are queued for a retry",
+        "exhausted": "failed deliveries that are not tried again",
         "deadLettered": "dead letters that were written",
         "dropped": 'records that `on_exhausted="drop"` dropped',
         "doneMs": "when the report was done",
@@ -528,25 +535,25 @@ PROGRESS = {
     "retentionMs": "how long the stream keeps a record, in ms",
     "dataLosses": "reports of this run that records may be lost",
     "emitted": "rows of the settled batches of this run, retries included",
-    "retried": "those of them that were retries",
-    "acked": "those of them that were acked",
-    "failed": "those of them that failed",
+    "retried": "rows of those batches that were retries",
+    "acked": "rows of those batches that were acked",
+    "failed": "rows of those batches that failed",
     "dropped": "records that were given up without a dead letter in this run",
     "pushedRecords": "with `readMode` `efo`: new records of this run that came by subscription",
-    "polledRecords": "with `readMode` `efo`: those that came by GetRecords",
+    "polledRecords": "with `readMode` `efo`: new records of this run that came by GetRecords",
     "fallbacks": "with `readMode` `efo`: reads of a shard whose subscription failed, by reason",
-    "shards": "of each shard that is not over, `lagMs`, `emitted`, `retried` and `unresolved`; "
-    "empty with more than 100 shards",
+    "shards": "for each shard that is not finished: `lagMs`, `emitted`, `retried` and "
+    "`unresolved`; empty with more than 100 shards",
     "lagMs": "how far the job is behind, in ms of arrival time; null where that is not known",
-    "readableShards": "shards that are open, or closed and not yet read to their ends",
+    "readableShards": "shards that are open, or that are closed and not yet read to their ends",
     "unresolved": "records that have failed or wait, and are neither acked nor given up yet",
-    "retriesWaiting": "those of them that wait for a retry",
+    "retriesWaiting": "unresolved records that wait for a retry",
     "exhausted": "records that were given up in this run",
     "deadLettered": "dead letters that were written in this run",
     "oldestUnresolvedMs": "how long ago the oldest unresolved record failed for the first time",
     "outage": "true while nothing new is read because most records fail",
-    "streams": "in a query of several streams, and beside `format` alone: a report like this one "
-    "for each stream",
+    "streams": "in a query of several streams, which has only `format` beside it: a report like "
+    "this one for each stream",
     "trouble": "in such a query, why the stream is left out of the batches; absent where it is not",
 }
 
@@ -580,7 +587,8 @@ ERRORS = {
     "BatchContentError": Trouble(
         "The frame was not made by this query's `read_stream`, was filtered before `tracked`, or "
         "was computed from another plan.",
-        "Give `foreachBatch` the frame of `read_stream` as it is, and filter inside the function.",
+        "Pass the frame of `read_stream` to `foreachBatch` unchanged, and filter inside the "
+        "function.",
     ),
     "CheckpointRegressionError": Trouble(
         "A write is older than the state that is stored.",
@@ -597,9 +605,9 @@ ERRORS = {
         "again within a minute.",
     ),
     "MoveRefusedError": Trouble(
-        "`checkpoint set` names a shard, a record or a time that is not there, or the end of a "
+        "`checkpoint set` names a shard, a record or a time that does not exist, or the end of a "
         "shard that is open.",
-        "Give what the message says. `kinesis-spout shards` lists the shards.",
+        "Give a position that the message allows. `kinesis-spout shards` lists the shards.",
     ),
     "RedriveError": Trouble(
         "The path contains no dead letters, or files of more than one format; or its ledger cannot "
@@ -608,8 +616,8 @@ ERRORS = {
         "format if the message asks for it.",
     ),
     "DrillError": Trouble(
-        "a drill could not be done: the job failed before anything was done to it, or never came "
-        "to the step where it was to be killed",
+        "a drill could not be done: the job failed before the drill disturbed it, or never came "
+        "to the step at which the drill kills it",
         "read the log of the job; `--keep DIR` keeps it",
     ),
     "CliError": Trouble(
@@ -633,7 +641,7 @@ ERRORS = {
     ),
     "CredentialsError": Trouble(
         "No credentials were found, only half of them, or they are refused or expired.",
-        "`profile`, `awsAccessKeyId` and `awsSecretAccessKey`, or `roleArn`: "
+        "Set `profile`, `awsAccessKeyId` and `awsSecretAccessKey`, or `roleArn`: "
         "[options](options.md).",
     ),
     "DataLossError": Trouble(
@@ -660,9 +668,9 @@ ERRORS = {
     ),
     "ExpiredIteratorError": Trouble(
         "A shard iterator is older than five minutes.",
-        "Readers create a new one by themselves, and raise this only after the service has refused "
-        "new ones for two minutes. Where you call the client yourself, ask for a new iterator at "
-        "the same position.",
+        "Readers create a new one by themselves, and raise this error only after the service has "
+        "refused new ones for two minutes. If you call the client yourself, ask for a new "
+        "iterator at the same position.",
     ),
     "FailRecordError": Trouble(
         "Your code raised it in a `with emission:` block.",
@@ -678,10 +686,10 @@ ERRORS = {
         "The message names the error, and the log shows where it was raised: correct the function.",
     ),
     "IllegalAckerEventError": Trouble(
-        "A tuple was answered twice, an emission was given two outcomes in one `with` block, or a "
-        "root is not one of this acker's.",
-        "Give each tuple and emission one outcome, and share one acker between spouts whose tuples "
-        "are joined.",
+        "A tuple was acked or failed twice, an emission was given two outcomes in one `with` "
+        "block, or a root does not belong to this acker.",
+        "Ack or fail each tuple and emission once, and share one acker between spouts whose "
+        "tuples are joined.",
     ),
     "IllegalTrackerEventError": Trouble(
         "A record was acked or failed, and its state does not allow that.",
@@ -843,7 +851,8 @@ ERRORS = {
         "Use another `applicationName`, or remove the old state: `kinesis-spout reset`.",
     ),
     "StreamError": Trouble(
-        "A query of several streams met an error on one of them, whose own text does not name it.",
+        "A query of several streams met an error on one of the streams, and the error "
+        "itself does not name the stream.",
         "The text names the stream. Follow the error that comes after the name.",
     ),
     "StreamNotFoundError": Trouble(
@@ -856,14 +865,15 @@ ERRORS = {
     ),
     "ThrottledError": Trouble(
         "A limit of the shard, the account or KMS was hit.",
-        "Readers wait and try again. Where it persists, see `StillThrottledError`.",
+        "Readers wait and try again. If the error persists, see `StillThrottledError`.",
     ),
     "TransportFaultError": Trouble(
         "A fault plan of your test dropped the connection.",
         "Expect it in your test.",
     ),
     "UnreadableRecordError": Trouble(
-        "A record has an arrival time outside the years 1 to 9999, as a faulty emulator gives it.",
+        "A record has an arrival time outside the years 1 to 9999, for example from a "
+        "faulty emulator.",
         "Repair the server of the stream, or skip the record with the `checkpoint set` command "
         "in the message. The records before it are delivered first.",
     ),
@@ -886,7 +896,7 @@ NOT_ERRORS = {
     "Reject": "an outcome, see the [Spark API](api/spark.md)",
     "RemediedError": "the root of all roots: it has `message` and `remedy`",
     "Retry": "an outcome, see the [Spark API](api/spark.md)",
-    "TransactionRefusedError": "the store translates it",
+    "TransactionRefusedError": "the store raises another error in its place",
     "Unsupported": "fastavro reads the payloads, one by one",
     "WrongOutputError": "fails the record whose function returned it",
     "_ArrivalTimeError": "becomes an `UnreadableRecordError`",
@@ -957,8 +967,8 @@ CALLS = {
             "Spark driver": "one record per idle shard every `probeInterval` ({probeInterval}), up "
             "to 100 shards",
             "spout": "up to `rate.reads_per_second` ({readsPerSecond}) calls per second for each "
-            "shard; an idle shard every `idle_poll_s` ({idle_poll_s} s) to "
-            "`max_idle_poll_s` ({max_idle_poll_s} s)",
+            "shard; for an idle shard, one call every `idle_poll_s` ({idle_poll_s} s) "
+            "to `max_idle_poll_s` ({max_idle_poll_s} s)",
             "batch read": "up to `readsPerSecond` ({readsPerSecond}) calls per second for each "
             "shard, to the end of the range",
             "`kinesis-spout shards --lag`": "once per shard",
@@ -988,8 +998,10 @@ CALLS = {
     "register_stream_consumer": Call(
         "kinesis:RegisterStreamConsumer",
         {
-            "spout with `consumer_name`": "once where there is no consumer of that name",
-            "driver of a query with `consumerName`": "the same",
+            "spout with `consumer_name`": "once if the stream has no consumer of that name",
+            "driver of a query with `consumerName`": (
+                "once if the stream has no consumer of that name"
+            ),
         },
     ),
     "list_stream_consumers": Call(
@@ -1109,6 +1121,6 @@ FAILPOINTS = {
     "plan-settled": "all shard states moved, and the plan is marked as settled",
     "letters-saved": "`checkpoint skip --to` wrote its file; no shard state has moved",
     "import-begun": "`checkpoint import` wrote the start, and no shard state yet",
-    "states-moved": "`checkpoint set` or `skip` wrote the shard states; it still owns the "
-    "application",
+    "states-moved": "`checkpoint set` or `skip` wrote the shard states; the command still owns "
+    "the application",
 }
