@@ -106,9 +106,10 @@ def history(
 ) -> None:
     """Show how the application progressed over time, the newest entry last.
 
-    Each entry lists the shards that moved, with their positions before and after. All
-    records before a position were acked at that time. `checkpoint rewind` goes back to one
-    of these times. The command reads only ZooKeeper, and may run while the job runs.
+    Each entry lists the shards that moved, with their positions before and after.
+    All records before a position were acked at that time. `checkpoint rewind`
+    goes back to one of these times. The command reads only ZooKeeper, and may run
+    while the job runs.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
@@ -163,12 +164,13 @@ def move(
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
 
-    Shows each shard's position before and after, and how many records will be repeated or
-    skipped. The command is refused while the application runs. The job then continues from
-    the new positions; keep its Spark checkpoint location as it is.
+    Shows each shard's position before and after, and how many records will be
+    repeated or skipped. The command is refused while the application runs. The
+    job then continues from the new positions; keep its Spark checkpoint location
+    as it is.
 
-    Exit codes: 0: done; 1: refused, because records would be skipped or have expired; 3: a
-    service cannot be reached; 4: the application runs.
+    Exit codes: 0: done; 1: refused, because records would be skipped or have
+    expired; 3: a service cannot be reached; 4: the application runs.
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
@@ -193,14 +195,15 @@ def rewind(
 ) -> None:
     """Go back to the positions of an earlier time, even across reshards.
 
-    All records that were not acked at that time are read again. The positions come from
-    the history (see `checkpoint history`). Shows each shard's position before and after, and
-    how many records will be repeated. The command is refused while the application runs. The
-    job then continues from these positions; keep its Spark checkpoint location as it is.
+    All records that were not acked at that time are read again. The positions
+    come from the history (see `checkpoint history`). Shows each shard's position
+    before and after, and how many records will be repeated. The command is
+    refused while the application runs. The job then continues from these
+    positions; keep its Spark checkpoint location as it is.
 
-    Exit codes: 0: done; 1: refused, because records would be skipped or have expired, or
-    because the history does not go back to that time; 3: a service cannot be reached; 4: the
-    application runs.
+    Exit codes: 0: done; 1: refused, because records would be skipped or have
+    expired, or because the history does not go back to that time; 3: a service
+    cannot be reached; 4: the application runs.
     """
     with op.patience():
         op.own_started()
@@ -280,9 +283,9 @@ def _change_lines(
 def reset(op: Operation) -> None:
     """Remove an application's checkpoints on a stream.
 
-    The application then starts again, at its starting position. The command is refused while
-    the application runs. It does not change Spark's checkpoint location: start the job with a
-    new one.
+    The application then starts again, at its starting position. The command is
+    refused while the application runs. It does not change Spark's checkpoint
+    location: start the job with a new one.
     """
     application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
     states = op.store.shard_states.load()
@@ -320,10 +323,11 @@ def skip(
     """Give up failed or waiting records: they are not retried, and the checkpoint moves past them.
 
     Shows the shard's positions before and after. The command is refused while the
-    application runs. With --to, the records are first read from the stream and saved in a
-    file.
+    application runs. With --to, the records are first read from the stream and
+    saved in a file.
 
-    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the application runs.
+    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
+    application runs.
     """
     if bool(sequences) == all_records:
         raise wrong_usage("SEQUENCE..., --all", "give either sequence numbers or --all")
@@ -408,8 +412,9 @@ def export(
 ) -> None:
     """Write the application's state for this stream to a file (or stdout) as one JSON document.
 
-    The command may run while the job runs. To move an application, stop its job before the
-    export: otherwise the export lacks the progress that the job makes afterwards.
+    The command may run while the job runs. To move an application, stop its job
+    before the export: otherwise the export lacks the progress that the job makes
+    afterwards.
     """
     application = op.place.application
     exported = transfer.export_application(op.store, application, now_ms=op.clock.now_ms())
@@ -447,12 +452,14 @@ def import_export(
     """Restore an application's state from a file that `checkpoint export` wrote.
 
     The stream must be the one that was exported. The command is refused while the
-    application runs. If the application already has state, give --replace. Records that
-    were read since the export are read again. A shard whose exported position is later than
-    its present one moves forward, which needs --allow-skip. If the import is interrupted, the
-    application does not start until the command is repeated.
+    application runs. If the application already has state, give --replace.
+    Records that were read since the export are read again. A shard whose exported
+    position is later than its present one moves forward, which needs
+    --allow-skip. If the import is interrupted, the application does not start
+    until the command is repeated.
 
-    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the application runs.
+    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
+    application runs.
     """
     try:
         data = file.read_bytes()

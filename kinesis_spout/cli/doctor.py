@@ -49,12 +49,12 @@ def doctor(
 ) -> None:
     """Check everything that a job needs: packages, credentials, permissions, services, clock.
 
-    Each failed check comes with its remedy. The command writes nothing, and reads at most one
-    record. The stream, the application and ZooKeeper are checked if --stream, --application
-    and --zookeeper name them.
+    Each failed check comes with its remedy. The command writes nothing, and reads
+    at most one record. The stream, the application and ZooKeeper are checked if
+    --stream, --application and --zookeeper name them.
 
-    Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only because a
-    service does not answer.
+    Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only
+    because a service does not answer.
     """
     if conf and master is None:
         raise wrong_usage("--conf", "--conf needs --master")

@@ -100,11 +100,13 @@ def drill(
 ) -> None:
     """Disturb a job with kills, faults and reshards, and show whether a record was lost.
 
-    It starts a job of its own that reads a stream of its own, so it disturbs nothing
-    of yours, unless your own function does: --process is called for real, and gets a
-    scratch directory to write to. A verdict says what was put, delivered again and lost.
+    The drill starts its own job on its own stream, so it disturbs nothing of
+    yours, unless your own function does: --process is called for real, and gets a
+    scratch directory to write to. The verdict counts the records that were put,
+    delivered again and lost.
 
-    Exit codes: 0 all promises were kept, 1 one was broken, 3 a service cannot be reached.
+    Exit codes: 0: all promises were kept; 1: one was broken; 3: a service cannot
+    be reached.
     """
     if list_:
         show(stdout_console(), listing(list(DRILLS.values())))

@@ -52,9 +52,10 @@ def explain_command(
 ) -> None:
     """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
 
-    The command only reads, so it may run while the job runs. It also says what it cannot see
-    from outside: throttling by other consumers, the job's own limits, and its log.
-    The exit code is 0 when there is an answer, whatever the answer is.
+    The command only reads, so it may run while the job runs. It also says what it
+    cannot see from outside: throttling by other consumers, the job's own limits,
+    and its log. The exit code is 0 when there is an answer, whatever the answer
+    is.
     """
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
     window_s = parse_duration_ms(window, option="window") / 1000

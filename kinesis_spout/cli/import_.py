@@ -98,12 +98,14 @@ def import_(
 ) -> None:
     """Continue where another consumer of the stream has stopped.
 
-    The command reads the state of a Storm topology, a KCL application, or a query of awslabs'
-    or Databricks' connector, and makes it the state of the application. It shows for each
-    shard where reading continues, and how many records will be repeated or skipped. Stop
-    the other consumer first, and try --dry-run. The other consumer's state is not changed.
+    The command reads the state of a Storm topology, a KCL application, or a query
+    of awslabs' or Databricks' connector, and makes it the state of the
+    application. It shows for each shard where reading continues, and how many
+    records will be repeated or skipped. Stop the other consumer first, and try
+    --dry-run. The other consumer's state is not changed.
 
-    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the application runs.
+    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
+    application runs.
     """
     flags = {name: f"--{name.replace('_', '-')}" for name in _STATE}
     own = [name for name, (systems, _) in _STATE.items() if system in systems]

@@ -39,8 +39,8 @@ def local(
 ) -> None:
     """Serve a local Kinesis to boto3, Spark or any other client, until Ctrl-C.
 
-    It has resharding, iterators that expire, and enhanced fan-out. It accepts
-    any credentials and keeps everything in memory.
+    The server has resharding, iterators that expire, and enhanced fan-out. It
+    accepts any credentials and keeps everything in memory.
     """
     if not _REGION.fullmatch(region):
         raise wrong_usage("--region", f"{region!r} is not a region name")

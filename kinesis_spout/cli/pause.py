@@ -34,12 +34,14 @@ def pause(
 ) -> None:
     """Pause an application: it keeps its positions and its ownership, and reads nothing.
 
-    The job or the spouts keep running. The current batch ends, its acks and failures are
-    stored, and no more records are read. The pause lasts, also over restarts, until
-    `kinesis-spout resume` ends it. Records that expire during the pause are lost.
+    The job or the spouts keep running. The current batch ends, its acks and
+    failures are stored, and no more records are read. The pause lasts, also over
+    restarts, until `kinesis-spout resume` ends it. Records that expire during the
+    pause are lost.
 
-    Exit codes: 0: paused (with --wait: and nothing is in flight); 1: records may still be in
-    flight at the timeout, or there is no such application; 3: ZooKeeper cannot be reached.
+    Exit codes: 0: paused (with --wait: and nothing is in flight); 1: records may
+    still be in flight at the timeout, or there is no such application; 3:
+    ZooKeeper cannot be reached.
     """
     with usage_errors("--timeout"):
         limit_s = parse_duration_ms(timeout, option="timeout") / 1000
@@ -66,8 +68,8 @@ def pause(
 def resume(op: Operation) -> None:
     """End the pause of an application. A running application reads again at once.
 
-    Exit codes: 0: not paused any more; 1: no such application; 3: ZooKeeper cannot be
-    reached.
+    Exit codes: 0: not paused any more; 1: no such application; 3: ZooKeeper
+    cannot be reached.
     """
     with op.patience(aws=False):
         ended = op.store.pause.end()

@@ -46,10 +46,12 @@ def peek(
 ) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 
-    The command only reads, so it may run while the job runs. With --application it also shows
-    whether the record is acked, unresolved (failed or waiting) or not read yet.
+    The command only reads, so it may run while the job runs. With --application
+    it also shows whether the record is acked, unresolved (failed or waiting) or
+    not read yet.
 
-    Exit codes: 0: the stream has the record; 1: it does not; 3: a service cannot be reached.
+    Exit codes: 0: the stream has the record; 1: it does not; 3: a service cannot
+    be reached.
     """
     application, state = op.place.application, None
     with op.patience():

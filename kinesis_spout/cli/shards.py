@@ -46,8 +46,8 @@ def shards(
 ) -> None:
     """Show a stream's shards as a tree of splits and merges, with an application's progress.
 
-    The command only reads, so it may run while the job runs. Without --application it shows
-    which shards are open and which are closed.
+    The command only reads, so it may run while the job runs. Without
+    --application it shows which shards are open and which are closed.
     """
     application = op.place.application
     if lag and not application:

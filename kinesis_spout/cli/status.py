@@ -83,9 +83,9 @@ def status(
     """Show an application's health: one verdict, then a line for each shard, the worst first.
 
     Without --application it shows a line for each application and stream in
-    ZooKeeper. The command only reads, so it may run while the jobs run. The exit code is 0
-    for ok, lagging, paused and not running; 1 for stalled, losing and unknown,
-    and for an application that does not exist; 3 if Kinesis or ZooKeeper
+    ZooKeeper. The command only reads, so it may run while the jobs run. The exit
+    code is 0 for ok, lagging, paused and not running; 1 for stalled, losing and
+    unknown, and for an application that does not exist; 3 if Kinesis or ZooKeeper
     cannot be reached.
     """
     if watch and op.as_json:
