@@ -132,7 +132,7 @@ def refuse_another_stream(seen: Snapshot) -> None:
     raise CliError(
         f"the application's state belongs to {which}",
         "use another application name; or remove that state with kinesis-spout reset, and start "
-        "the job from TRIM_HORIZON: from LATEST, it skips the records that the present stream "
+        "the job from TRIM_HORIZON: from LATEST, the job skips the records that the present stream "
         "already contains",
     )
 

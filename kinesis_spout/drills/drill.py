@@ -121,7 +121,7 @@ def run_drill(
     with opened(directory, setting, tell) as world:
 
         def act() -> None:
-            tell(f"it {drill.sentence}")
+            tell(f"the drill {drill.sentence}")
             world.restarts.limit = drill.restarts
             drill.play(world)
 

@@ -95,7 +95,7 @@ def random_soak(
                 _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
                 world.work(_AT_WORK)
                 one = random.choice(sparing if left_s < seconds / 2 else drills)
-                tell(f"{one.name}: it {one.sentence}")
+                tell(f"{one.name}: the drill {one.sentence}")
                 one.play(world)
 
         # All that was ever put may be redelivered at the end.
