@@ -31,6 +31,7 @@ from state.znodes.tree import (
     ZnodeTree,
     commit_once,
     conflict,
+    ensure,
     is_applied,
 )
 
@@ -239,7 +240,7 @@ class Nodes:
             node = self._read(path)
             if node is not None:
                 return node.data
-            self._tree.ensure(self._paths.base)
+            ensure(self._tree, self._paths.base)
             try:
                 (self._fence if as_owner else self._tree).commit([Create(path, data)])
             except TransactionRefusedError:

@@ -35,6 +35,7 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
     commit_once,
+    ensure,
     put,
     stands,
 )
@@ -86,7 +87,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                     f"this store owns {owned} of {subject(self._paths)}, not {other} of it; "
                     "release the ownership first"
                 )
-            self._tree.ensure(self._paths.base)
+            ensure(self._tree, self._paths.base)
             deadline = time.monotonic() + timeout_s
             has_said = timeout_s <= 0
             while not isinstance(taken := self._take(owner, task), Claim):
