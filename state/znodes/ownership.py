@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,12 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             return taken.epoch
 
     def release(self) -> None:
-        self._fence.release()
+        held = self._fence.held
+        self._fence.forget()
+        if held is not None:
+            # Refused where another process has taken over, or the session has expired.
+            with suppress(TransactionRefusedError):
+                self._tree.commit([*held.guards, Delete(held.node.path)])
 
     def holders(self) -> Mapping[TaskShare | None, OwnerInfo]:
         holders = self._holders(self._read(self._paths.owner))
