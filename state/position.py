@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
 from state.sequence_number import SequenceNumber
@@ -130,7 +130,7 @@ class StartingPosition:
     of_day: time | None = None
 
     @classmethod
-    def parse(cls, text: str) -> StartingPosition:
+    def parse(cls, text: str) -> Self:
         """Read `LATEST`, `-2h`, `14:00` or a position other than SHARD_END; raises
         `InvalidPositionError`.
         """

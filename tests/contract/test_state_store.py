@@ -194,7 +194,6 @@ def test_the_start_is_pinned_once(store_world: StoreWorld) -> None:
 
 
 def test_concurrent_pins_agree(store_world: StoreWorld) -> None:
-    """Four processes pin different starts at the same time, and all get the same one."""
     pins = [
         StartPin(time_ms=number, requested="LATEST", position=TRIM_HORIZON, shards=())
         for number in range(4)
@@ -245,7 +244,6 @@ def test_a_reset_is_refused_while_another_lives(store_world: StoreWorld) -> None
 
 
 def test_applications_do_not_see_each_other(store_world: StoreWorld) -> None:
-    """The state of one application is invisible to another of the same stream."""
     store = owned(store_world)
     store.shard_states.save([StateChange(None, state_at(1))])
     store_world.renew()

@@ -43,7 +43,6 @@ def store(store_world: StoreWorld) -> StoreTopics:
 
 
 def test_states_are_saved_moved_and_removed_once(store: StoreTopics) -> None:
-    """In the versions that were counted."""
     known = store.shard_states.save([StateChange(None, state_at(1))])[0]
     known = store.shard_states.save([StateChange(known, state_at(2))])[0]
     known = store.shard_states.move([StateChange(known, state_at(1))])[0]

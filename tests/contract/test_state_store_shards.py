@@ -56,7 +56,6 @@ def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -
 
 
 def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
-    """Not to a lower number, not to none, and not from SHARD_END to a number."""
     store = owned(store_world)
     known = store.shard_states.save([StateChange(None, state_at(10))])[0]
     shard_id = known.state.shard_id

@@ -95,7 +95,6 @@ def test_a_task_regains_its_lost_session_with_the_next_write(store_world: StoreW
 
 
 def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:
-    """The error says what it owns."""
     store = task_of(store_world, 0, 2)
     for other in (None, TaskShare(1, 2)):
         with pytest.raises(
@@ -191,7 +190,6 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
 def test_another_owner_is_refused_while_one_lives(
     store_world: StoreWorld, held: TaskShare | None, wanted: TaskShare | None, says: str
 ) -> None:
-    """The error names the holder, and says what to do. The holder is not affected."""
     holder = owned(store_world, OWNER, held)
     with pytest.raises(OwnedByAnotherError, match=says):
         store_world.open().ownership.acquire(OTHER, timeout_s=0.2, task=wanted)
@@ -347,7 +345,6 @@ def test_a_successor_that_waits_sees_that_the_holder_has_died(store_world: Store
 
 
 def test_of_two_tasks_that_try_to_lead_at_once_one_leads(store_world: StoreWorld) -> None:
-    """The slower task's write is refused, and `try_lead` returns False."""
     fast = owned(store_world, OTHER, FIRST)
     slow, tree = interposed(store_world.open())
     slow.ownership.acquire(OWNER, timeout_s=10, task=SECOND)
