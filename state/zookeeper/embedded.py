@@ -290,9 +290,8 @@ def find_jars() -> Path:
     this package must not depend on it.
     """
     spec = importlib.util.find_spec("pyspark")
-    package = None if spec is None or spec.origin is None else Path(spec.origin).parent
-    homes: list[str | Path | None] = [package, os.environ.get("SPARK_HOME")]
-    for home in filter(None, homes):
+    package = None if spec is None or spec.origin is None else str(Path(spec.origin).parent)
+    for home in filter(None, (package, os.environ.get("SPARK_HOME"))):
         jars = Path(home) / "jars"
         if any(jars.glob("zookeeper-*.jar")):
             return jars
