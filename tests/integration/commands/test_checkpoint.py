@@ -247,7 +247,8 @@ def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None
     dry = shell.checkpoint(*to, "--dry-run")
     shown = dry.stdout.splitlines()
     assert (dry.returncode, dry.stderr) == (0, "")
-    assert shown[0].startswith(f"positions at {then}, as stored at 20")
+    back = f"the application goes back to {then}, to its positions stored at 20"
+    assert shown[0].startswith(back)
     assert shown[-1] == "nothing was written"
     assert sum(int(line.split()[1]) for line in shown if line.startswith("  repeats")) == 3
     assert shell.consume() == []
