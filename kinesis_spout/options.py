@@ -470,30 +470,21 @@ def check_consumer(
     `spelt`: the name of a field as the user knows it.
     """
     name, arn = values["consumer_name"], values["consumer_arn"]
+    mode, by_name, by_arn = map(spelt, ("read_mode", "consumer_name", "consumer_arn"))
     if values["read_mode"] != "efo":
-        for field in ("consumer_name", "consumer_arn"):
-            if values[field] is not None:
-                raise ConfigError.of(
-                    spelt(field),
-                    f"has an effect only with {spelt('read_mode')} efo",
-                    remedy=f"set {spelt('read_mode')} to efo, or leave {spelt(field)} out",
-                )
+        for field, value in ((by_name, name), (by_arn, arn)):
+            if value is not None:
+                remedy = f"set {mode} to efo, or leave {field} out"
+                raise ConfigError.of(field, f"has an effect only with {mode} efo", remedy=remedy)
     elif (name is None) == (arn is None):
-        raise ConfigError.of(
-            spelt("consumer_name"),
-            f"with {spelt('read_mode')} efo, give either {spelt('consumer_name')} or "
-            f"{spelt('consumer_arn')}",
-        )
+        raise ConfigError.of(by_name, f"with {mode} efo, give either {by_name} or {by_arn}")
     elif arn is not None:
-        SHARED["consumer_arn"].check(spelt("consumer_arn"), arn)
+        SHARED["consumer_arn"].check(by_arn, arn)
         of = _CONSUMER_ARN.fullmatch(arn)
         if of is None or stream not in (StreamRef(of["name"]), StreamRef(of["name"], of["stream"])):
-            raise ConfigError.of(
-                spelt("consumer_arn"),
-                f"does not belong to stream {stream.name}",
-                arn,
-                remedy="give the ARN of a consumer of that stream",
-            )
+            rule = f"does not belong to stream {stream.name}"
+            remedy = "give the ARN of a consumer of that stream"
+            raise ConfigError.of(by_arn, rule, arn, remedy=remedy)
 
 
 # The names with an underscore; the others are ordinary words too.

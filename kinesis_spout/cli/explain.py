@@ -125,8 +125,9 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
         head.append(f"  {shards_named(waiting, MAX_NAMED)} {verb} for {holder}")
     if count and health is Health.OK:
         head.append(f"  {records(count)} not acked")
+    if len(group.shards) > 1:  # each has numbers of its own
+        head.append(f"  (numbers of shard {short_shard(explained.shard_id)})")
     yield head
-    # Each shard has numbers of its own; the chain is that of one of them.
     lines = [(word, cause.text) for word, cause in explained.introduced()]
     held = [one for one in states if one.unresolved]
     if len(states) > 1 and any(one.shard_id == explained.shard_id for one in held):

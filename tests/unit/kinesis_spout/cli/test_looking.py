@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from kinesis_spout.cli import status
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
-from kinesis_spout.cli.looking import look_once, refuse_another_stream
+from kinesis_spout.cli.looking import Looking, look_once, refuse_another_stream
 from kinesis_spout.cli.main import app
 from kinesis_spout.cli.shards import inspect_shards
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.inspection.health import Health
-from kinesis_spout.inspection.reader import read_snapshot
+from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.testing import error, throttle
 from kinesis_spout.testing.service import requests
@@ -26,15 +26,22 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.store.shard_states import StateChange
 from tests.support.inspection.looks import RECREATED, look
-from tests.support.inspection.simulated_looking import looking
 from tests.support.shell.command_line import call_cli
 from tests.support.simulated.simulated_driver import next_plan, one_batch
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.simulated.simulated_job import SimulatedJob
+
+
+@contextmanager
+def looking(job: SimulatedJob, *, max_asked: int = 100) -> Iterator[Looking]:
+    with closing(job.client()) as client, closing(job.store()) as store:
+        tips = TipReader(client, job.clock)
+        yield Looking(client, store, tips, job.clock, APPLICATION, max_asked)
 
 
 def store_states(job: SimulatedJob, *states: ShardState) -> None:
