@@ -354,7 +354,9 @@ def test_a_command_that_dies_is_an_error_and_its_records_are_read_again(
     died = run(orders, "consume", "orders", *FROM_START, *application, *command)
     assert died.returncode == 1
     assert "error: the command ended with exit code 3" in died.stderr
-    assert "; repair the command; the next run reads the records without an answer" in died.stderr
+    assert (
+        "; repair the command; the next run redelivers the records without an answer" in died.stderr
+    )
     command = ("--exec", command_that("acks", tmp_path / "again"))
     again = run(orders, "consume", "orders", *application, "--until", "now", *command)
     assert again.returncode == 0
