@@ -31,7 +31,7 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, RedriveError, format_of
 from kinesis_spout.dead_letter.letter import Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import payload_records
-from kinesis_spout.service.botocore_connection import KinesisConnection
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import RecordPutter
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Redrive:
                     break
                 for target in {name for name, _ in chunk} - putters.keys():
                     stream = self.selection.target or StreamRef.parse(target)
-                    putter = RecordPutter(KinesisConnection(self.aws, stream))
+                    putter = RecordPutter(KinesisClient(self.aws, stream))
                     putters[target] = stack.enter_context(closing(putter))
                 self._put_chunk(chunk, putters, progress)
         return self.count

@@ -31,16 +31,17 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.shard_getter import ShardGetter
 
 RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
-PAGE_BYTES = 4 * 1024 * 1024
+PAGE_BYTES = 8 * 1024 * 1024
 _LOOK_AGAIN_S = 0.05
 FIRST_LIMIT = 2_500  # records of a shard of which nothing was read yet
 
 
 class PageLimits:
-    """How many records to ask each shard for, so that its pages have about `page_bytes` of memory:
-    a page of ten thousand large records takes several times its size while it is decoded, and is
-    decoded no faster than one of four megabytes. Threads may share it: what they note of a shard is
-    a hint.
+    """How many records to ask each shard for, so that its pages have about `page_bytes` of memory.
+
+    Each page costs a request and an Arrow batch, so small ones take CPU; large ones take memory,
+    several times their size while they are decoded. It says how large a shard's records are for as
+    long as a process lives. Threads may share it: what they note of a shard is a hint.
     """
 
     def __init__(self, page_bytes: int = PAGE_BYTES) -> None:

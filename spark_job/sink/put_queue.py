@@ -20,9 +20,8 @@ from kinesis_spout.service.shard_info import hash_key_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kinesis_spout.service.record_putter import OutgoingRecord
+    from kinesis_spout.service.record_putter import OutgoingRecord, PutResult
     from kinesis_spout.service.shard_info import ShardInfo
-    from kinesis_spout.service.wire import PutResult
 
 
 class OpenShards:

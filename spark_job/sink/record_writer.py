@@ -58,9 +58,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord
+    from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord, PutResult
     from kinesis_spout.service.shard_info import ShardInfo
-    from kinesis_spout.service.wire import PutResult
 
 
 log = logging.getLogger("kinesis_spout")

@@ -341,7 +341,6 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_use_fails_the_batch_and_says_what_to_do(frame: DataFrame, name: str) -> None:
-    """Each error is one sentence."""
     process, message = REFUSED[name]
     with pytest.raises(AckerError, match=message):
         run_batch(frame, process)
@@ -382,7 +381,6 @@ def test_a_sink_that_does_not_write_the_checked_rows_fails_the_batch(
 
 
 def test_a_sink_without_rows_may_write_nothing(frame: DataFrame) -> None:
-    """No rows are expected from it."""
     run_batch(
         frame, lambda batch: acker.settle((acker.filter(acker.anchor(batch), "false"), nothing))
     )

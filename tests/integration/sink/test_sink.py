@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from botocore.loaders import create_loader
 from pyspark.sql.types import StructType
+from tests.support.kinesis.refused_records import refuse
 
 from kinesis_spout.errors import AccessDeniedError, ConfigError, KinesisError, ThrottledError
 from kinesis_spout.testing import FakeKinesisSettings, ManualClock, drop, replace
@@ -26,7 +27,6 @@ from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
-from tests.support.kinesis.refused_records import refuse
 from tests.support.kinesis.services import (
     REGION,
     SECRET_KEY,
@@ -408,27 +408,6 @@ def test_a_frame_is_written_to_a_stream_in_aggregates_too_and_is_read_as_it_was(
     assert sorted(map(tuple, read)) == sorted(
         (f"key {number % 700}", str(number) * (number % 40)) for number in range(10_000)
     )
-
-
-@pytest.mark.spark
-def test_a_query_copies_a_stream_to_another(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """The frame has column `streamName`, which the option goes before."""
-    stream.put(20)
-    create_stream(stream.client, "copy")
-    query = (
-        stream.source()
-        .read_stream(spark)
-        .writeStream.format("kinesis")
-        .options(**stream.connection(streamName="copy"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    assert len(keys_on(stream)) == 20
-    assert keys_on(stream, "copy") == keys_on(stream)
 
 
 @pytest.mark.spark

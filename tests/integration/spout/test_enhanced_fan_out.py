@@ -157,7 +157,6 @@ def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: Kine
 
 
 def test_a_server_that_ends_breaks_the_subscription() -> None:
-    """The feed says so, and its thread ends."""
     fake = FakeKinesis()
     fake.create("orders")
     news = threading.Event()
@@ -178,7 +177,6 @@ def test_a_server_that_ends_breaks_the_subscription() -> None:
 
 
 def test_a_spout_reads_by_subscription_over_a_split(orders: ServedFake) -> None:
-    """All records, each once; its threads end with it."""
     fake = orders.model
     came: list[bytes] = []
     wanted = [f"{number}".encode() for number in range(60)]
