@@ -131,11 +131,7 @@ class StreamRef:
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
-            raise ConfigError(
-                "options streamName and streamArn are both given",
-                "give one of them",
-                option="streamName",
-            )
+            raise ConfigError("options streamName and streamArn are both given", "give one of them")
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
             if match is None:
@@ -147,9 +143,7 @@ class StreamRef:
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError(
-                "the stream is not named", "give its name or its ARN", option="streamName"
-            )
+            raise ConfigError("the stream is not named", "give its name or its ARN")
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",

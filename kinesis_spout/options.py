@@ -141,10 +141,10 @@ class Option:
     def read(self, text: str) -> Any:
         """The value of a text. Raises `ConfigError` with the option, the text and the rule."""
         if not text.strip():
-            raise ConfigError(f"option {self.name} is empty", "give a value or leave it out")
+            raise ConfigError.about(self.name, " is empty", "give a value or leave it out")
         value = self.parse(self.name, text)
         if value is None or not self.fits(value):
-            raise ConfigError(f"option {self.name} is {text[:200]!r}", f"give {self.rule}")
+            raise ConfigError.about(self.name, f" is {text[:200]!r}", f"give {self.rule}")
         return value
 
     def check(self, field: str, value: object) -> None:
@@ -168,9 +168,9 @@ def by_field(*options: Option) -> dict[str, Option]:
 def _znode_name(option: str, text: str) -> str:
     """Without this check a bad name would fail only when the query runs."""
     try:
-        return valid_name(f"option {option}", text)
-    except InvalidStoreSettingError as exc:
-        raise ConfigError(str(exc)) from exc
+        return valid_name("", text)
+    except InvalidStoreSettingError as exc:  # its message begins with the name, which is the text
+        raise ConfigError.about(option, exc.message, exc.remedy) from exc
 
 
 def _address(option: str, text: str) -> str | None:
@@ -179,7 +179,7 @@ def _address(option: str, text: str) -> str | None:
     try:
         ConnectString.parse(text)
     except InvalidStoreSettingError as exc:
-        raise ConfigError(f"option {option}: {exc}") from exc
+        raise ConfigError.about(option, f": {exc}") from exc
     return text
 
 
@@ -209,12 +209,13 @@ def positions(missing_default: str) -> Callable[[str, str], RequestedStart | Non
             )
             return RequestedStart(default=default, shards=tuple(shards))
         except json.JSONDecodeError as exc:
-            raise ConfigError(
-                f"option {option} is {text!r}, which is not JSON: {exc}",
+            raise ConfigError.about(
+                option,
+                f" is {text!r}, which is not JSON: {exc}",
                 f"write the positions as in {_JSON_START}",
             ) from exc
         except InvalidPositionError as exc:
-            raise ConfigError(f"option {option}: {exc}") from exc
+            raise ConfigError.about(option, f": {exc}") from exc
 
     return parse
 
@@ -447,8 +448,10 @@ def connection_of(values: dict[str, Any], stream: StreamRef | None = None) -> Aw
             stream.region_or(own["region"])
         return AwsConfig(**own)
     except ConfigError as exc:
-        option = None if exc.option is None else _spelt(exc.option)
-        raise ConfigError(_spelt(str(exc)), option=option) from exc
+        remedy = _spelt(exc.remedy)
+        if exc.option is None:
+            raise ConfigError(_spelt(exc.message), remedy) from exc
+        raise ConfigError.about(_spelt(exc.option), _spelt(exc.problem), remedy) from exc
 
 
 def security_of(values: dict[str, Any]) -> ZookeeperSecurity:

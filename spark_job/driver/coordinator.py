@@ -110,7 +110,6 @@ class Coordinator:
             services.client,
             services.clock,
             self._tips,
-            stream_name=settings.stream.name,
             refresh_interval_s=settings.shard_refresh_interval_ms / 1000,
             fail_on_data_loss=settings.fail_on_data_loss,
             identity=store.identity,
@@ -118,7 +117,7 @@ class Coordinator:
             shard_list=store.shard_list,
         )
         self.session = ApplicationSession(
-            settings.application, store, services.client, services.clock, self._catalog
+            settings.application, store, services.clock, self._catalog
         )
         self.plans = StreamPlans(
             store.plans,

@@ -64,11 +64,11 @@ class Pace:
       shard these may have, None for no limit.
     """
 
-    round_bytes: int = 8 * 1024 * 1024
+    round_bytes: int = 16 * 1024 * 1024
     linger_s: float = 0.2
     max_small_rounds: int = 16
     max_log_bytes: int = MAX_VALUE_BYTES // 2
-    held_bytes: int = 16 * 1024 * 1024
+    held_bytes: int = 24 * 1024 * 1024
     held_records: int | None = None
 
 

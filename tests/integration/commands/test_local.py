@@ -154,7 +154,6 @@ def refused(client: Any, start: str) -> str | None:
 
 
 def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
-    """It names the port and what to do."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ended = call_cli("local", "--port", port, cwd=tmp_path)
@@ -176,7 +175,6 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
 def test_wrong_usage_is_reported_before_anything_is_served(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    """Exit code 2, naming the option."""
     ended = call_cli("local", "--port", "0", *arguments, cwd=tmp_path)
     assert ended.returncode == 2
     assert arguments[0] in ended.stderr

@@ -54,7 +54,6 @@ class World:
             self.services.client,
             job.clock,
             self.watch,
-            stream_name=settings.stream.name,
             refresh_interval_s=settings.shard_refresh_interval_ms / 1000,
             fail_on_data_loss=settings.fail_on_data_loss,
             identity=self.services.store.identity,
