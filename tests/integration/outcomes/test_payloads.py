@@ -158,7 +158,11 @@ def test_an_unreachable_registry_stops_the_query_and_its_records_are_read_again(
         found.extend(map(tuple, rows.select("parsed.value.id", "attempt").collect()))
 
     def registry(endpoint_url: str) -> GlueScheme:
-        known = {"aws": AWS, "endpoint_url": endpoint_url, "registry_name": producer.name}
+        known: dict[str, Any] = {
+            "aws": AWS,
+            "endpoint_url": endpoint_url,
+            "registry_name": producer.name,
+        }
         return GlueScheme(AvroScheme(ORDER_2), GlueRegistry(**known, attempts=1))
 
     with pytest.raises(Exception, match="SchemeUnavailableError") as caught:
