@@ -141,6 +141,7 @@ TRANSIENT = {
     "throttled": error("ProvisionedThroughputExceededException"),
     "limit": error("LimitExceededException"),
     "kms": error("KMSThrottlingException"),
+    "creating": error("ResourceInUseException"),
     "internal": error("InternalFailureException", status=500),
     "unavailable": Answer(503, b"<html>busy</html>"),
     "no-body": Answer(500, b""),
@@ -440,13 +441,6 @@ def test_parents_and_ends_are_returned(
     assert (first.parents, first.is_closed) == (("p", "q"), False)
     assert (second.parents, second.is_closed) == ((), True)
     assert second.ending_sequence == SequenceNumber(2**63 - 1)
-
-
-def test_a_stream_that_is_being_created_is_waited_for(
-    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
-) -> None:
-    stub_kinesis.answers("ListShards", error("ResourceInUseException"), ok(Shards=[shard(0)]))
-    assert len(stubbed_client.list_shards()) == 1
 
 
 def test_a_start_time_keeps_its_milliseconds(
