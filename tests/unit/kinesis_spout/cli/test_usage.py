@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.shell.command_line import call_cli
-from tests.support.shell.consuming import connection, run
+from tests.support.shell.consuming import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,12 +79,14 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
     ],
 )
 def test_wrong_usage_is_exit_code_2(
-    orders: ServedFake, tmp_path: Path, line: str, says: str
+    orders: ServedFake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
 ) -> None:
-    ended = call_cli(*shlex.split(line), cwd=tmp_path, **connection(orders))
+    monkeypatch.chdir(tmp_path)
+    ended = run(orders, *shlex.split(line))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert says in " ".join(ended.stderr.replace("│", " ").split())
     assert "hush" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
