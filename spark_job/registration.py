@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import SCHEMA_DDL, KinesisDataSource, selected_columns
+from spark_job.data_source import KinesisDataSource, schema_ddl
 from spark_job.options import OPTIONS
 from state.zookeeper.servers import EMBEDDED_PREFIX
 
@@ -75,15 +75,17 @@ class RegisteredSource(KinesisDataSource):
         if any(key.lower() in ("applicationname", "zookeeper") for key in self._read_options):
             return super().schema()
         from spark_job.batch_read.batch_reader import pin_load  # noqa: PLC0415  # not in a query
+        from spark_job.batch_read.batch_settings import BatchSettings  # noqa: PLC0415  # as above
 
+        scheme = BatchSettings.from_options(self._read_options).scheme
         self._pin = pin_load(self._read_options)
-        return SCHEMA_DDL
+        return schema_ddl(scheme)
 
     def reader(self, schema: StructType) -> KinesisBatchReader:
         from spark_job.batch_read.batch_reader import new_reader  # noqa: PLC0415  # not in a query
 
         # There is no pin where the user has given a schema: Spark does not ask for one then.
-        return new_reader(self._read_options, self._pin, selected_columns(schema))
+        return new_reader(self._read_options, self._pin, schema)
 
     def writer(
         self,
@@ -211,21 +213,15 @@ def refuse_other_python(spark: SparkSession) -> None:
         executable, version, missing = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError):
         return
-    own = ".".join(map(str, sys.version_info[:2]))
-    here = f"Spark starts its Python workers with {executable or found} ({named})"
-    remedy = f"set PYSPARK_PYTHON={sys.executable} before the Spark session is made"
-    if missing:
-        raise ConfigError(
-            f"{here}, which has no package {missing[0]}, and this program runs with "
-            f"{sys.executable} (version {own})",
-            remedy,
-        )
-    if version != list(sys.version_info[:2]):
-        raise ConfigError(
-            f"{here}, which is version {version[0]}.{version[1]}, and this program runs with "
-            f"{sys.executable} (version {own})",
-            remedy,
-        )
+    own = sys.version_info[:2]
+    if not missing and tuple(version) == own:
+        return
+    lacks = f"has no package {missing[0]}" if missing else f"is version {version[0]}.{version[1]}"
+    raise ConfigError(
+        f"Spark starts its Python workers with {executable or found} ({named}), which {lacks}, and "
+        f"this program runs with {sys.executable} (version {own[0]}.{own[1]})",
+        f"set PYSPARK_PYTHON={sys.executable} before the Spark session is made",
+    )
 
 
 def _is_of_this_environment(python: Path) -> bool:

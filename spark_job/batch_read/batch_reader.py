@@ -34,6 +34,7 @@ from spark_job.batch_read.shard_ranges import (
     settled_in_s,
     shard_ranges,
 )
+from spark_job.data_source import selected_columns, with_scheme
 from spark_job.rows import COLUMNS, ShardRows
 from spark_job.settings import FAIL
 from state.position import Position, PositionKind
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.page import Page
@@ -100,17 +102,15 @@ class KinesisBatchReader(DataSourceReader):
                 self._filters,
                 service_time_ms=now_ms,
             )
-            for each in ranges:
-                for option, position in (
-                    ("startingPosition", each.start),
-                    ("endingPosition", each.end),
+            bounds = [("startingPosition", each.shard_id, each.start) for each in ranges]
+            bounds += [("endingPosition", each.shard_id, each.end) for each in ranges if each.end]
+            for option, shard_id, position in bounds:
+                # A task that found a refused number would be tried again, and an end is only
+                # compared with.
+                if position.sequence is not None and (
+                    refused := refusal_of(client, shard_id, position)
                 ):
-                    # A task that found a refused number would be tried again, and an end is only
-                    # compared with.
-                    if position is not None and position.sequence is not None:
-                        refused = refusal_of(client.shard_iterator, each.shard_id, position)
-                        if refused:
-                            raise ConfigError.of(option, refused, str(position))
+                    raise ConfigError.of(option, refused, str(position))
         if summary.may_have_ignored_keys:  # no record is in a shard because of its key
             ranges = [replace(each, hash_range=None) for each in ranges]
         oldest_ms = now_ms - summary.retention_ms
@@ -130,12 +130,16 @@ class KinesisBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangesPartition):
             return iter(())  # Spark makes a partition of its own where there are none
-        return read_ranges(
-            partition.ranges,
-            self._settings,
-            self._filters,
-            retention_ms=partition.retention_ms,
-            columns=self._columns,
+        return with_scheme(
+            lambda columns: read_ranges(
+                partition.ranges,
+                self._settings,
+                self._filters,
+                retention_ms=partition.retention_ms,
+                columns=columns,
+            ),
+            self._columns,
+            self._settings.scheme,
         )
 
 
@@ -153,12 +157,13 @@ class FilteringBatchReader(KinesisBatchReader):
 
 
 def new_reader(
-    options: Mapping[str, str], pin: LoadPin | None, columns: Sequence[str] = COLUMNS
+    options: Mapping[str, str], pin: LoadPin | None, schema: StructType | None = None
 ) -> KinesisBatchReader:
     """The reader for these options. `pin`: of `load()`; without one the stream is pinned now.
-    `columns`: of `spark_job.rows`, those that are wanted.
+    `schema`: the columns that are wanted, all of them by default.
     """
     settings = BatchSettings.from_options(options)
+    columns = COLUMNS if schema is None else selected_columns(schema, settings.scheme)
     kind = FilteringBatchReader if settings.push_down_filters else KinesisBatchReader
     # The executors have neither the driver's files nor its environment.
     settings = replace(settings, aws=for_executors(settings.aws, settings.stream))
@@ -205,9 +210,8 @@ def read_ranges(
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the ranges as Arrow batches, each shard's in the order of the shard, with these
-    columns. Blocks on Kinesis; fetches go on while the consumer has the rows.
-
-    Raises `KinesisError`.
+    columns. Blocks on Kinesis; fetches go on while the consumer has the rows. Raises
+    `KinesisError`.
     """
     clock = SystemClock()
     budget = ByteBudget(HELD_BYTES)
@@ -293,7 +297,9 @@ class RangeFeed:
             if self._range.covered_ms is not None or self._awaits_start:
                 self._report("Kinesis does not know the shard any more")
             return None
-        part = self._until_end(self._from_start(page))
+        part = self._from_start(page)
+        if part.count:
+            part = self._until_end(part)
         if page.ended or page.at_tip:
             self.is_done = True
         if self.is_done and self._awaits_start:
@@ -305,22 +311,6 @@ class RangeFeed:
         return part
 
     # private
-    def _until_end(self, page: Page) -> Page:
-        """The page up to the range's end; the page itself where the range goes on."""
-        end = self._range.end
-        if not page.count:
-            return page
-        # Not by the last record alone: the times of a shard may be out of order.
-        count = page.arrived_by(self._range.until_ms - 1)
-        if end is not None and end.sequence is not None and page.last and page.last >= end.sequence:
-            self.is_done = True
-            up_to = page.up_to(end.sequence)
-            is_left_out = end.kind is PositionKind.AT and page.head(up_to).last == end.sequence
-            count = min(count, up_to - is_left_out)
-        if count < page.count:
-            self.is_done = True
-        return page.head(count)
-
     def _from_start(self, page: Page) -> Page:
         """The page without the record that the range starts after. Reports where that is gone."""
         start = self._range.start
@@ -335,6 +325,19 @@ class RangeFeed:
         if start.kind is PositionKind.AT or start.sequence.sub:
             return page
         return page.after(1) if page.count > 1 else page.head(0)
+
+    def _until_end(self, page: Page) -> Page:
+        """The page up to the range's end; the page itself where the range goes on."""
+        # Not by the last record alone: the times of a shard may be out of order.
+        count = page.arrived_by(self._range.until_ms - 1)
+        end, last = self._range.end, page.last
+        if end is not None and end.sequence is not None and last and last >= end.sequence:
+            self.is_done = True
+            up_to = page.up_to(end.sequence)
+            is_left_out = end.kind is PositionKind.AT and page.head(up_to).last == end.sequence
+            count = min(count, up_to - is_left_out)
+        self.is_done = self.is_done or count < page.count
+        return page.head(count)
 
     def _report(self, loss: str) -> None:
         report_expired(f"shard {self._range.shard_id}: {loss}", self._settings)

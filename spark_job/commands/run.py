@@ -23,11 +23,10 @@ from rich.text import Text
 
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.places import note, warnings_as_notes, zookeeper_flag
+from kinesis_spout.cli.places import note, warnings_as_notes
 from kinesis_spout.cli.shared_options import (
     errors,
     flag,
-    is_debug,
     parse_pairs,
     typed_text,
     usage_errors,
@@ -86,12 +85,14 @@ def run(
             rich_help_panel=STREAM,
         ),
     ] = None,
-    application: Annotated[
-        str | None, flag("application", "--application", "-a", panel=STREAM, callback=typed_text)
-    ] = None,
-    zookeeper: Annotated[str | None, zookeeper_flag(panel=STREAM)] = None,
-    region: Annotated[str | None, flag("region", panel=STREAM)] = None,
-    endpoint_url: Annotated[str | None, flag("endpoint_url", panel=STREAM)] = None,
+    application: str | None = flag(
+        "application", "--application", "-a", panel=STREAM, callback=typed_text
+    ),
+    zookeeper: str | None = flag(
+        "zookeeper", "--zookeeper", "-z", panel=STREAM, envvar="KINESIS_SPOUT_ZOOKEEPER"
+    ),
+    region: str | None = flag("region", panel=STREAM),
+    endpoint_url: str | None = flag("endpoint_url", panel=STREAM),
     start: Annotated[
         str | None,
         typer.Option(
@@ -187,8 +188,7 @@ def run(
         "starting_position": with_zone("--from", start, note),
     }
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
-    debug = is_debug(ctx)
-    with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
+    with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:
         with warnings_as_notes():
             source = source_of(named, pairs)
         if not checkpoint_location and path is not None:
@@ -212,7 +212,7 @@ def run(
         console = Console(
             file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
         )
-        with one_sentence(console, ctx=ctx, debug=debug, log_file=log_file):
+        with one_sentence(console, ctx=ctx, log_file=log_file):
             _run(
                 job,
                 console,
@@ -234,7 +234,7 @@ def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> Ki
         options
     )
     if "stream" not in fields and "stream_arn" not in fields:
-        raise ConfigError("option --stream is missing", "give the name of the stream")
+        raise ConfigError.about("--stream", " is missing", "give the name of the stream")
     return KinesisSource(**fields)
 
 

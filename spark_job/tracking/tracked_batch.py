@@ -26,12 +26,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from kinesis_spout.errors import ConfigError
 from scheme.payload_scheme import PayloadScheme
 from scheme.record import Record
-from scheme.record_scheme import with_rows
+from spark_job.data_source import PARSED
 from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import BatchContentError, ShardContent, merge_content
 from spark_job.tracking.outcomes import MAX_DELAY_S, FailedRecord, Outcome, one_line
@@ -50,8 +50,6 @@ from spark_job.tracking.record_mapping import (
     summarized,
 )
 from spark_job.tracking.spark_sql import guarded, literal, map_in_arrow, values, without
-from spark_job.tracking.withholding import failure_rules
-from state.report import OnFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -89,7 +87,7 @@ class TrackedBatch:
     def __init__(self, frame: BatchFrame, *, batch_id: int | None) -> None:
         self._frame = frame
         self._batch_id = batch_id
-        self._failed: dict[str, FailedRecord] = {}
+        self._failures: dict[str, FailedRecord] = {}
         self._evaluations: list[Evaluation] = []
         self._begun: list[RecordMapper] = []  # of each evaluation, also of one that has failed
         self._at_end: list[Callable[[BaseException | None], object]] = []
@@ -137,7 +135,7 @@ class TrackedBatch:
         record that is not in it when the function returns is acked. It grows with each failure, and
         must not be changed.
         """
-        return self._failed
+        return self._failures
 
     def fail(
         self,
@@ -206,35 +204,39 @@ class TrackedBatch:
         """
         struct, columns = output_schema(schema)
         frame = self._frame
-        mapper = RecordMapper(
-            function=function,
-            columns=columns,
-            rules=frame.rules,
-            on_failure=frame.on_failure,
-            several=frame.several,
-        )
+        mapper = RecordMapper(function=function, columns=columns, rules=frame.rules)
         rows = frame.rows() if self._begun else frame.cheapest
         self._begun.append(mapper)
         evaluation = evaluate(rows.select(*COLUMNS), mapper, struct)
         self._evaluations.append(evaluation)
-        if frame.on_failure is not OnFailure.CONTINUE and not evaluation.in_order:
+        if frame.rules.in_order and not evaluation.in_order:
             raise BatchContentError(NOT_IN_ORDER)
         self._add(evaluation.failures)
         return evaluation.output()
 
-    def parsed(self, scheme: RecordScheme, *, into: str = "parsed") -> DataFrame:
-        """`batch.df` with the record scheme's fields in the struct column `into`.
+    def parsed(self, scheme: RecordScheme | None = None, *, into: str = PARSED) -> DataFrame:
+        """`batch.df` with the record scheme's fields in the struct column `into`. Without a scheme
+        here it is that of the source, whose reader has decoded them.
 
         Malformed records are rejected, and are not in the frame. Of a scheme whose records give
         many rows, it has a row for each of these; a record without rows is acked.
         """
-        df = self.df.withColumn(into, scheme.column(self.df["data"]))
+        if scheme is None:
+            if PARSED not in self.df.columns:
+                raise ConfigError(
+                    "batch.parsed() was called without a scheme, and the source has none",
+                    "give it one, or give KinesisSource(...) the scheme",
+                )
+            df = self.df.withColumn(into, self.df[PARSED])
+        else:
+            df = self.df.withColumn(into, scheme.column(self.df["data"]))
         if isinstance(scheme, PayloadScheme):
             # Python has decoded them once for the look at malformed ones. The frame is that result:
             # a scheme with a registry might say otherwise the next time.
             decoded = df = df.persist(StorageLevel.MEMORY_AND_DISK)
             self.at_end(lambda _error: decoded.unpersist())
-        rows = with_rows(df, scheme, into=into)
+        gives_many = isinstance(df.schema[into].dataType, ArrayType)
+        rows = df.withColumn(into, F.explode(into)) if gives_many else df
         rest = self._without_failing(rows, None, "", Outcome.REJECT)
         return rest.withColumn(into, rest[into]["value"])
 
@@ -269,9 +271,9 @@ class TrackedBatch:
     def _add(self, records: Iterable[FailedRecord]) -> None:
         """Note failures. Of two notes on one record, the higher `Outcome` stays."""
         for record in records:
-            known = self._failed.get(record.message_id)
+            known = self._failures.get(record.message_id)
             if known is None or record.outcome > known.outcome:
-                self._failed[record.message_id] = record
+                self._failures[record.message_id] = record
 
     def _without_failing(
         self, df: DataFrame, predicate: Column | str | None, reason: str, outcome: Outcome
@@ -322,9 +324,9 @@ class TrackedBatch:
             )
             for message_id, reason in reasons.items()
         ]
-        waiting = self._frame.waiting_for(records, failure_rules(records, self._frame.on_failure))
-        self._add([*records, *waiting])
-        return {record.message_id for record in [*records, *waiting]}
+        failed = [*records, *self._frame.blocked_by(records)]
+        self._add(failed)
+        return {record.message_id for record in failed}
 
 
 @contextmanager

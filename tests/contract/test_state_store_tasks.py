@@ -48,17 +48,22 @@ def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
     assert store_world.get("epoch") == b"1"
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_stale_task_writes_nothing_at_all(store_world: StoreWorld, index: int) -> None:
-    """Another process has taken over its share, whether it was the first task or one that joined.
-    The other shares are not affected.
+@pytest.mark.parametrize("share", [None, FIRST, SECOND], ids=str)
+def test_an_overtaken_owner_writes_nothing_at_all(
+    store_world: StoreWorld, share: TaskShare | None
+) -> None:
+    """Another process has taken over the whole, or its share, whether it was the first task or one
+    that joined. The other shares are not affected. The state that it has read is outdated, so it
+    must release before it acquires again.
     """
-    tasks = [task_of(store_world, each, 2) for each in range(2)]
-    old, neighbour, share = tasks[index], tasks[1 - index], TaskShare(index, 2)
+    shares = [None] if share is None else [FIRST, SECOND]
+    stores = {each: owned(store_world, OWNER, each) for each in shares}
+    old = stores.pop(share)
     store_world.lose_session(old)
-    new = task_of(store_world, index, 2, OTHER)
+    new = owned(store_world, OTHER, share)
     assert_stale(old, share)
-    write_one(neighbour, "a")
+    for neighbour in stores.values():
+        write_one(neighbour, "a")
     write_one(new, "b")
     new.ownership.release()
     old.ownership.release()
@@ -70,10 +75,9 @@ def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
     store_world: StoreWorld, share: TaskShare | None
 ) -> None:
     """No third process can acquire it, and the successor goes on writing."""
-    old, new = store_world.open(), store_world.open()
-    old.ownership.acquire(OWNER, timeout_s=10, task=share)
+    old = owned(store_world, OWNER, share)
     store_world.lose_session(old)
-    new.ownership.acquire(OTHER, timeout_s=10, task=share)
+    new = owned(store_world, OTHER, share)
     old.ownership.release()
     assert new.ownership.holders() == {share: OTHER}
     write_one(new, "a")
@@ -151,8 +155,7 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
     store = task_of(store_world, 0, 2)
     store.ownership.save_unclean_starts(3)
     store.ownership.release()
-    other = store_world.open()
-    other.ownership.acquire(OTHER, timeout_s=10, task=between)
+    other = owned(store_world, OTHER, between)
     if between is None:
         with pytest.raises(ValueError, match="only a task"):
             other.ownership.save_unclean_starts(1)
@@ -187,8 +190,7 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
 def test_another_owner_is_refused_while_one_lives(
     store_world: StoreWorld, held: TaskShare | None, wanted: TaskShare | None, says: str
 ) -> None:
-    holder = store_world.open()
-    holder.ownership.acquire(OWNER, timeout_s=10, task=held)
+    holder = owned(store_world, OWNER, held)
     with pytest.raises(OwnedByAnotherError, match=says):
         store_world.open().ownership.acquire(OTHER, timeout_s=0.2, task=wanted)
     write_one(holder, "a")
@@ -217,9 +219,7 @@ def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
     old = [task_of(store_world, index, 2) for index in range(2)]
     for store in old:
         store_world.lose_session(store)
-    other = store_world.open()
-    other.ownership.acquire(OTHER, timeout_s=10, task=between)
-    other.ownership.release()
+    owned(store_world, OTHER, between).ownership.release()
     for index in range(2):
         task_of(store_world, index, 2, OTHER)
         assert store_world.get(f"epoch/{index}-of-2") == b"1"
@@ -298,9 +298,8 @@ def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
 # other processes act in between ---------------------------------------------------------------
 def test_a_task_that_joins_in_between_is_not_overridden(store_world: StoreWorld) -> None:
     """The owner of the whole saw no task, but one exists when it writes: it must look again."""
-    earlier, late = store_world.open(), store_world.open()
-    earlier.ownership.acquire(OWNER, timeout_s=10, task=FIRST)
-    earlier.ownership.release()
+    owned(store_world, OWNER, FIRST).ownership.release()
+    late = store_world.open()
     store, tree = interposed(store_world.open())
 
     def join_and_go_later() -> None:
@@ -316,8 +315,7 @@ def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
     store_world: StoreWorld,
 ) -> None:
     """A task with another total saw no holder, but the task is back before it writes."""
-    old = store_world.open()
-    old.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
+    old = owned(store_world, OTHER, FIRST)
     store_world.lose_session(old)
     store, tree = interposed(store_world.open())
 
@@ -334,8 +332,8 @@ def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
 @linux_only
 def test_the_successor_of_a_dead_task_is_not_overridden(store_world: StoreWorld) -> None:
     """A claim on the whole saw the dead task, but the node is the successor's when it writes."""
-    dead, successor = store_world.open(), store_world.open()
-    dead.ownership.acquire(dead_process(), timeout_s=10, task=FIRST)
+    owned(store_world, dead_process(), FIRST)
+    successor = store_world.open()
     store, tree = interposed(store_world.open())
     waited: list[int] = []
 
@@ -368,8 +366,7 @@ def test_a_successor_that_waits_sees_that_the_holder_has_died(store_world: Store
 
 
 def test_of_two_tasks_that_try_to_lead_at_once_one_leads(store_world: StoreWorld) -> None:
-    fast = store_world.open()
-    fast.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
+    fast = owned(store_world, OTHER, FIRST)
     slow, tree = interposed(store_world.open())
     slow.ownership.acquire(OWNER, timeout_s=10, task=SECOND)
     tree.before_write("/epoch/lister", fast.shard_list.try_lead)

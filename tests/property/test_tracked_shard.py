@@ -365,7 +365,10 @@ class SpoutMachine(RuleBasedStateMachine):
         assigned, sequence = delivery.assigned, delivery.sequence
         found = assigned.shard.find(sequence, delivery.attempt)
         if found is None:
-            assert self.core.resolve_unheld(delivery.shard_id, sequence, delivery.attempt) == counts
+            answered = self.core.answer_unheld(
+                delivery.shard_id, sequence, delivery.attempt, acked=True
+            )
+            assert answered == counts
         else:
             assert self.core.resolve(SpoutEmission.of(assigned, found)) == counts
         self.resolve(entry, counts=counts)
@@ -426,8 +429,8 @@ class SpoutMachine(RuleBasedStateMachine):
             entry = oracle.find(self.number_of(record.first))
             assert entry.status in {"queued", "exhausted"}
             assert not entry.held
-            shard.restock(
-                record, None if gone else run_of(entry.number, group=self.group), self.now_ms
+            shard.held.restock(
+                record, run_of(*() if gone else (entry.number,), group=self.group), self.now_ms
             )
             entry.held, entry.gone = not gone, gone
             if gone:
@@ -439,12 +442,12 @@ class SpoutMachine(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 3))
     def write_letters(self, most: int) -> None:
-        for assigned, letter in list(self.core.letters())[:most]:
-            entry = self.oracles[assigned.shard.shard_id].find(self.number_of(letter.record.first))
+        for assigned, record in list(self.core.letters())[:most]:
+            entry = self.oracles[assigned.shard.shard_id].find(self.number_of(record.first))
             assert entry.status == "exhausted"
-            assert letter.record.attempts == entry.attempts
-            assert (letter.run is None) == entry.gone
-            assert self.core.dead_lettered(assigned, letter.record.first, 1)
+            assert record.attempts == entry.attempts
+            assert (assigned.shard.held.runs[record.first].size == 0) == entry.gone
+            assert self.core.dead_lettered(assigned, record.first, 1)
             entry.status = "acked"
             self.dead += 1
 
@@ -559,7 +562,8 @@ class SpoutMachine(RuleBasedStateMachine):
             assert shard.pending == len(oracle.of("pending"))
             assert shard.waiting == len(oracle.of("queued", "exhausted"))
             held = shard.held
-            numbers = {self.number_of(sequence) for sequence in held.runs}
+            here = {self.number_of(sequence) for sequence in held.runs}
+            numbers = {self.number_of(one) for one, run in held.runs.items() if run.size}
             for entry in oracle.of("queued", "exhausted"):
                 entry.held = entry.number in numbers
             assert numbers <= {entry.number for entry in oracle.entries if entry.is_unresolved}
@@ -572,7 +576,7 @@ class SpoutMachine(RuleBasedStateMachine):
             assert held.held_bytes == sum(len(payload(number)) for number in numbers)
             exhausted = {entry.number for entry in oracle.of("exhausted")}
             assert held.letter_bytes == sum(len(payload(one)) for one in numbers & exhausted)
-            assert {self.number_of(one) for one in held._letters} == numbers & exhausted
+            assert {self.number_of(one) for one in held._letters} == here & exhausted
             if not oracle.unresolved and not oracle.of("unread"):
                 assert (len(shard._runs), shard.tracker.node_count, held.held_bytes) == (0, 0, 0)
 

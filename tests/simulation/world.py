@@ -407,12 +407,9 @@ class World:
         return self._topics(tree), tree
 
     def _topics(self, tree: ZnodeTree) -> StoreTopics:
-        return StoreTopics(
-            tree,
-            self.paths,
-            reset_command="kinesis-spout reset",
-            states_per_write=self.inner.states_per_write,
-        )
+        topics = StoreTopics(tree, self.paths, reset_command="kinesis-spout reset")
+        topics.shard_states.states_per_write = self.inner.states_per_write
+        return topics
 
     def overtaken_store(self, act: Callable[[], object]) -> StoreTopics:
         """A store whose process is about to publish an end when another process acts."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from kinesis_spout.aggregation.user_records import unpacked
@@ -32,13 +31,12 @@ from kinesis_spout.dead_letter.outgoing import PART_BYTES, envelopes
 from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection
 from kinesis_spout.errors import AccessDeniedError, StreamNotFoundError
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.testing import alter
-from kinesis_spout.testing.service.answers import PutRecordsEntryAnswer
 from scheme.record import KPL_MAGIC
 from spark_job.dead_letter import LETTER_DDL, DeadLetter, DeadLetterError
 from spark_job.dead_letter.spark_files import SparkLetterFiles, letter_of, with_plain_times
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.large_records import largest, take_large_records
+from tests.support.kinesis.refused_records import refuse
 from tests.support.kinesis.services import ServedFake, kinesis_client
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
 from tests.support.outcomes.odd_errors import Unprintable
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from kinesis_spout.testing import Fault
-    from kinesis_spout.testing.service.answers import PutRecordsAnswer
 
 pytestmark = pytest.mark.spark
 ALL = [*Story().letters(5), gone(Story().letter(5))]
@@ -434,18 +430,6 @@ def test_a_kill_between_put_and_ledger_puts_one_chunk_again_and_loses_none(dead:
     assert progress == [CHUNK_LETTERS] == [stopped]
     assert dead.redrive().put() == 1
     assert dead.on() == records_of([*letters[: 2 * CHUNK_LETTERS], *letters[CHUNK_LETTERS:]])
-
-
-def refuse(index: int, code: str) -> Fault:
-    """The record at `index` is refused, and so is the first one of a shorter request."""
-
-    def with_refusal(answer: PutRecordsAnswer) -> PutRecordsAnswer:
-        records = list(answer.records)
-        at = index if index < len(records) else 0
-        records[at] = PutRecordsEntryAnswer(error_code=code, error_message="by a fault plan")
-        return msgspec.structs.replace(answer, failed_record_count=1, records=records)
-
-    return alter(with_refusal)
 
 
 def test_letters_that_were_put_beside_a_refused_one_are_not_put_again(dead: Dead) -> None:

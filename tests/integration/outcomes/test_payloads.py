@@ -45,6 +45,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.emulator]
 
 KINDS = {type(case.scheme): case for case in reversed(CASES)}.values()
 """The contract's first case of each scheme."""
+SCHEMES = {case.name: case.scheme for case in CASES}
+PAYLOADS = [data for case in KINDS for data in [*case.good, *case.damaged]]
 BAD = {(case.name, data): reason for case in KINDS for data, reason in case.damaged.items()}
 """The reason of each damaged payload, by its case, which is its record's partition key."""
 
@@ -129,13 +131,82 @@ def test_a_batch_of_one_format_has_a_row_for_each_row(
         messages.extend(row.message for row in rows.collect())
 
     query.run(process)
-    payloads = [data for case in KINDS for data in [*case.good, *case.damaged]]
-    outcomes = [decoded(scheme, data) for data in payloads]
+    outcomes = [decoded(scheme, data) for data in PAYLOADS]
     assert sorted(messages) == sorted(row[-2] for rows, _ in outcomes for row in rows or ())
     assert Counter(letter.reason for letter in query.letters) == Counter(
         reason for _, reason in outcomes if reason is not None
     )
     assert query.unresolved() == {}
+
+
+@pytest.mark.parametrize(("name", "column"), [("cloudwatch logs", "message"), ("glue avro", "id")])
+def test_the_source_decodes_where_it_has_a_scheme(
+    spark: SparkSession, emulated: StreamUnderTest, tmp_path: Path, name: str, column: str
+) -> None:
+    """By the text of an option, many rows of a record; and by an object, with its registry. What
+    it decodes is processed once with all of its rows, also where it fails at first; each other
+    record, of any format, is a dead letter with its reason. A record is one row of the frame.
+    """
+    scheme = SCHEMES[name]
+    outcomes = [(data, *decoded(scheme, data)) for data in PAYLOADS]
+    place = scheme.fields.index(column)
+    rows = [
+        [row[place] for row in (value if gives_many(scheme) else [value])]
+        for _, value, reason in outcomes
+        if reason is None
+    ]
+    late = next(of_record[0] for of_record in rows if of_record)
+    query = TrackedQuery(spark, emulated, tmp_path / "checkpoint")
+    found: list[Any] = []
+    counts: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        counts.append(batch.df.count())
+        is_late = (F.col("attempt") == 1) & (F.col(f"parsed.{column}") == F.lit(late))
+        good = batch.fail_where(batch.parsed(), is_late, "not now")
+        found.extend(row.shown for row in good.selectExpr(f"parsed.{column} AS shown").collect())
+
+    query.run(process, source={"scheme": {"cloudwatch logs": "cloudwatch-logs"}.get(name, scheme)})
+    assert sorted(found) == sorted(shown for of_record in rows for shown in of_record)
+    assert sum(counts) == len(outcomes) + sum(late in of_record for of_record in rows)
+    assert Counter((letter.data, letter.reason) for letter in query.letters) == Counter(
+        (data, reason) for data, _, reason in outcomes if reason
+    )
+    assert query.unresolved() == {}
+    assert emulated.checkpoints() == emulated.tips()
+
+
+def test_a_plain_query_and_a_batch_read_have_the_decoded_column(
+    spark: SparkSession, emulated: StreamUnderTest, tmp_path: Path
+) -> None:
+    """With the rows and the reasons that `parsed` gives on a frame; also where only some columns
+    are asked for, without the payload; and of a scheme for which Spark has expressions.
+    """
+    register(spark)
+    reader = spark.read.format("kinesis").options(**emulated.connection())
+    plain = reader.load()
+    scheme = SCHEMES["cloudwatch logs"]
+    expected = parsed(plain, scheme).select("messageId", "parsed").toArrow().to_pylist()
+
+    def exploded(frame: DataFrame) -> list[Any]:
+        rows = frame.select("messageId", F.explode("parsed").alias("parsed"))
+        return sorted(rows.toArrow().to_pylist(), key=repr)
+
+    whole = reader.option("scheme", "cloudwatch-logs").load()
+    some = whole.select("messageId", "parsed").schema
+    assert exploded(whole) == sorted(expected, key=repr)
+    assert exploded(reader.schema(some).load()) == sorted(expected, key=repr)
+    for name in ("compressed json", "raw"):
+        query = TrackedQuery(spark, emulated, tmp_path / name)
+        rows: list[Any] = []
+        query.play(
+            emulated.source(scheme=SCHEMES[name], application=name.replace(" ", "-")),
+            lambda frame, _, rows=rows: rows.extend(
+                frame.select("messageId", "parsed").toArrow().to_pylist()
+            ),
+        )
+        by_spark = parsed(plain, SCHEMES[name]).select("messageId", "parsed").toArrow().to_pylist()
+        assert sorted(rows, key=repr) == sorted(by_spark, key=repr)
 
 
 def test_an_unreachable_registry_stops_the_query_and_its_records_are_read_again(

@@ -43,7 +43,6 @@ from tests.support.kinesis.services import (
     serve,
 )
 from tests.support.shell.consuming import lines_of, run
-from tests.support.simulated.micro_batch_engine import MicroBatchEngine
 from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
 from tests.support.spark.spark_job_under_test import caught_up
 from tests.support.spout.spouts import spout_on
@@ -138,33 +137,6 @@ class AllWays:
 
 
 # large records ------------------------------------------------------------------------------------
-def test_the_source_delivers_them_in_order_and_replays_them_exactly(
-    stream: StreamUnderTest,
-) -> None:
-    """Two of 10 MiB between small ones, in one shard, where a batch may have less than one of them:
-    then it has one.
-    """
-    take_large_records(stream.client, STREAM)
-    small = [b"small %d" % number for number in range(4)]
-    large = [small[0], largest(0), small[1], small[2], largest(1), small[3]]
-    for payload in large:
-        stream.put_record(KEY, payload)
-    engine = MicroBatchEngine(stream.settings(max_bytes_per_task="1MiB"))
-    try:
-        while engine.run_batch():
-            assert engine.reader is not None
-            batch = engine.committed
-            start = engine.offsets[batch - 1] if batch else engine.reader.initialOffset()
-            again = engine.read(engine.reader.partitions(start, engine.offsets[batch]))
-            assert again == engine.sink[batch]
-    finally:
-        engine.stop()
-    found = [row["data"] for rows in engine.sink.values() for row in rows]
-    assert [len(data) for data in found] == [len(data) for data in large]
-    assert digests(found) == digests(large)
-    assert len(engine.sink) >= 4
-
-
 @contextmanager
 def large_streams(endpoint: str, zookeeper: str) -> Iterator[StreamUnderTest]:
     """Streams of one shard, which take large records, except the one of the letters."""
@@ -277,25 +249,6 @@ def on(auto: ServedFake, stream: str = STREAM) -> list[tuple[bytes, str | None]]
         ),
         key=lambda found: found[0],
     )
-
-
-@pytest.mark.parametrize("wire_format", ["json", "cbor"])
-def test_the_source_gives_null_for_a_key_that_is_not_there(
-    auto_stream: StreamUnderTest, wire_format: str
-) -> None:
-    engine = MicroBatchEngine(auto_stream.settings(wire_format=wire_format))
-    try:
-        engine.run_until_idle()
-    finally:
-        engine.stop()
-    assert (
-        sorted(
-            ((row["data"], row["partitionKey"]) for row in engine.delivered), key=lambda one: one[0]
-        )
-        == EXPECTED
-    )
-    shards = {row["shardId"] for row in engine.delivered if row["partitionKey"] == "same"}
-    assert len(shards) == 4  # so its records have no order
 
 
 def digest_of(record: StoredRecord) -> str:

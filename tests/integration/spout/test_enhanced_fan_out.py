@@ -115,7 +115,8 @@ def test_a_subscription_over_tls_is_closed_by_another_thread(
             assert news.wait(PATIENCE_S)
             assert feed.take() is not None
             feed.close()
-            assert feed.join(3)
+            feed.thread.join(3)
+            assert not feed.thread.is_alive()
             assert feed.error is None
 
 
@@ -168,7 +169,8 @@ def test_a_server_that_ends_breaks_the_subscription() -> None:
         news.clear()
         assert feed.take() is not None
     assert news.wait(PATIENCE_S)
-    assert feed.join(PATIENCE_S)
+    feed.thread.join(PATIENCE_S)
+    assert not feed.thread.is_alive()
     assert feed.is_over
     assert isinstance(feed.error, ServiceUnavailableError)
     client.close()

@@ -68,7 +68,7 @@ def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
 
 
 def test_a_dead_process_elsewhere_is_waited_for(
-    zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore
+    zookeeper_chroot: str, store: ZookeeperStateStore
 ) -> None:
     """The state of a process on another host is unknown: the successor waits until the session
     lapses.
@@ -86,7 +86,7 @@ def test_a_dead_process_elsewhere_is_waited_for(
         target=store.ownership.acquire, args=(this_process(1),), kwargs={"timeout_s": 30}
     )
     waiting.start()
-    end_session(zookeeper, first)
+    end_session(first)
     waiting.join(timeout=30)
     (owner,) = store.ownership.holders().values()
     first.close()

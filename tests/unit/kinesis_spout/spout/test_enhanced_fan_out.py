@@ -104,34 +104,6 @@ def test_a_subscription_is_renewed_when_its_five_minutes_are_over(reading: Readi
     assert reading.world.service.reads == 0
 
 
-def take_over(world: SpoutUnderTest) -> None:
-    """Another process subscribes with the same consumer."""
-    consumer = world.fake.stream(STREAM).consumers["reader"]
-    with world.fake.lock:
-        world.fake.subscribe_to_shard(
-            requests.SubscribeToShard(
-                consumer_arn=consumer.arn,
-                shard_id=SHARD,
-                starting_position=requests.StartingPosition(type="LATEST"),
-            )
-        )
-
-
-def test_another_reader_of_the_consumer_costs_no_record(
-    reading: Reading, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Both take the shard from each other, and that is said with a remedy."""
-    wanted: list[str] = []
-    for _ in range(6):
-        reading.go_on(22)
-        take_over(reading.world)
-        wanted += reading.world.put(2)
-    reading.go_on(22)
-    assert reading.came == wanted
-    (said,) = [said for said in caplog.messages if "another reader seems to use" in said]
-    assert "consumer_name" in said
-
-
 def test_a_consumer_that_was_removed_is_registered_again(reading: Reading) -> None:
     """Meanwhile the shard's polling getter looks whether the shard is there."""
     world = reading.world
