@@ -176,6 +176,11 @@ def test_the_source_decodes_where_it_has_a_scheme(
     assert emulated.checkpoints() == emulated.tips()
 
 
+def decoded_rows(frame: DataFrame) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = frame.select("messageId", "parsed").toArrow().to_pylist()
+    return rows
+
+
 def test_a_plain_query_and_a_batch_read_have_the_decoded_column(
     spark: SparkSession, emulated: StreamUnderTest, tmp_path: Path
 ) -> None:
@@ -186,7 +191,7 @@ def test_a_plain_query_and_a_batch_read_have_the_decoded_column(
     reader = spark.read.format("kinesis").options(**emulated.connection())
     plain = reader.load()
     scheme = SCHEMES["cloudwatch logs"]
-    expected = parsed(plain, scheme).select("messageId", "parsed").toArrow().to_pylist()
+    expected = decoded_rows(parsed(plain, scheme))
 
     def exploded(frame: DataFrame) -> list[Any]:
         rows = frame.select("messageId", F.explode("parsed").alias("parsed"))
@@ -196,17 +201,17 @@ def test_a_plain_query_and_a_batch_read_have_the_decoded_column(
     some = whole.select("messageId", "parsed").schema
     assert exploded(whole) == sorted(expected, key=repr)
     assert exploded(reader.schema(some).load()) == sorted(expected, key=repr)
-    for name in ("compressed json", "raw"):
-        query = TrackedQuery(spark, emulated, tmp_path / name)
+
+    def by_query(name: str) -> list[Any]:
         rows: list[Any] = []
-        query.play(
+        TrackedQuery(spark, emulated, tmp_path / name).play(
             emulated.source(scheme=SCHEMES[name], application=name.replace(" ", "-")),
-            lambda frame, _, rows=rows: rows.extend(
-                frame.select("messageId", "parsed").toArrow().to_pylist()
-            ),
+            lambda frame, _: rows.extend(decoded_rows(frame)),
         )
-        by_spark = parsed(plain, SCHEMES[name]).select("messageId", "parsed").toArrow().to_pylist()
-        assert sorted(rows, key=repr) == sorted(by_spark, key=repr)
+        return sorted(rows, key=repr)
+
+    for name in ("compressed json", "raw"):
+        assert by_query(name) == sorted(decoded_rows(parsed(plain, SCHEMES[name])), key=repr)
 
 
 def test_an_unreachable_registry_stops_the_query_and_its_records_are_read_again(
