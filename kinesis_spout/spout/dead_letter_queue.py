@@ -38,7 +38,7 @@ LETTERS_AT_ONCE = 4
 MAX_HANGING = 12  # calls beyond the time limit; with more than these, no letter goes out
 LETTER_TIMEOUT_S = 30.0
 REFUSALS = 5  # in a row; then the letter is counted as refused, and said to be
-_MAX_SAID = 10  # refused letters that are said one by one, until a letter passes again
+_MAX_SAID = 10  # refused letters that are said behind the first, until a letter passes again
 _BATCH = 100
 _STEP_INTERVAL_S = 0.2
 _REFUSED = Backoff(first_s=1.0, longest_s=60.0)
@@ -87,7 +87,6 @@ class SpoutDeadLetterQueue:
         self._due: deque[_Sending] = deque()
         self._sent: dict[_Key, _Sending] = {}  # their calls are running
         self._waiting: dict[_Key, _Sending] = {}  # refused, until their next call
-        self._passes = True  # the last letter was not refused
         self._said = 0  # of the refused letters, since the last one that passed
         self._last_refusal = (0, "")  # its time, and the sentence of its error
         self._is_closed = False
@@ -236,7 +235,7 @@ class SpoutDeadLetterQueue:
         return written
 
     def _on_written(self, one: _Sending) -> None:
-        self._passes, self._said = True, 0
+        self._said = 0
         self._context.outages.succeeded(SpoutPart.LETTERS)
         for letter in self._letters(one):
             self._context.hooks.notify("exhausted", letter)
@@ -251,12 +250,11 @@ class SpoutDeadLetterQueue:
         self._scheduler.letter_refused(one.assigned, one.record.first)
         # Said are the first one after a letter that passed, and each that counts as refused from
         # now on, until too many were said.
-        is_first, self._passes = self._passes, False
-        is_said = one.refusals == REFUSALS and self._said < _MAX_SAID
-        self._said += is_said
-        if is_first or is_said:
+        is_counted = one.refusals == REFUSALS and self._said <= _MAX_SAID
+        if is_counted or not self._said:
+            self._said += 1
             shard_id, first = one.key
-            how_often = f"{REFUSALS} times in a row" if is_said else "once"
+            how_often = f"{REFUSALS} times in a row" if is_counted else "once"
             self._context.hooks.error(
                 LetterRefusedError(
                     f"the dead letter of record {shard_id}:{first} was refused {how_often} "

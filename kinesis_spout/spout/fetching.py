@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kinesis_spout.reading.subscriptions import SubscriptionTotals
     from kinesis_spout.shards.catalog import ListedStream, ShardCatalog
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
@@ -221,7 +220,8 @@ class Prefetched(BufferedGetter):
 
 class SpoutPrefetcher:
     """One per open spout. One thread calls `step`. Any thread may call the rest, with the
-    scheduler's lock held, which guards the `buffers` that there are, by shard.
+    scheduler's lock held, which guards the `buffers` that there are, by shard. `subscriptions`:
+    None for a spout that polls.
     """
 
     def __init__(self, context: SpoutContext) -> None:
@@ -231,13 +231,25 @@ class SpoutPrefetcher:
         self._scheduler = context.scheduler
         self._budget = ByteBudget(config.prefetch_bytes)
         self.buffers: dict[str, Prefetched] = {}
-        self._subscriptions = _subscriptions(context)
+        self.subscriptions: Subscriptions | None = None
+        if config.read_mode == "efo":
+            name, arn = config.consumer_name, config.consumer_arn
+            consumer = OwnConsumer(services.client, name=name, arn=arn, clock=services.clock)
+            self.subscriptions = Subscriptions(
+                subscribe=consumer.subscribe,
+                poll_after_s=config.efo_fallback_after_s,
+                counts=SubscriptionCounts(name or arn or ""),
+                new_feed=services.new_feed,
+                wait_for=services.wait_for,
+                clock=services.clock,
+                random=services.random,
+            )
         self._reader = RoundRobinReader(
             [],
             max_concurrent=config.fetch_concurrency,
             clock=services.clock,
             new_pool=services.new_pool,
-            pause=None if self._subscriptions is None else self._subscriptions.wait,
+            pause=None if self.subscriptions is None else self.subscriptions.wait,
         )
 
     def open(self) -> None:
@@ -265,7 +277,7 @@ class SpoutPrefetcher:
         polling = TipGetter(
             self._config, self._context.services, state, ending_sequence=ending_sequence
         )
-        pushed = self._subscriptions
+        pushed = self.subscriptions
         where = f"shard {state.shard_id} of stream {self._config.stream_ref.name}"
         source = SpoutShardGetter(
             polling if pushed is None else SubscribedGetter(polling, pushed),
@@ -285,10 +297,6 @@ class SpoutPrefetcher:
             pages.close()
             _drop_all(pages)
 
-    def subscriptions(self) -> SubscriptionTotals | None:
-        """What subscribing has come to; None for a spout that polls."""
-        return None if self._subscriptions is None else self._subscriptions.counts.totals()
-
     def step(self) -> float:
         """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
         until there is more to fetch, unless a page is dropped before.
@@ -297,9 +305,9 @@ class SpoutPrefetcher:
             is_paused = self._scheduler.rotation.is_paused  # what is in flight still comes
             self._reader.replace([] if is_paused else list(self.buffers.values()))
         fetched = self._reader.step(_STEP_S)
-        if self._subscriptions is not None:
+        if self.subscriptions is not None:
             now_s = self._context.services.clock.monotonic_s()
-            self._context.outages.not_subscribed = self._subscriptions.counts.refusal(now_s)
+            self._context.outages.not_subscribed = self.subscriptions.counts.refusal(now_s)
         if fetched:
             with self._scheduler.changed:
                 for buffer in fetched:
@@ -314,25 +322,6 @@ class SpoutPrefetcher:
                     assigned.counts.left_out = pages.source.unpacker.left_out
                     self._scheduler.reschedule(assigned)
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
-
-
-def _subscriptions(context: SpoutContext) -> Subscriptions | None:
-    """Of an open spout; None for one that polls."""
-    config, services = context.config, context.services
-    if config.read_mode != "efo":
-        return None
-    consumer = OwnConsumer(
-        services.client, name=config.consumer_name, arn=config.consumer_arn, clock=services.clock
-    )
-    return Subscriptions(
-        subscribe=consumer.subscribe,
-        poll_after_s=config.efo_fallback_after_s,
-        counts=SubscriptionCounts(config.consumer_name or config.consumer_arn or ""),
-        new_feed=services.new_feed,
-        wait_for=services.wait_for,
-        clock=services.clock,
-        random=services.random,
-    )
 
 
 def _unpacker(stream: ListedStream, shard_id: str, where: str = "") -> Unpacker:

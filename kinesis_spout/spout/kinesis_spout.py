@@ -414,7 +414,9 @@ class SpoutSession:
             if decoded is not None:
                 if waiting is not None:
                     emission.extend(self._context.config.message_timeout_s)
-                self.hooks.emitted(decoded)
+                self.hooks.notify("emitted", decoded)
+                if decoded.attempt > 1:
+                    self.hooks.notify("retried", decoded)
                 return decoded
         return None
 
@@ -469,13 +471,14 @@ class SpoutSession:
         now_ms = self._assigner.catalog.stream.now_ms()
         total, shards = self.scheduler.metrics(now_ms, self._dead_letters.refused())
         failing_s, outages = self._context.outages.totals()
+        pushed = self._fetching.subscriptions
         return SpoutMetrics(
             total=total,
             shards=shards,
             waits=replace(waits),
             failing_s=failing_s,
             outages=outages,
-            subscriptions=self._fetching.subscriptions(),
+            subscriptions=None if pushed is None else pushed.counts.totals(),
         )
 
     def health(self) -> SpoutHealth:

@@ -81,11 +81,6 @@ class SpoutNotifier:
             self._listeners += (hooks,)
         self.any = bool(self._listeners)
 
-    def emitted(self, emission: SpoutEmission) -> None:
-        self.notify("emitted", emission)
-        if emission.attempt > 1:
-            self.notify("retried", emission)
-
     def error(self, error: Exception, *, is_logged: bool = True) -> None:
         """An error that is retried, or that has stopped the spout."""
         if is_logged:

@@ -15,7 +15,7 @@ from kinesis_spout.testing import (
 )
 from kinesis_spout.testing.faults.plan import alter
 from kinesis_spout.testing.service import requests
-from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
+from tests.support.spout.spout_world import STREAM, SpoutUnderTest, pass_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,15 +38,10 @@ class Reading:
 
     def go_on(self, seconds: float = 1.0) -> list[str]:
         """Let time pass in steps of the spout. Returns what came."""
-        before = len(self.came)
-        until_s = self.world.clock.monotonic_s() + seconds
-        while self.world.clock.monotonic_s() < until_s:
-            self.world.loops.take()
-            for emission in drain(self.spout, self.world.loops, rounds=2):
-                self.came.append(f"{emission.shard_id}:{emission.number}")
-                emission.ack()
-            self.world.clock.advance(0.05)
-        return self.came[before:]
+        emissions = pass_time(self.world, self.spout, seconds, step_s=0.05, acks=True)
+        came = [f"{emission.shard_id}:{emission.number}" for emission in emissions]
+        self.came += came
+        return came
 
     @property
     def totals(self) -> SubscriptionTotals:
