@@ -184,24 +184,6 @@ def test_a_redriven_payload_is_decoded_again(
     assert "Glue Schema Registry" in told
 
 
-@pytest.mark.parametrize(
-    ("scheme", "complaint"),
-    [
-        ("jsn", "scheme 'jsn' is not known; give text, raw, cloudwatch-logs"),
-        ("json:id", "found the end where a type"),
-        ("gzip+nothing", "scheme 'nothing' is not known"),
-        ("no.such:Scheme", "scheme no.such:Scheme cannot be loaded (ModuleNotFoundError"),
-        ("decimal:Decimal", "decimal:Decimal is no scheme"),
-    ],
-)
-def test_a_scheme_that_is_not_known_is_refused_in_one_sentence(
-    orders: ServedFake, scheme: str, complaint: str
-) -> None:
-    ended = run(orders, "consume", "orders", *ALL, "--scheme", scheme)
-    assert ended.returncode == 2
-    assert complaint in " ".join(ended.stderr.split())
-
-
 def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
     """`--raw` writes the payload and a line end. With `--no-stats` stderr stays empty."""
     put(orders, 30)
