@@ -75,14 +75,10 @@ def parsed(
     Of a scheme whose records give many rows, the frame has a row for each of these, with the
     columns of its record; one for a malformed record, and none for a record without rows.
     """
-    return with_rows(df.withColumn(into, scheme.column(df[data])), scheme, into=into)
-
-
-def with_rows(df: DataFrame, scheme: RecordScheme, *, into: str) -> DataFrame:
-    """The frame with a row for each row in the scheme's column `into`."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
 
-    return df.withColumn(into, F.explode(into)) if gives_many(scheme) else df
+    rows = df.withColumn(into, scheme.column(df[data]))
+    return rows.withColumn(into, F.explode(into)) if gives_many(scheme) else rows
 
 
 def gives_many(scheme: RecordScheme) -> bool:

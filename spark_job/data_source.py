@@ -30,12 +30,13 @@ from spark_job.settings import QuerySettings
 from state.failpoint import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping, Sequence
+    from collections.abc import Callable, Iterator, MutableMapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from kinesis_spout.config import AwsConfig
+    from scheme.record_scheme import RecordScheme
     from spark_job.driver.query_driver import QueryDriver
     from state.plan import TaskPlan
 
@@ -51,6 +52,8 @@ SCHEMA_DDL = (
     "data BINARY, approximateArrivalTimestamp TIMESTAMP, attempt INT, messageId STRING"
 )
 _TYPES = dict(column.split() for column in SCHEMA_DDL.split(", "))
+PARSED = "parsed"
+"""The column of a source with a scheme (`spark_job.scheme_column`)."""
 _tasks_read = itertools.count()  # by this process
 
 
@@ -158,14 +161,18 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # and kept is here. Once only: what is frozen and dropped later is not collected if it
             # is part of a cycle.
             gc.freeze()
-        return read_task(
-            partition.plan_id,
-            partition.task,
-            partition.plan,
-            services=ProcessServices.here(settings),
-            settings=settings,
-            columns=self._columns,
-            is_retry=context is not None and context.attemptNumber() > 0,
+        return with_scheme(
+            lambda columns: read_task(
+                partition.plan_id,
+                partition.task,
+                partition.plan,
+                services=ProcessServices.here(settings),
+                settings=settings,
+                columns=columns,
+                is_retry=context is not None and context.attemptNumber() > 0,
+            ),
+            self._columns,
+            self._query.scheme,
         )
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -212,18 +219,46 @@ class KinesisDataSource(DataSource):
         """The columns. Spark calls this once at `load()`, and keeps this object for all that is
         done with the frame.
         """
-        self.query()
-        return SCHEMA_DDL
+        return schema_ddl(self.query().scheme)
 
     def streamReader(self, schema: StructType) -> KinesisStreamReader:
-        return KinesisStreamReader(self.query(), selected_columns(schema))
+        query = self.query()
+        return KinesisStreamReader(query, selected_columns(schema, query.scheme))
 
 
-def selected_columns(schema: StructType) -> tuple[str, ...]:
+def schema_ddl(scheme: RecordScheme | None) -> str:
+    """The columns of a source with this scheme, or without one."""
+    if scheme is None:
+        return SCHEMA_DDL
+    from spark_job.scheme_column import column_ddl  # noqa: PLC0415  # only with a scheme
+
+    return f"{SCHEMA_DDL}, {PARSED} {column_ddl(scheme)}"
+
+
+def with_scheme(
+    read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
+    columns: Sequence[str],
+    scheme: RecordScheme | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows that `read` gives of these columns. It is not asked for the scheme's column, which
+    is made here.
+    """
+    if scheme is None or PARSED not in columns:
+        return read(columns)
+    from spark_job.scheme_column import with_outcomes  # noqa: PLC0415  # only with a scheme
+
+    own = tuple(dict.fromkeys(["data", *(name for name in columns if name != PARSED)]))
+    return with_outcomes(read(own), scheme, columns, name=PARSED)
+
+
+def selected_columns(schema: StructType, scheme: RecordScheme | None = None) -> tuple[str, ...]:
     """The names of the columns in `schema`: all of them, or those that the user's `.schema(...)`
     selects, in its order. Raises `ConfigError` for a column that the source does not have.
     """
     for field in schema.fields:
+        if scheme is not None and field.name == PARSED:
+            _check_parsed(field.dataType, scheme)
+            continue
         kind = field.dataType.simpleString().upper()
         if _TYPES.get(field.name) != kind:
             raise ConfigError(
@@ -243,3 +278,15 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"the schema has the column {min(twice)} twice", "name each column once")
     return names
+
+
+def _check_parsed(kind: DataType, scheme: RecordScheme) -> None:
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415  # only with a scheme
+
+    from spark_job.scheme_column import column_ddl, column_type  # noqa: PLC0415  # as above
+
+    if to_arrow_type(kind, timezone="UTC") != column_type(scheme):
+        raise ConfigError(
+            f"the schema has a column {PARSED} of another type than the scheme's",
+            f"give it the type {column_ddl(scheme)}",
+        )

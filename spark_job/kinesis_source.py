@@ -9,6 +9,8 @@ from dataclasses import InitVar, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
+from scheme.record_scheme import RecordScheme
+from spark_job.data_source import PARSED
 from spark_job.options import OPTIONS, RETIRED, warn_retired
 from spark_job.query_failure import watch_ends
 from spark_job.registration import preflight, register, spark_master
@@ -58,7 +60,14 @@ class _Reads:
                 warnings.warn(message, stacklevel=2)
         register(spark)
         watch_ends(spark, self.query().with_passwords().streams)
-        return spark.readStream.format("kinesis").options(**self.options()).load()
+        options, scheme = self.options(), self.query().scheme
+        if scheme is not None and not hasattr(scheme, "outcomes"):
+            # Spark has expressions for it, which need no Python.
+            options = {name: text for name, text in options.items() if name != "scheme"}
+        frame = spark.readStream.format("kinesis").options(**options).load()
+        if scheme is None or PARSED in frame.columns:
+            return frame
+        return frame.withColumn(PARSED, scheme.column(frame["data"]))
 
     def tracked(
         self,
@@ -119,6 +128,8 @@ class KinesisSource(_Reads):
     - Sizes are texts like "64MiB", or numbers of bytes.
     - `starting_position` is LATEST, TRIM_HORIZON, an ISO time, "-2h", AT:<sequence>,
       AFTER:<sequence>, or a mapping from shard ids and "default" to these.
+    - `scheme` adds the column `parsed`, `{value, malformed}` of each record; an array of these if
+      its records give many rows. It is an object, or a text as of `consume --scheme`.
 
     The constructor raises `kinesis_spout.errors.ConfigError` for a bad value, and does no I/O.
     """
@@ -167,6 +178,7 @@ class KinesisSource(_Reads):
     max_unresolved_per_shard: Number = None
     whole_batch_ack: bool | str | None = None
     available_now_retry_wait: Number = None
+    scheme: str | RecordScheme | None = None
     idle_wait: Number = None
     probe_interval: Number = None
     shard_refresh_interval: Number = None
@@ -195,11 +207,13 @@ class KinesisSource(_Reads):
         return KinesisStreams(tuple(sources), max_records_per_trigger_total)
 
     def __repr__(self) -> str:
-        shown = (
-            f"{name}={'***' if OPTIONS[name].secret else text!r}"
+        shown = {
+            name: "***" if OPTIONS[name].secret else repr(text)
             for name, text in self._texts().items()
-        )
-        return f"KinesisSource({', '.join(shown)})"
+        }
+        if self.scheme is not None:
+            shown["scheme"] = repr(self.scheme)
+        return f"KinesisSource({', '.join(f'{name}={text}' for name, text in shown.items())})"
 
     def settings(self) -> SourceSettings:
         """The checked settings of a source of one stream."""
@@ -287,6 +301,10 @@ def _as_text(option: str, value: object) -> str:
         return str(int(value))  # 1e5 is how people write a hundred thousand
     if isinstance(value, str | int | float):
         return str(value)
+    if option == OPTIONS["scheme"].name and isinstance(value, RecordScheme):
+        from spark_job.scheme_column import text_of  # noqa: PLC0415  # only for an object
+
+        return text_of(value)
     raise ConfigError(
         f"option {option} is of type {type(value).__name__}", "give a text or a number"
     )

@@ -22,6 +22,8 @@ from kinesis_spout.options import SHARED, Option, by_field
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from scheme.record_scheme import RecordScheme
+
 STREAM = by_field(
     Option(
         "streamName",
@@ -34,7 +36,22 @@ STREAM = by_field(
     ),
 )
 
+
+def _scheme(option: str, text: str) -> RecordScheme:
+    from spark_job.scheme_column import (  # noqa: PLC0415  # only where a scheme is asked for
+        scheme_of_option,
+    )
+
+    return scheme_of_option(option, text)
+
+
 _SPARKS = by_field(
+    Option(
+        "scheme",
+        "scheme of the payloads, which adds the column `parsed` with their fields, or with the "
+        "reason of a malformed one; as `consume --scheme` takes it, for example `cloudwatch-logs`",
+        parse=_scheme,
+    ),
     Option.whole(
         "maxRecordsPerTrigger",
         "maximum records of a stream in a batch, over all its shards; default: no limit",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import SCHEMA_DDL, KinesisDataSource, selected_columns
+from spark_job.data_source import KinesisDataSource, schema_ddl
 from spark_job.options import OPTIONS
 from state.zookeeper.servers import EMBEDDED_PREFIX
 
@@ -75,15 +75,17 @@ class RegisteredSource(KinesisDataSource):
         if any(key.lower() in ("applicationname", "zookeeper") for key in self._read_options):
             return super().schema()
         from spark_job.batch_read.batch_reader import pin_load  # noqa: PLC0415  # not in a query
+        from spark_job.batch_read.batch_settings import BatchSettings  # noqa: PLC0415  # as above
 
+        scheme = BatchSettings.from_options(self._read_options).scheme
         self._pin = pin_load(self._read_options)
-        return SCHEMA_DDL
+        return schema_ddl(scheme)
 
     def reader(self, schema: StructType) -> KinesisBatchReader:
         from spark_job.batch_read.batch_reader import new_reader  # noqa: PLC0415  # not in a query
 
         # There is no pin where the user has given a schema: Spark does not ask for one then.
-        return new_reader(self._read_options, self._pin, selected_columns(schema))
+        return new_reader(self._read_options, self._pin, schema)
 
     def writer(
         self,

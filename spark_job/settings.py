@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kinesis_spout.config import AwsConfig
     from kinesis_spout.options import Option
     from kinesis_spout.shards.start_position import RequestedStart
+    from scheme.record_scheme import RecordScheme
     from state.zookeeper.security import ZookeeperSecurity
 
 
@@ -33,6 +34,7 @@ class SourceSettings:
     Secrets are only in `aws` and `zookeeper_security`, whose reprs mask them.
     - `read_mode`: `polling` or `efo`, which has one of `consumer_name` and `consumer_arn`.
     - `start_is_default`: the user gave no `startingPosition`.
+    - `scheme`: that of the column `parsed`; None without the column.
     - `named_in_ids`: the stream's label in a query of several streams (`QuerySettings`); empty in a
       query of one.
     """
@@ -66,6 +68,8 @@ class SourceSettings:
     shard_refresh_interval_ms: int
     owner_wait_ms: int
     start_is_default: bool = field(default=False, compare=False)
+    # A user's class need not be equal to its copy, and settings find the connections of a process.
+    scheme: RecordScheme | None = field(default=None, compare=False)
     named_in_ids: str = ""
 
     @property
@@ -185,6 +189,11 @@ class QuerySettings:
     def is_of_one(self) -> bool:
         return len(self.streams) == 1
 
+    @property
+    def scheme(self) -> RecordScheme | None:
+        """That of all streams, since their rows are in one frame."""
+        return self.streams[0].scheme
+
     def with_passwords(self) -> QuerySettings:
         """The same, with ZooKeeper's passwords in them instead of where they are, as executors need
         it. Reads the files of passwords, or the environment. Raises `ConfigError`.
@@ -234,6 +243,11 @@ def _texts_of_one(shared: Mapping[str, str], ref: str, own: Mapping[str, str]) -
         raise ConfigError(
             f"option stream.<number>.{OPTIONS[named[0]].name} is not known",
             "list the streams in streamName",
+        )
+    if "scheme" in own:
+        raise ConfigError(
+            "option scheme differs between the streams of a query, whose rows are in one frame",
+            "give all of them one scheme, or call batch.parsed(...) for each stream's rows",
         )
     is_arn = ref.startswith("arn:")
     texts = {name: text for name, text in shared.items() if name not in ("stream", "stream_arn")}

@@ -34,6 +34,7 @@ from spark_job.batch_read.shard_ranges import (
     settled_in_s,
     shard_ranges,
 )
+from spark_job.data_source import selected_columns, with_scheme
 from spark_job.rows import COLUMNS, ShardRows
 from spark_job.settings import FAIL
 from state.position import Position, PositionKind
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.reading.page import Page
@@ -130,12 +132,16 @@ class KinesisBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RangesPartition):
             return iter(())  # Spark makes a partition of its own where there are none
-        return read_ranges(
-            partition.ranges,
-            self._settings,
-            self._filters,
-            retention_ms=partition.retention_ms,
-            columns=self._columns,
+        return with_scheme(
+            lambda columns: read_ranges(
+                partition.ranges,
+                self._settings,
+                self._filters,
+                retention_ms=partition.retention_ms,
+                columns=columns,
+            ),
+            self._columns,
+            self._settings.scheme,
         )
 
 
@@ -153,12 +159,13 @@ class FilteringBatchReader(KinesisBatchReader):
 
 
 def new_reader(
-    options: Mapping[str, str], pin: LoadPin | None, columns: Sequence[str] = COLUMNS
+    options: Mapping[str, str], pin: LoadPin | None, schema: StructType | None = None
 ) -> KinesisBatchReader:
     """The reader for these options. `pin`: of `load()`; without one the stream is pinned now.
-    `columns`: of `spark_job.rows`, those that are wanted.
+    `schema`: the columns that are wanted, all of them by default.
     """
     settings = BatchSettings.from_options(options)
+    columns = COLUMNS if schema is None else selected_columns(schema, settings.scheme)
     kind = FilteringBatchReader if settings.push_down_filters else KinesisBatchReader
     # The executors have neither the driver's files nor its environment.
     settings = replace(settings, aws=for_executors(settings.aws, settings.stream))

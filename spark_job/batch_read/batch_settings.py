@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kinesis_spout.shards.start_position import RequestedStart
+    from scheme.record_scheme import RecordScheme
 
 
 def _shard_ids(_: str, text: str) -> tuple[str, ...]:
@@ -83,6 +84,7 @@ BATCH_OPTIONS: dict[str, Option] = {
         ),
     ),
     "aggregated_records": OPTIONS["aggregated_records"],
+    "scheme": OPTIONS["scheme"],
     **by_field(
         Option.switch(
             "pushDownFilters",
@@ -113,6 +115,7 @@ class BatchSettings:
     fail_on_data_loss: bool
     aggregated_records: str
     push_down_filters: bool
+    scheme: RecordScheme | None
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> BatchSettings:

@@ -26,12 +26,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from kinesis_spout.errors import ConfigError
 from scheme.payload_scheme import PayloadScheme
 from scheme.record import Record
-from scheme.record_scheme import with_rows
+from spark_job.data_source import PARSED
 from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import BatchContentError, ShardContent, merge_content
 from spark_job.tracking.outcomes import MAX_DELAY_S, FailedRecord, Outcome, one_line
@@ -222,19 +222,29 @@ class TrackedBatch:
         self._add(evaluation.failures)
         return evaluation.output()
 
-    def parsed(self, scheme: RecordScheme, *, into: str = "parsed") -> DataFrame:
-        """`batch.df` with the record scheme's fields in the struct column `into`.
+    def parsed(self, scheme: RecordScheme | None = None, *, into: str = PARSED) -> DataFrame:
+        """`batch.df` with the record scheme's fields in the struct column `into`. Without a scheme
+        here it is that of the source, whose reader has decoded them.
 
         Malformed records are rejected, and are not in the frame. Of a scheme whose records give
         many rows, it has a row for each of these; a record without rows is acked.
         """
-        df = self.df.withColumn(into, scheme.column(self.df["data"]))
+        if scheme is None:
+            if PARSED not in self.df.columns:
+                raise ConfigError(
+                    "batch.parsed() was called without a scheme, and the source has none",
+                    "give it one, or give KinesisSource(...) the scheme",
+                )
+            df = self.df.withColumn(into, self.df[PARSED])
+        else:
+            df = self.df.withColumn(into, scheme.column(self.df["data"]))
         if isinstance(scheme, PayloadScheme):
             # Python has decoded them once for the look at malformed ones. The frame is that result:
             # a scheme with a registry might say otherwise the next time.
             decoded = df = df.persist(StorageLevel.MEMORY_AND_DISK)
             self.at_end(lambda _error: decoded.unpersist())
-        rows = with_rows(df, scheme, into=into)
+        gives_many = isinstance(df.schema[into].dataType, ArrayType)
+        rows = df.withColumn(into, F.explode(into)) if gives_many else df
         rest = self._without_failing(rows, None, "", Outcome.REJECT)
         return rest.withColumn(into, rest[into]["value"])
 

@@ -93,8 +93,8 @@ def orders(fake_kinesis: ServedFake) -> Iterator[Orders]:
 def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
     connect_server: ConnectServer, orders: Orders, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
-    """Plain source, batch read, both sinks and the metrics work. What does not is one sentence.
-    A batch and a query write everything to `copy`.
+    """Plain source, batch read, both sinks, schemes and the metrics work. What does not is one
+    sentence. A batch and a query write everything to `copy`.
     """
     source = {
         "stream": "orders",
@@ -114,6 +114,7 @@ def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
     assert seen["session"] == "pyspark.sql.connect.session"
     assert seen["batch"] == everything
     assert seen["copy"] == sorted(everything * 2)
+    assert seen["parsed"] == seen["by option"] == seen["by the source"] == list(range(50))
     assert seen["tracked"].startswith(
         "SparkConnectError: source.tracked(...) does not run on Spark Connect, which calls"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from scheme import (
     GlueScheme,
     JsonScheme,
     ProtobufScheme,
+    RawScheme,
     parsed,
 )
 from scheme.avro_scheme import NOT_AVRO
@@ -62,7 +64,7 @@ from tests.support.outcomes.glue_cases import (
 )
 from tests.support.outcomes.payload_cases import CONTROL, change, cloudwatch, gzipped, nested, zstd
 from tests.support.outcomes.protobuf_cases import FULL, Old, Order
-from tests.support.outcomes.scheme_agreement import record_of
+from tests.support.outcomes.scheme_agreement import decoded, record_of
 from tests.support.outcomes.scheme_cases import Readings
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
 from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
@@ -71,7 +73,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kinesis_spout.dead_letter.letter import Letter
     from scheme import RecordScheme
@@ -329,6 +331,86 @@ def test_a_batch_of_one_format_has_a_row_for_each_row(
     assert len(query.letters) == sum(map(len, emulated.records.values())) - len(good)
     assert not {letter.data for letter in query.letters} & good.keys()
     assert query.unresolved() == {}
+
+
+@pytest.mark.parametrize(("name", "late"), [("logs", "late"), ("framed", 2)])
+def test_the_source_decodes_where_it_has_a_scheme(
+    spark: SparkSession,
+    emulated: StreamUnderTest,
+    kinds: dict[str, Kind],
+    tmp_path: Path,
+    *,
+    name: str,
+    late: object,
+) -> None:
+    """By the text of an option, many rows of a record; and by an object, with its registry. What
+    it decodes is processed once with all of its rows, also where it fails at first; each other
+    record, of any format, is a dead letter with its reason. A record is one row of the frame.
+    """
+    kind = kinds[name]
+    query = TrackedQuery(spark, emulated, tmp_path / "checkpoint")
+    column = kind.shown.rpartition(".")[2]
+    found: list[Any] = []
+    counts: list[int] = []
+
+    def process(batch: TrackedBatch) -> None:
+        counts.append(batch.df.count())
+        is_late = F.col(f"parsed.{column}") == F.lit(late)
+        good = batch.fail_where(batch.parsed(), (F.col("attempt") == 1) & is_late, "not now")
+        found.extend(row.shown for row in good.selectExpr(f"parsed.{column} AS shown").collect())
+
+    query.run(process, source={"scheme": "cloudwatch-logs" if name == "logs" else kind.scheme})
+    outcomes = {
+        data: decoded(kind.scheme, data)
+        for each in kinds.values()
+        for data in [*each.good, *each.bad]
+    }
+    place = kind.scheme.fields.index(column)
+    rows = [
+        [row[place] for row in (value if name == "logs" else [value])]
+        for value, reason in outcomes.values()
+        if reason is None
+    ]
+    assert sorted(found) == sorted(shown for of_record in rows for shown in of_record)
+    assert sum(counts) == len(outcomes) + sum(late in of_record for of_record in rows)
+    letters = {letter.data: letter.reason for letter in query.letters}
+    assert letters == {data: reason for data, (_, reason) in outcomes.items() if reason}
+    assert len(query.letters) == len(letters)
+    assert query.unresolved() == {}
+    assert emulated.checkpoints() == emulated.tips()
+
+
+def test_a_plain_query_and_a_batch_read_have_the_decoded_column(
+    spark: SparkSession, emulated: StreamUnderTest, kinds: dict[str, Kind], tmp_path: Path
+) -> None:
+    """With the rows and the reasons that `parsed` gives on a frame; also where only some columns
+    are asked for, without the payload; and of a scheme for which Spark has expressions.
+    """
+    register(spark)
+    reader = spark.read.format("kinesis").options(**emulated.connection())
+    plain = reader.load()
+    scheme = kinds["logs"].scheme
+    expected = parsed(plain, scheme).select("messageId", "parsed").toArrow().to_pylist()
+
+    def exploded(frame: DataFrame) -> list[Any]:
+        rows = frame.select("messageId", F.explode("parsed").alias("parsed"))
+        return sorted(rows.toArrow().to_pylist(), key=repr)
+
+    whole = reader.option("scheme", "cloudwatch-logs").load()
+    some = whole.select("messageId", "parsed").schema
+    assert exploded(whole) == sorted(expected, key=repr)
+    assert exploded(reader.schema(some).load()) == sorted(expected, key=repr)
+    for name, one in {"clicks": kinds["clicks"].scheme, "raw": RawScheme()}.items():
+        rows: list[Any] = []
+        TrackedQuery(spark, emulated, tmp_path / name).play(
+            emulated.source(scheme=one, application=name), partial(_collect, rows)
+        )
+        by_spark = parsed(plain, one).select("messageId", "parsed").toArrow().to_pylist()
+        assert sorted(rows, key=repr) == sorted(by_spark, key=repr)
+
+
+def _collect(rows: list[Any], frame: DataFrame, _: int) -> None:
+    rows.extend(frame.select("messageId", "parsed").toArrow().to_pylist())
 
 
 def test_an_unreachable_registry_stops_the_query_and_its_records_are_read_again(

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from scheme import PayloadScheme, parsed
 from spark_job import DeadLetter, KinesisSource, register
 from spark_job.metrics import serve
 
@@ -26,10 +28,25 @@ if TYPE_CHECKING:
 
 EMITTED = 'kinesis_spout_stream_records_emitted_total{application="connect",stream="orders"}'
 LIMIT_S = 120.0
+MODULE = "tests.support.spark.connect_client"
 
 
 def texts(frame: DataFrame) -> list[str]:
     return sorted(row.text for row in frame.selectExpr("CAST(data AS STRING) AS text").collect())
+
+
+@dataclass(frozen=True)
+class Numbered(PayloadScheme):
+    """N of a payload `record n`."""
+
+    schema_ddl = "n INT"
+
+    def read(self, payload: bytes) -> tuple[int]:
+        return (int(payload.removeprefix(b"record ")),)
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return sorted(row.n for row in frame.select("parsed.value.n").collect())
 
 
 def scraped(url: str, *, until: str) -> list[str]:
@@ -65,6 +82,15 @@ def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
         seen["metrics"] = scraped(metrics.url, until=f"{EMITTED} 50.0")
         query.stop()
     seen["copy"] = texts(load("copy"))
+
+    seen["parsed"] = numbers(parsed(orders, Numbered()))
+    by_option = connection | {"streamName": "orders", "scheme": f"{MODULE}:Numbered"}
+    seen["by option"] = numbers(spark.read.format("kinesis").options(**by_option).load())
+    decoding = KinesisSource(**job["source"] | {"application": "decoding", "scheme": Numbered()})
+    to_files = decoding.read_stream(spark).writeStream.format("parquet").trigger(availableNow=True)
+    to_files = to_files.option("checkpointLocation", f"{directory}/decoding")
+    to_files.start(f"{directory}/decoded").awaitTermination()
+    seen["by the source"] = numbers(spark.read.parquet(f"{directory}/decoded"))
 
     tracked = source.tracked(lambda batch: batch.df.count(), dead_letter=DeadLetter.to(print))
     try:

@@ -8,14 +8,17 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.reading.user_records import AggregatedRecordError, refuse_aggregates
 from kinesis_spout.service.get_records_decoder import PAGE_SCHEMA
+from scheme import CloudWatchLogsScheme
 from scheme.record import KPL_MAGIC
 from spark_job.data_source import SCHEMA_DDL, selected_columns
 from spark_job.rows import COLUMNS, ShardRows
+from spark_job.scheme_column import column_type
 from spark_job.settings import RAW
 from tests.architecture.source_tree import ROOT
 from tests.support.simulated.simulated_job import AGGREGATE
@@ -86,6 +89,18 @@ def test_a_schema_with_other_columns_is_refused_with_those_there_are(
 ) -> None:
     with pytest.raises(ConfigError, match=told):
         selected_columns(schema)
+
+
+def test_the_column_of_a_scheme_may_be_asked_for_with_the_schemes_type() -> None:
+    scheme = CloudWatchLogsScheme()
+    kind = from_arrow_type(column_type(scheme))
+    asked = StructType().add("parsed", kind).add("attempt", IntegerType())
+    assert selected_columns(asked, scheme) == ("parsed", "attempt")
+    for other in (StringType(), kind.elementType):  # type: ignore[attr-defined]  # an ArrayType
+        with pytest.raises(ConfigError, match=r"column parsed of another type .* ARRAY<STRUCT<"):
+            selected_columns(StructType().add("parsed", other), scheme)
+    with pytest.raises(ConfigError, match="a column parsed STRING"):
+        selected_columns(StructType().add("parsed", StringType()))
 
 
 def test_an_aggregate_is_refused_with_what_to_do_and_a_payload_like_one_is_not() -> None:

@@ -6,18 +6,36 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kinesis_spout.errors import ConfigError
+from scheme import PayloadScheme, TextScheme
+from spark_job.data_source import SCHEMA_DDL
 from spark_job.kinesis_source import KinesisSource, KinesisStreams
 from spark_job.options import RETIRED
 from spark_job.registration import RegisteredSource
 from spark_job.settings import QuerySettings, texts_from_options
 
 if TYPE_CHECKING:
+    from scheme import RecordScheme
     from spark_job.settings import SourceSettings
+
+
+@dataclass(frozen=True)
+class Scheme(PayloadScheme):
+    """A user's own, with a secret perhaps."""
+
+    times: int
+
+    schema_ddl = "n INT"
+    many = True
+
+    def read(self, payload: bytes) -> list[tuple[int]]:
+        return [(len(payload),)] * self.times
+
 
 BASE = {
     "streamName": "orders",
@@ -149,6 +167,49 @@ def test_a_source_and_its_reader_options_give_the_same_settings() -> None:
     assert found == source.settings()
     assert {source.settings(): 1}[pickle.loads(pickle.dumps(found))] == 1  # noqa: S301  # our own bytes
     assert source.settings().fail_on_data_loss is False
+
+
+@pytest.mark.parametrize(
+    ("given", "scheme", "column"),
+    [
+        ("text", TextScheme(), "STRUCT<value: STRUCT<text STRING>, malformed: STRING>"),
+        (Scheme(3), Scheme(3), "ARRAY<STRUCT<value: STRUCT<n INT>, malformed: STRING>>"),
+    ],
+)
+def test_a_scheme_is_given_by_its_text_or_as_an_object(
+    given: object, scheme: RecordScheme, column: str
+) -> None:
+    """The reader gets it by its options, and declares the column. The connections of a process do
+    not go by it.
+    """
+    source = source_of(scheme=given)
+    found = QuerySettings.from_options(source.options())
+    assert found.scheme == source.query().scheme == scheme
+    assert found == source_of().query()
+    assert RegisteredSource(source.options()).schema() == f"{SCHEMA_DDL}, parsed {column}"
+    assert f"scheme={given!r}" in repr(source)
+    several = KinesisSource.several([source, source_of(stream="clicks", scheme=given)])
+    assert several.query().scheme == scheme
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("jsn", "option scheme: scheme .jsn. is not known; give text, raw"),
+        ("json:id BIGNT", "option scheme: .*'BIGNT'"),
+        ("pickle:s3cret", r"option scheme: the scheme cannot be made here \(\w+: .*\); install"),
+        (5, "option scheme"),
+    ],
+)
+def test_a_scheme_that_is_none_is_refused(given: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        source_of(scheme=given)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_the_streams_of_a_query_have_one_scheme() -> None:
+    with pytest.raises(ConfigError, match=r"option scheme differs .* batch\.parsed"):
+        KinesisSource.several([source_of(scheme="text"), source_of(stream="clicks")])
 
 
 def test_no_repr_and_no_error_shows_a_secret() -> None:

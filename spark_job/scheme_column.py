@@ -1,0 +1,107 @@
+"""The column `parsed` of a source whose option `scheme` is set: the scheme's outcome of each row.
+
+The reader makes it on the executors of the payloads that it has just read. A record is one row,
+whatever the scheme: of one whose records give many rows the column is an array. So retries, limits
+and outcomes are those of the records.
+"""
+
+from __future__ import annotations
+
+import pickle
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kinesis_spout.errors import ConfigError
+from scheme.compressed import read_of
+from scheme.ddl import array_of, arrow_struct
+from scheme.errors import SchemeError
+from scheme.named import FORMS, scheme_of
+from scheme.payload_scheme import PayloadScheme
+from scheme.record_scheme import RecordScheme, gives_many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from scheme.payload_scheme import Values
+
+_PICKLED = "pickle:"
+
+
+def text_of(scheme: RecordScheme) -> str:
+    """The option's text for an object. It has the secrets that the object has."""
+    from pyspark import cloudpickle  # noqa: PLC0415  # takes classes of notebooks and scripts by value
+
+    return _PICKLED + b64encode(cloudpickle.dumps(scheme)).decode()  # type: ignore[no-untyped-call]  # it has no hints
+
+
+def scheme_of_option(option: str, text: str) -> RecordScheme:
+    """The scheme of the option's text, which `text_of` or the user has written. Raises
+    `ConfigError`, which does not show a text of `text_of`.
+    """
+    try:
+        if not text.startswith(_PICKLED):
+            return scheme_of(text)
+        found = pickle.loads(b64decode(text.removeprefix(_PICKLED)))  # noqa: S301  # the options are the job's own, as its code is
+    except SchemeError as exc:
+        raise ConfigError(f"option {option}: {exc.message}", exc.remedy, option=option) from exc
+    except Exception as exc:
+        raise ConfigError(
+            f"option {option}: the scheme cannot be made here ({type(exc).__name__}: {exc})",
+            "install what it needs where the query is planned and run",
+            option=option,
+        ) from exc
+    if not isinstance(found, RecordScheme):
+        raise ConfigError(f"option {option}: this is no scheme", f"give {FORMS}", option=option)
+    return found
+
+
+def column_ddl(scheme: RecordScheme) -> str:
+    """The type of the column, as that of `RecordScheme.column`."""
+    outcome = f"STRUCT<value: STRUCT<{scheme.schema_ddl}>, malformed: STRING>"
+    return f"ARRAY<{outcome}>" if gives_many(scheme) else outcome
+
+
+def column_type(scheme: RecordScheme) -> pa.DataType:
+    outcome = pa.struct([("value", arrow_struct(scheme.schema_ddl)), ("malformed", pa.string())])
+    return array_of(outcome) if gives_many(scheme) else outcome
+
+
+def with_outcomes(
+    batches: Iterable[pa.RecordBatch], scheme: RecordScheme, columns: Sequence[str], *, name: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows with these columns, of which `name` is the scheme's. The batches have the others,
+    and `data`. A row stays a row; a batch may become several.
+
+    Raises `SchemeUnavailableError`; nothing else, whatever the payloads are.
+    """
+    decoding = scheme if isinstance(scheme, PayloadScheme) else _PythonHalf(scheme)
+    for batch in batches:
+        start = 0
+        for outcomes in decoding.outcomes(batch.column("data")):
+            part = batch.slice(start, len(outcomes))
+            start += len(outcomes)
+            yield pa.RecordBatch.from_arrays(
+                [outcomes if one == name else part.column(one) for one in columns],
+                names=list(columns),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _PythonHalf(PayloadScheme):
+    """A scheme for which Spark has expressions, where no Spark is."""
+
+    inner: RecordScheme
+
+    @property
+    def schema_ddl(self) -> str:
+        return self.inner.schema_ddl
+
+    @property
+    def many(self) -> bool:
+        return gives_many(self.inner)
+
+    def read(self, payload: bytes) -> Values:
+        return read_of(self.inner, payload)
