@@ -14,24 +14,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scheme.avro_numbers import read_together
+from scheme.avro_steps import AvroSteps, Unsupported
 from scheme.avro_types import (
     AvroColumns,
     ValueCosts,
     as_record,
     bytes_at_least,
     refuse_negative_numbers,
-    step_of,
     without_logical_types,
 )
 from scheme.ddl import arrow_struct, members_ddl
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.json_rules import FIRST_TIME_US, LAST_TIME_US
-from scheme.payload_scheme import PART_BYTES, UNFIT, PayloadScheme
+from scheme.payload_scheme import PART_BYTES, UNFIT, PayloadScheme, merged, runs_of
 from scheme.record import KPL_MAGIC
 from scheme.record_scheme import bytes_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from scheme.avro_numbers import Step
 
@@ -41,7 +44,7 @@ TOO_MANY_VALUES = "the items within the Avro value take more than 256 MiB of mem
 _MAX_VALUE_BYTES = 256 * 1024 * 1024
 _MAX_SCHEMAS = 256
 _DAY_US = 86_400_000_000
-_SIDE_BY_SIDE = 8192
+SIDE_BY_SIDE = 8192
 """Payloads that are read together: numpy costs so much for each step, however many take it."""
 _RUN = 512
 """Payloads whose values are in memory together. Python's garbage collector walks over all values
@@ -89,21 +92,31 @@ class AvroScheme(PayloadScheme):
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
         """See `PayloadScheme.outcomes`. Payloads are read side by side, where their schema allows
-        that and all of them are good. Else their values go from fastavro to Arrow without a
+        that and most of them are good. Else their values go from fastavro to Arrow without a
         conversion in Python, or one by one where a value does not fit.
         """
         reader = avro_reader(self.schema, self.reader_schema)
-        for many in runs_of(payloads, _SIDE_BY_SIDE):
-            fast = reader.side_by_side(many)
-            if fast is not None:
-                yield fast
+        for many in runs_of(payloads, SIDE_BY_SIDE):
+            found = reader.together(many)
+            if found is not None:
+                yield self._completed(*found, many)
                 continue
-            for run in runs_of(many):
-                fast = reader.columns(run)
+            for run in runs_of(many, _RUN):
+                found = reader.together(run)
+                fast = reader.columns(run) if found is None else self._completed(*found, run)
                 if fast is None:
                     yield from super().outcomes(run)
                 else:
                     yield fast
+
+    def _completed(
+        self, found: pa.Array, others: NDArray[np.int64], payloads: pa.Array
+    ) -> pa.Array:
+        """The outcomes of all payloads, of which `found` has those that are not `others`."""
+        if not len(others):
+            return found
+        alone = PayloadScheme.outcomes(self, payloads.take(pa.array(others)))
+        return merged(found, others.tolist(), alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,18 +163,22 @@ class AvroReader:
             return None
         return self._with_reasons(found, pa.array(reasons, pa.string()))
 
-    def side_by_side(self, payloads: pa.Array) -> pa.Array | None:
-        """The outcomes of payloads that are all good, without Python for each of them; None where
-        one is not, or where the schema does not allow it.
+    def together(self, payloads: pa.Array) -> tuple[pa.Array, NDArray[np.int64]] | None:
+        """The outcomes of good payloads, without Python for each of them, and the places of the
+        others; None where these are too many or not known, or where the schema does not allow it.
         """
         if self.step is None or payloads.null_count or payloads.type != pa.binary():
             return None
         if pc.any(pc.starts_with(payloads, KPL_MAGIC)).as_py():
             return None
-        found = read_together(payloads, self.step)
-        return (
-            None if found is None else self._with_reasons(found, pa.nulls(len(found), pa.string()))
-        )
+        longest = pc.max(pc.binary_length(payloads)).as_py()
+        if longest is None or longest > self.max_values:
+            return None  # it may have too many values
+        read = read_together(payloads, self.step)
+        if read is None:
+            return None
+        found = self._with_reasons(read[0], pa.nulls(len(read[0]), pa.string()))
+        return None if found is None else (found, read[1])
 
     def _with_reasons(self, found: pa.Array, reasons: pa.Array) -> pa.Array | None:
         try:
@@ -233,15 +250,6 @@ def _has_python_times(array: pa.Array) -> bool:
     return bounds["min"] is None or first <= bounds["min"] <= bounds["max"] <= last
 
 
-def runs_of(payloads: pa.Array, records: int = _RUN) -> Iterator[pa.Array]:
-    """The payloads in slices whose values may be in memory together."""
-    # Of payloads of any size, so many on the average; what is still too large has its own way.
-    fitting = PART_BYTES * len(payloads) // max(payloads.nbytes, 1)
-    length = max(1, min(records, fitting // 2))
-    for start in range(0, len(payloads), length):
-        yield payloads.slice(start, length)
-
-
 def _text(schema: Any) -> str:
     if not isinstance(schema, str):
         return json.dumps(schema)
@@ -269,6 +277,11 @@ def avro_reader(schema: str, reader_schema: str | None) -> AvroReader:
     fields = root.type.names
     picked = itemgetter(*fields) if len(fields) > 1 else lambda record: (record[fields[0]],)
     convert = root.convert
+    step: Step | None
+    try:
+        step = AvroSteps(names, row_names).of(parsed, rows)
+    except Unsupported:
+        step = None
     read_as = fastavro.parse_schema(without_logical_types(parsed))
     refuse_negative_numbers(read_as)
     return AvroReader(
@@ -278,7 +291,7 @@ def avro_reader(schema: str, reader_schema: str | None) -> AvroReader:
         max_values=_MAX_VALUE_BYTES // costs.most,
         row=picked if convert is None else lambda value: picked(convert(value)),
         arrow=root.arrow,
-        step=None if resolved or root.arrow is None else step_of(parsed, names, root.arrow),
+        step=step,
         schemaless_reader=fastavro.schemaless_reader,
         unresolved=fastavro.read.SchemaResolutionError,
         # Names tell the members of a union apart; to find them costs time, so only where needed.

@@ -15,23 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from scheme.avro_numbers import (
-    boolean_step,
-    bytes_step,
-    enum_step,
-    fixed_step,
-    float_step,
-    long_step,
-    nullable_step,
-    record_step,
-)
 from scheme.ddl import SIMPLE, array_of
 from scheme.errors import PayloadError, SchemeDefinitionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from scheme.avro_numbers import Step
+    from collections.abc import Callable, Mapping, Sequence
 
     Convert = Callable[[Any], Any]
 
@@ -40,7 +28,7 @@ TOO_LARGE = "a decimal has more digits than its schema allows"
 ROOT = "value"
 """The only field of a schema that is not a record."""
 
-_SIMPLE = {
+PRIMITIVES = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -72,45 +60,6 @@ class AvroColumn:
     type: pa.DataType
     convert: Convert | None = None
     arrow: pa.DataType | None = None
-
-
-def step_of(schema: Any, names: Mapping[str, Any], arrow: pa.DataType) -> Step | None:
-    """Reads values of a parsed schema side by side, as this Arrow type; None if it has arrays, maps
-    or unions of several types.
-    """
-    body = _body(schema, names)
-    kind = _kind(body, names)
-    match kind:
-        case "record":
-            steps = [
-                step_of(field["type"], names, arrow.field(index).type)
-                for index, field in enumerate(body["fields"])
-            ]
-            members = [
-                (field["name"], step)
-                for field, step in zip(body["fields"], steps, strict=True)
-                if step
-            ]
-            return record_step(members) if len(members) == len(steps) else None
-        case "union" if len(body) == 2 and "null" in body:
-            null_index = body.index("null")
-            inner = step_of(body[1 - null_index], names, arrow)
-            return inner and nullable_step(inner, null_index)
-        case "int":
-            return long_step(arrow, -(1 << 31), (1 << 31) - 1)
-        case "long":
-            return long_step(arrow, -(1 << 63), (1 << 63) - 1)
-        case "float" | "double":
-            return float_step(4 if kind == "float" else 8)
-        case "boolean":
-            return boolean_step
-        case "bytes" | "string":
-            return bytes_step(arrow)
-        case "fixed":
-            return fixed_step(body["size"])
-        case "enum":
-            return enum_step(body["symbols"])
-    return None
 
 
 def as_record(schema: Any) -> Any:
@@ -167,26 +116,26 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _kind(schema: Any, names: Mapping[str, Any]) -> str:
+def kind_of(schema: Any, names: Mapping[str, Any]) -> str:
     """The type's name: a primitive, or record, enum, fixed, array, map or union."""
     if isinstance(schema, list):
         return "union"
     name = schema["type"] if isinstance(schema, dict) else schema
     if isinstance(name, dict | list):
-        return _kind(name, names)
-    if name in names and name not in _SIMPLE:
-        return _kind(names[name], names)
+        return kind_of(name, names)
+    if name in names and name not in PRIMITIVES:
+        return kind_of(names[name], names)
     return "record" if name == "error" else str(name)
 
 
-def _body(schema: Any, names: Mapping[str, Any]) -> Any:
+def body_of(schema: Any, names: Mapping[str, Any]) -> Any:
     """The definition that a schema's name, or a schema in `type`, stands for."""
     if isinstance(schema, str) and schema in names:
         return names[schema]
     if isinstance(schema, dict):
         inner = schema["type"]
         if isinstance(inner, dict | list) or inner in names:
-            return _body(inner, names)
+            return body_of(inner, names)
     return schema
 
 
@@ -208,8 +157,8 @@ def bytes_at_least(
     which a few bytes may stand for any number of items, or for any number of levels. No payload of
     it can be read in bounded memory.
     """
-    body = _body(schema, names)
-    match _kind(body, names):
+    body = body_of(schema, names)
+    match kind_of(body, names):
         case "null":
             return 0
         case "fixed":
@@ -260,12 +209,12 @@ class ValueCosts:
 
     def of(self, writer: Any, reader: Any) -> tuple[int, int]:
         """The fewest values of one value, and its memory, but for what pays for itself."""
-        wrote, read = _body(writer, self._names), _body(reader, self._reader_names)
-        kinds = _kind(wrote, self._names), _kind(read, self._reader_names)
+        wrote, read = body_of(writer, self._names), body_of(reader, self._reader_names)
+        kinds = kind_of(wrote, self._names), kind_of(read, self._reader_names)
         if "union" in kinds:
             for member in wrote if kinds[0] == "union" else [wrote]:
                 for other in read if kinds[1] == "union" else [read]:
-                    if _kind(member, self._names) == _kind(other, self._reader_names):
+                    if kind_of(member, self._names) == kind_of(other, self._reader_names):
                         self._pay(*self.of(member, other))
             return 1, _SCALAR
         match kinds:
@@ -312,8 +261,8 @@ class AvroColumns:
         """Raises `SchemeDefinitionError`, with the path of the field, for a schema that has no
         columns.
         """
-        body = _body(schema, self._names)
-        kind = _kind(body, self._names)
+        body = body_of(schema, self._names)
+        kind = kind_of(body, self._names)
         match kind:
             case "record":
                 return self._record(body, path, _entered(body, path, inside))
@@ -333,10 +282,10 @@ class AvroColumns:
                     f"the Avro field {path!r} has no type but null",
                     "leave it out with a reader_schema",
                 )
-        logical = _logical(kind, body if isinstance(body, dict) else {})
+        logical = logical_of(kind, body if isinstance(body, dict) else {})
         if logical is not None:
             return logical
-        simple = _SIMPLE[kind]
+        simple = PRIMITIVES[kind]
         convert = _RESOLVED.get(kind) if self._resolved else None
         # Arrow would take a default of bytes as UTF-8.
         is_bytes_default = convert is _bytes
@@ -366,11 +315,11 @@ class AvroColumns:
         )
 
     def _union(self, body: list[Any], path: str, inside: tuple[str, ...]) -> AvroColumn:
-        members = [member for member in body if _kind(member, self._names) != "null"]
-        kinds = [_kind(member, self._names) for member in members]
+        members = [member for member in body if kind_of(member, self._names) != "null"]
+        kinds = [kind_of(member, self._names) for member in members]
         if not members:
             return self.of("null", path, inside)
-        widened = next((wide for narrow, wide in _WIDER if set(kinds) == {narrow, wide}), None)
+        widened = widened_to(kinds)
         if len(members) == 1 or widened is not None:
             inner = self.of(widened or members[0], path, inside)
             return AvroColumn(
@@ -385,7 +334,7 @@ class AvroColumns:
             )
         columns = [self.of(member, f"{path}.member{i}", inside) for i, member in enumerate(members)]
         positions = {
-            _python_key(_body(member, self._names), kind): (index, column.convert or _same)
+            _python_key(body_of(member, self._names), kind): (index, column.convert or _same)
             for index, (member, kind, column) in enumerate(
                 zip(members, kinds, columns, strict=True)
             )
@@ -394,6 +343,11 @@ class AvroColumns:
             pa.struct([(f"member{index}", column.type) for index, column in enumerate(columns)]),
             _member_of(positions, len(columns)),
         )
+
+
+def widened_to(kinds: Sequence[str]) -> str | None:
+    """The type that takes all numbers of a union with these types, if it has one."""
+    return next((wide for narrow, wide in _WIDER if set(kinds) == {narrow, wide}), None)
 
 
 def _python_key(body: Any, kind: str) -> Any:
@@ -422,7 +376,7 @@ def _member_of(positions: Mapping[Any, tuple[int, Convert]], count: int) -> Conv
     return convert
 
 
-def _logical(kind: str, body: Mapping[str, Any]) -> AvroColumn | None:
+def logical_of(kind: str, body: Mapping[str, Any]) -> AvroColumn | None:
     """The column of a logical type that Spark has. Avro says that a reader ignores others, and
     invalid ones.
     """

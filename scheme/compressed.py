@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PayloadScheme
+from scheme.payload_scheme import PayloadScheme, outcomes_within
+from scheme.plain_schemes import RawScheme
 from scheme.record import Record
 from scheme.record_scheme import bytes_reason, gives_many
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from scheme.payload_scheme import Values
     from scheme.record_scheme import RecordScheme
@@ -35,6 +36,7 @@ _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _WINDOW_BITS = {"gzip": 31, "zlib": 15}
 _PIECE_BYTES = 16 * 1024
+_TOGETHER = 512
 
 
 def decompressed(payload: bytes, codec: str = "auto", max_bytes: int = MAX_BYTES) -> bytes:
@@ -160,6 +162,20 @@ class Compressed(PayloadScheme):
             return self.inner.columns(values)
         return PayloadScheme.columns(self, values)
 
+    def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
+        """See `PayloadScheme.outcomes`. Whatever is decompressed is read as the inner scheme reads
+        a column.
+        """
+        inner = self.inner
+        if not isinstance(inner, PayloadScheme):
+            return PayloadScheme.outcomes(self, payloads)
+        return outcomes_within(
+            self,
+            payloads,
+            lambda payload: (inner, decompressed(payload, self.codec, self.max_bytes)),
+            records=_TOGETHER,
+        )
+
 
 _RECORD = Record(
     stream_name="",
@@ -172,9 +188,13 @@ _RECORD = Record(
 
 
 def read_of(inner: RecordScheme, payload: bytes) -> Values:
-    """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`."""
+    """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`. The
+    payload is no aggregate.
+    """
     if isinstance(inner, PayloadScheme):
         return inner.read(payload)
+    if isinstance(inner, RawScheme):
+        return (payload,)
     try:
         return inner.decode(replace(_RECORD, data=payload))
     except MalformedRecordError as exc:

@@ -19,14 +19,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import pyarrow as pa
 
-from scheme.ddl import ddl_of, parse_ddl
+from scheme.ddl import arrow_struct, ddl_of, parse_ddl
+from scheme.dynamodb_attributes import Items, items_of, named_struct
 from scheme.errors import PayloadError
 from scheme.json_rules import FIRST_TIME_US, LAST_TIME_US, MAX_EXACT_DIGITS, mismatch
 from scheme.json_scheme import Read, as_floating, exact_decimal, struct_reader, text_value
-from scheme.payload_scheme import PayloadScheme
+from scheme.payload_scheme import (
+    IrregularError,
+    PayloadScheme,
+    outcomes_together,
+    runs_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 NOT_A_CHANGE = "not a DynamoDB change record: no JSON, or a field is missing or of another type"
 NOT_AN_ATTRIBUTE = "an attribute is not a value of DynamoDB: one type, and a value of that type"
@@ -34,6 +40,8 @@ TIME_RANGE = "the creation time is not in the years 1 to 9999"
 MAX_LEVELS = 32
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?", re.ASCII)
+"""One that is written as it is: of few digits, and in the grammar of JSON."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MICROSECONDS = 10**14
 """A time without a precision is in milliseconds below it (the year 5138), else in microseconds.
@@ -41,6 +49,7 @@ Both were written before the field came (aws-sdk 2024-01-19).
 """
 
 _Attributes = dict[str, dict[str, Any]]
+_TOGETHER = 512
 
 
 class _Identity(msgspec.Struct):
@@ -48,25 +57,38 @@ class _Identity(msgspec.Struct):
     principalId: str | None = None  # noqa: N815  # the format's name
 
 
-class _Change(msgspec.Struct):
-    ApproximateCreationDateTime: int
-    Keys: _Attributes
-    NewImage: _Attributes | None = None
-    OldImage: _Attributes | None = None
-    SizeBytes: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    ApproximateCreationDateTimePrecision: Literal["MILLISECOND", "MICROSECOND"] | None = None
+def _message(keys: Any, image: Any) -> Any:
+    """A change whose keys and images have these types."""
+    change = msgspec.defstruct(
+        "Change",
+        [
+            ("ApproximateCreationDateTime", int),
+            ("Keys", keys),
+            ("NewImage", image | None, None),
+            ("OldImage", image | None, None),
+            ("SizeBytes", Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None, None),
+            (
+                "ApproximateCreationDateTimePrecision",
+                Literal["MILLISECOND", "MICROSECOND"] | None,
+                None,
+            ),
+        ],
+        gc=False,
+    )
+    return msgspec.defstruct(
+        "Message",
+        [
+            ("eventID", str),
+            ("eventName", Literal["INSERT", "MODIFY", "REMOVE"]),
+            ("tableName", str),
+            ("dynamodb", change),
+            ("awsRegion", str | None, None),
+            ("userIdentity", _Identity | None, None),
+        ],
+        gc=False,
+    )
 
 
-class _Message(msgspec.Struct):
-    eventID: str  # noqa: N815  # the format's name
-    eventName: Literal["INSERT", "MODIFY", "REMOVE"]  # noqa: N815  # the format's name
-    tableName: str  # noqa: N815  # the format's name
-    dynamodb: _Change
-    awsRegion: str | None = None  # noqa: N815  # the format's name
-    userIdentity: _Identity | None = None  # noqa: N815  # the format's name
-
-
-_MESSAGES = msgspec.json.Decoder(_Message)
 _TEXT = msgspec.json.Encoder()
 
 
@@ -102,12 +124,19 @@ class DynamoDbScheme(PayloadScheme):
     def schema_ddl(self) -> str:
         return _schema_ddl(self.ddl)
 
+    def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
+        """See `PayloadScheme.outcomes`. Changes are read a column at a time."""
+        columns = _change_columns(self.ddl)
+        refused = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+        for run in runs_of(payloads, _TOGETHER):
+            yield from outcomes_together(self, run, columns.decode, columns.values, refused=refused)
+
     def read(self, payload: bytes) -> tuple[Any, ...]:
         try:
-            message = _MESSAGES.decode(payload)
+            message = _messages(self.ddl).decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise PayloadError(NOT_A_CHANGE) from None
-        change, identity = message.dynamodb, message.userIdentity
+        change = message.dynamodb
         created, precision = _created(change)
         return (
             message.eventName,
@@ -119,17 +148,16 @@ class DynamoDbScheme(PayloadScheme):
             message.eventID,
             message.tableName,
             message.awsRegion,
-            identity and {"type": identity.type, "principalId": identity.principalId},
+            _identity(message),
             change.SizeBytes,
         )
 
-    def _image(self, attributes: _Attributes | None, name: str) -> str | dict[str, Any] | None:
-        if attributes is None:
+    def _image(self, image: Any, name: str) -> str | dict[str, Any] | None:
+        if image is None:
             return None
         if self.ddl is None:
-            plain = {key: _plain(value, _written) for key, value in attributes.items()}
-            return _TEXT.encode(plain).decode()
-        return _image_reader(self.ddl, name)(attributes)
+            return _text_of(image)
+        return _image_reader(self.ddl, name)(image)
 
 
 @cache
@@ -143,7 +171,91 @@ def _schema_ddl(ddl: str | None) -> str:
     )
 
 
-def _created(change: _Change) -> tuple[datetime, str]:
+@cache
+def _messages(ddl: str | None) -> msgspec.json.Decoder[Any]:
+    """Reads changes as they stand. What the DDL does not name is skipped."""
+    item: Any = _Attributes
+    if ddl is not None:
+        names, attribute = parse_ddl(ddl).names, dict[str, Any] | msgspec.UnsetType
+        item = named_struct(names, [attribute] * len(names), [msgspec.UNSET] * len(names))
+    return msgspec.json.Decoder(_message(item, item))
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Reads changes a column at a time: `decode` those that are as DynamoDB writes them."""
+
+    decode: Callable[[bytes], Any]
+    keys: Items
+    images: Items
+    type: pa.StructType
+
+    def values(self, messages: Sequence[Any]) -> pa.Array:
+        """Raises `IrregularError`."""
+        changes = [message.dynamodb for message in messages]
+        try:
+            created = [_created_us(change) for change in changes]
+        except PayloadError:
+            raise IrregularError from None
+        columns = {
+            "keys": self.keys.column([change.Keys for change in changes]),
+            "newImage": self.images.column([change.NewImage for change in changes]),
+            "oldImage": self.images.column([change.OldImage for change in changes]),
+            "createdAt": [time_us for time_us, _ in created],
+            "precision": [precision for _, precision in created],
+            "userIdentity": [_identity(message) for message in messages],
+            "sizeBytes": [change.SizeBytes for change in changes],
+        } | {
+            name: [getattr(message, name) for message in messages]
+            for name in ("eventName", "eventID", "tableName", "awsRegion")
+        }
+        return pa.StructArray.from_arrays(
+            [pa.array(columns[field.name], field.type) for field in self.type],
+            fields=list(self.type),
+        )
+
+
+@cache
+def _change_columns(ddl: str | None) -> _Columns:
+    if ddl is None:
+        keys = images = Items(_Attributes, None, _texts)
+    else:
+        struct = parse_ddl(ddl)
+        keys = items_of(struct, _reader, may_lack=True, skips=True)
+        images = items_of(struct, _reader, may_lack=False, skips=True)
+    return _Columns(
+        decode=msgspec.json.Decoder(_message(keys.type, images.type)).decode,
+        keys=keys,
+        images=images,
+        type=arrow_struct(_schema_ddl(ddl)),
+    )
+
+
+def _text_of(image: _Attributes) -> str:
+    """An item as a JSON object with plain values."""
+    return _TEXT.encode({key: _plain(one, _written) for key, one in image.items()}).decode()
+
+
+def _texts(images: Sequence[_Attributes | None]) -> pa.Array:
+    try:
+        return pa.array(
+            [None if image is None else _text_of(image) for image in images], pa.string()
+        )
+    except PayloadError:
+        raise IrregularError from None
+
+
+def _identity(message: Any) -> dict[str, Any] | None:
+    identity = message.userIdentity
+    return identity and {"type": identity.type, "principalId": identity.principalId}
+
+
+def _created(change: Any) -> tuple[datetime, str]:
+    time_us, precision = _created_us(change)
+    return _EPOCH + timedelta(microseconds=time_us), precision
+
+
+def _created_us(change: Any) -> tuple[int, str]:
     time, precision = (
         change.ApproximateCreationDateTime,
         change.ApproximateCreationDateTimePrecision,
@@ -153,32 +265,38 @@ def _created(change: _Change) -> tuple[datetime, str]:
     time_us = time if precision == "MICROSECOND" else time * 1000
     if not FIRST_TIME_US <= time_us <= LAST_TIME_US:
         raise PayloadError(TIME_RANGE)
-    return _EPOCH + timedelta(microseconds=time_us), precision
+    return time_us, precision
 
 
 # An attribute as a plain value: str, bytes, bool, None, list, dict; `number` makes one of an N.
 def _plain(attribute: Any, number: Callable[[str], Any], levels: int = MAX_LEVELS) -> Any:
-    if not isinstance(attribute, dict) or len(attribute) != 1 or not levels:
+    if type(attribute) is not dict or len(attribute) != 1 or not levels:
         raise PayloadError(NOT_AN_ATTRIBUTE)
     ((kind, value),) = attribute.items()
-    match kind, value:
-        case "S", str():
-            return value
-        case "N", str():
-            return number(value)
-        case "B", str():
-            return _binary(value)
-        case "BOOL", bool():
-            return value
-        case "NULL", True:
-            return None
-        case "M", dict():
-            return {name: _plain(member, number, levels - 1) for name, member in value.items()}
-        case "L", list():
+    its_type: Any = _TYPES.get(kind)
+    if type(value) is not its_type:
+        raise PayloadError(NOT_AN_ATTRIBUTE)
+    if its_type is str:
+        return value if kind == "S" else number(value) if kind == "N" else _binary(value)
+    if its_type is dict:
+        return {name: _plain(member, number, levels - 1) for name, member in value.items()}
+    if its_type is list:
+        if kind == "L":
             return [_plain(member, number, levels - 1) for member in value]
-        case "SS" | "NS" | "BS", list():
-            return [_plain({kind[0]: member}, number, levels) for member in value]
-    raise PayloadError(NOT_AN_ATTRIBUTE)
+        return [_plain({kind[0]: member}, number, levels) for member in value]
+    if kind == "BOOL":
+        return value
+    if not value:
+        raise PayloadError(NOT_AN_ATTRIBUTE)
+    return None
+
+
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("S", "N", "B"), str),
+    **dict.fromkeys(("L", "SS", "NS", "BS"), list),
+    **dict.fromkeys(("BOOL", "NULL"), bool),
+    "M": dict,
+}
 
 
 def _number(text: str) -> Decimal:
@@ -194,6 +312,8 @@ def _number(text: str) -> Decimal:
 
 def _written(text: str) -> msgspec.Raw:
     """A number in plain notation: Spark's VARIANT makes a DOUBLE of one with an exponent."""
+    if _PLAIN_NUMBER.fullmatch(text):
+        return msgspec.Raw(text.encode())
     return msgspec.Raw(format(_number(text), "f").encode())
 
 
@@ -206,8 +326,16 @@ def _binary(text: str) -> bytes:
 
 # Attributes in the types of a DDL.
 @cache
-def _image_reader(ddl: str, name: str) -> Callable[[_Attributes], dict[str, Any]]:
-    return struct_reader(parse_ddl(ddl), name + ".", _reader, may_lack=name == "keys")
+def _image_reader(ddl: str, name: str) -> Callable[[Any], dict[str, Any]]:
+    struct = parse_ddl(ddl)
+    read = struct_reader(struct, name + ".", _reader, may_lack=name == "keys")
+    names = struct.names
+
+    def read_image(image: Any) -> dict[str, Any]:
+        attributes = zip(names, msgspec.structs.astuple(image), strict=True)
+        return read({key: one for key, one in attributes if one is not msgspec.UNSET})
+
+    return read_image
 
 
 def _reader(data_type: pa.DataType, path: str) -> Read:

@@ -9,22 +9,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
 from typing import TYPE_CHECKING, Literal, Protocol
 from uuid import UUID
 
-import pyarrow as pa
-
-from scheme.avro_scheme import AvroReader, AvroScheme, avro_reader, runs_of
+from scheme.avro_scheme import SIDE_BY_SIDE, AvroScheme
 from scheme.compressed import decompressed, read_of
 from scheme.ddl import arrow_struct
 from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PART_BYTES, PayloadScheme
+from scheme.payload_scheme import PayloadScheme, outcomes_within
 from scheme.protobuf_scheme import ProtobufScheme, varint
 from scheme.record_scheme import bytes_reason, gives_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from scheme.payload_scheme import Values
     from scheme.record_scheme import RecordScheme
@@ -113,63 +112,53 @@ class GlueScheme(PayloadScheme):
         reason = bytes_reason(data)  # an aggregate may be inside, too
         if reason is not None:
             raise PayloadError(reason)
+        if payload[1] == _PLAIN:
+            return payload
         return bytes([_HEADER, _PLAIN]) + payload[2:_FRAME_BYTES] + data
 
     def read(self, payload: bytes) -> Values:
         if not self._is_framed(payload):
             return read_of(self.inner, payload)
-        version, data = self._version(payload), payload[_FRAME_BYTES:]
-        if isinstance(self.inner, AvroScheme):
-            reader = _avro_reader(version, self.inner)
-            return reader.row(reader.value(data))
-        if isinstance(self.inner, ProtobufScheme):
-            return self.inner.read(_message_bytes(data, version.definition, self.inner.path))
-        return read_of(self.inner, data)
+        return read_of(*self._within(payload, self._version(payload)))
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
-        """See `PayloadScheme.outcomes`. Framed Avro goes from fastavro to Arrow by schema version,
-        as in `AvroScheme.outcomes`.
+        """See `PayloadScheme.outcomes`. What the frames hold is read by schema version, as the
+        inner scheme reads a column.
         """
-        for run in runs_of(payloads):
-            inner = self.inner
-            fast = self._avro_columns(run, inner) if isinstance(inner, AvroScheme) else None
-            if fast is None:
-                yield from PayloadScheme.outcomes(self, run)
-            else:
-                yield fast
+        versions: dict[bytes, SchemaVersion] = {}
 
-    def _avro_columns(self, payloads: pa.Array, inner: AvroScheme) -> pa.Array | None:
-        """The outcomes of payloads with a frame. None where one has to be looked at alone."""
-        if payloads.nbytes > PART_BYTES:
-            return None
-        try:
-            framed = [self.unpacked(payload or b"") for payload in payloads.to_pylist()]
-            if sum(map(len, framed)) > PART_BYTES or not all(map(self._is_framed, framed)):
+        def within(payload: bytes) -> tuple[PayloadScheme, bytes] | None:
+            if not self._is_framed(payload):
                 return None
-            order = sorted(range(len(framed)), key=lambda index: framed[index][2:_FRAME_BYTES])
-            parts = []
-            for _, indexes in groupby(order, key=lambda index: framed[index][2:_FRAME_BYTES]):
-                of_version = [framed[index] for index in indexes]
-                reader = _avro_reader(self._version(of_version[0]), inner)
-                data = pa.array([one[_FRAME_BYTES:] for one in of_version], pa.binary())
-                part = reader.side_by_side(data)
-                if part is None:
-                    part = reader.columns(data)
-                if part is None:
-                    return None
-                parts.append(part)
-        except PayloadError:
-            return None
-        if len(parts) == 1:
-            return parts[0]
-        places = sorted(range(len(order)), key=order.__getitem__)
-        return pa.concat_arrays(parts).take(pa.array(places, pa.int64()))
+            frame = self.unpacked(payload)
+            version_id = frame[2:_FRAME_BYTES]
+            if version_id not in versions:
+                versions[version_id] = self._version(frame)
+            inner, data = self._within(frame, versions[version_id])
+            return (inner, data) if isinstance(inner, PayloadScheme) else None
+
+        return outcomes_within(self, payloads, within, records=SIDE_BY_SIDE)
+
+    def _within(self, payload: bytes, version: SchemaVersion) -> tuple[RecordScheme, bytes]:
+        """What reads the data of a framed payload, and the data."""
+        data = payload[_FRAME_BYTES:]
+        if isinstance(self.inner, AvroScheme):
+            rows = self.inner.schema
+            if self.inner.reader_schema is not None:
+                rows = self.inner.reader_schema
+            resolving = _resolving(version.definition, rows)
+            if resolving is None:
+                raise PayloadError(UNUSABLE)
+            return resolving, data
+        if isinstance(self.inner, ProtobufScheme):
+            return self.inner, _message_bytes(data, version.definition, self.inner.path)
+        return self.inner, data
 
     def _is_framed(self, payload: bytes) -> bool:
         """False for a payload that is raw. Raises `PayloadError` for a damaged frame."""
-        if payload[:1] != bytes([_HEADER]):
+        if not payload or payload[0] != _HEADER:
             reason = NO_FRAME
-        elif payload[1:2] not in (bytes([_PLAIN]), bytes([_ZLIB])):
+        elif len(payload) < 2 or payload[1] not in (_PLAIN, _ZLIB):
             reason = UNKNOWN_COMPRESSION if len(payload) > 1 else CUT_OFF
         elif len(payload) < _FRAME_BYTES:
             raise PayloadError(CUT_OFF)
@@ -191,19 +180,11 @@ class GlueScheme(PayloadScheme):
         return version
 
 
-def _avro_reader(version: SchemaVersion, inner: AvroScheme) -> AvroReader:
-    """Reads what was written by this version, as the rows of `inner`."""
-    rows = inner.schema if inner.reader_schema is None else inner.reader_schema
-    reader = _resolving(version.definition, rows)
-    if reader is None:
-        raise PayloadError(UNUSABLE)
-    return reader
-
-
 @lru_cache(maxsize=_MAX_SCHEMAS)
-def _resolving(definition: str, rows: str) -> AvroReader | None:
+def _resolving(definition: str, rows: str) -> AvroScheme | None:
+    """Reads what was written by a version as rows of this schema; None if it cannot."""
     try:
-        return avro_reader(definition, None if definition == rows else rows)
+        return AvroScheme(definition, None if definition == rows else rows)
     except SchemeDefinitionError:
         return None
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator  # noqa: TC003  # PySpark evaluates the hints of `outcomes`
+from contextlib import suppress
 from itertools import accumulate, chain
+from operator import eq
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeUnavailableError
+from scheme.record import KPL_MAGIC
 from scheme.record_scheme import NO_DATA, bytes_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import Column
 
@@ -30,6 +33,8 @@ PART_RECORDS = 200
 """Few values are alive at a time: Python's garbage collector looks through all of them again and
 again, which took a third of the time with 10,000.
 """
+_FEW = 16
+"""Payloads that are read alone if one of them has to be."""
 DOES_NOT_FIT = "a value does not fit the type of its field"
 
 
@@ -206,6 +211,130 @@ class PayloadScheme(ABC):
             return both
         offsets = pa.array(accumulate(counts, initial=0), pa.int32())
         return pa.ListArray.from_arrays(offsets, both)
+
+
+def runs_of(payloads: pa.Array, records: int) -> Iterator[pa.Array]:
+    """The payloads in slices of so many at most, whose values may be in memory together."""
+    # Of payloads of any size, so many on the average; what is still too large has its own way.
+    fitting = PART_BYTES * len(payloads) // max(payloads.nbytes, 1)
+    length = max(1, min(records, fitting // 2))
+    for start in range(0, len(payloads), length):
+        yield payloads.slice(start, length)
+
+
+class IrregularError(Exception):
+    """A value that has to be looked at alone."""
+
+
+def outcomes_together(
+    scheme: PayloadScheme,
+    payloads: pa.Array,
+    decode: Callable[[bytes], Any],
+    column: Callable[[list[Any]], pa.Array],
+    *,
+    refused: tuple[type[Exception], ...],
+) -> Iterator[pa.Array]:
+    """The outcomes of some payloads, whose values are made a column at a time: `decode` reads a
+    payload, or raises one of `refused`; `column` makes the values of what it returns, or raises
+    `IrregularError`. What they raise it for is read by `scheme` alone.
+    """
+    outcomes = None
+    if payloads.nbytes <= PART_BYTES:
+        with suppress(IrregularError):
+            outcomes = _outcomes_of(scheme, payloads, decode, column, refused)
+    if outcomes is not None:
+        yield outcomes
+    elif len(payloads) <= _FEW:
+        yield from PayloadScheme.outcomes(scheme, payloads)
+    else:
+        middle = len(payloads) // 2
+        for half in (payloads.slice(0, middle), payloads.slice(middle)):
+            yield from outcomes_together(scheme, half, decode, column, refused=refused)
+
+
+def _outcomes_of(
+    scheme: PayloadScheme,
+    payloads: pa.Array,
+    decode: Callable[[bytes], Any],
+    column: Callable[[list[Any]], pa.Array],
+    refused: tuple[type[Exception], ...],
+) -> pa.Array:
+    found: list[Any] = []
+    others: list[int] = []
+    for place, payload in enumerate(payloads.to_pylist()):
+        if payload is None or (payload.startswith(KPL_MAGIC) and bytes_reason(payload)):
+            others.append(place)
+            continue
+        try:
+            found.append(decode(payload))
+        except refused:
+            others.append(place)
+    values = column(found)
+    reasons = pa.nulls(len(values), pa.string())
+    outcomes = pa.StructArray.from_arrays([values, reasons], names=["value", "malformed"])
+    if not others:
+        return outcomes
+    alone = PayloadScheme.outcomes(scheme, payloads.take(pa.array(others)))
+    return merged(outcomes, others, alone)
+
+
+def outcomes_within(
+    scheme: PayloadScheme,
+    payloads: pa.Array,
+    within: Callable[[bytes], tuple[PayloadScheme, bytes] | None],
+    *,
+    records: int,
+) -> Iterator[pa.Array]:
+    """The outcomes of payloads of which another scheme reads a part: `within` gives both, and
+    raises `PayloadError` or gives None for a payload that `scheme` reads alone. `records`: so many
+    are read together at most, and `PART_BYTES` of their parts.
+    """
+    for run in runs_of(payloads, records):
+        data: dict[PayloadScheme, list[bytes]] = {}
+        places: dict[PayloadScheme, list[int]] = {}
+        others: list[int] = []
+        start = size = 0
+        for place, payload in enumerate(one.as_py() for one in run):
+            try:
+                is_alone = payload is None or bytes_reason(payload) is not None
+                found = None if is_alone else within(payload)
+            except PayloadError:
+                found = None
+            if found is None:
+                others.append(place - start)
+            else:
+                inner, part = found
+                data.setdefault(inner, []).append(part)
+                places.setdefault(inner, []).append(place - start)
+                size += len(part)
+            if size >= PART_BYTES or place + 1 == len(run):
+                parts = [
+                    part
+                    for inner, own in data.items()
+                    for part in inner.outcomes(pa.array(own, pa.binary()))
+                ]
+                alone = run.slice(start, place + 1 - start).take(pa.array(others, pa.int64()))
+                parts += PayloadScheme.outcomes(scheme, alone)
+                yield ordered(parts, [*chain.from_iterable(places.values()), *others])
+                data, places, others, start, size = {}, {}, [], place + 1, 0
+
+
+def merged(found: pa.Array, others: Sequence[int], alone: Iterable[pa.Array]) -> pa.Array:
+    """Outcomes in the order of their payloads, of which those at the places `others` are in `alone`
+    and the rest in `found`.
+    """
+    rest = set(others)
+    places = (place for place in range(len(found) + len(rest)) if place not in rest)
+    return ordered([found, *alone], [*places, *others])
+
+
+def ordered(parts: Sequence[pa.Array], places: Sequence[int]) -> pa.Array:
+    """The elements of all parts, each at its place."""
+    together = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    if all(map(eq, places, range(len(places)))):
+        return together
+    order = sorted(range(len(places)), key=places.__getitem__)
+    return together.take(pa.array(order, pa.int64()))
 
 
 UNFIT = (TypeError, ValueError, OverflowError, pa.ArrowCapacityError)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from operator import itemgetter
+from itertools import accumulate, chain, compress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor import FieldDescriptor as Kind
@@ -19,17 +21,26 @@ from google.protobuf.message_factory import GetMessageClass
 
 from scheme.ddl import SIMPLE, array_of, arrow_struct, members_ddl
 from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PayloadScheme
+from scheme.json_rules import FIRST_TIME_US, LAST_TIME_US
+from scheme.payload_scheme import (
+    UNFIT,
+    IrregularError,
+    PayloadScheme,
+    outcomes_together,
+    runs_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Convert = Callable[[Any], Any]
+    Build = Callable[[list[Any]], pa.Array]
 
 
 NOT_PROTOBUF = "the bytes are not a message of the Protobuf schema"
 NOT_COMPLETE = "the Protobuf message lacks a required field"
 _MAX_SCHEMAS = 256
+_TOGETHER = 512
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,16 @@ class ProtobufScheme(PayloadScheme):
     def schema_ddl(self) -> str:
         return _reader(self.descriptors, self.name, self.recursion_depth).ddl
 
+    def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
+        """See `PayloadScheme.outcomes`. Messages are parsed one by one, and their fields read a
+        column at a time.
+        """
+        reader = _reader(self.descriptors, self.name, self.recursion_depth)
+        for run in runs_of(payloads, _TOGETHER):
+            yield from outcomes_together(
+                self, run, reader.message_of, reader.values, refused=(PayloadError,)
+            )
+
     def read(self, payload: bytes) -> tuple[Any, ...]:
         return _reader(self.descriptors, self.name, self.recursion_depth).read(payload)
 
@@ -98,19 +119,30 @@ class _ProtobufReader:
     path: str
     message: Descriptor
     longest_unchecked: int
+    has_required: bool
     parse: Callable[[bytes], Any]
-    convert: Callable[[Any], Any]
+    root: ProtobufColumn
 
     def read(self, payload: bytes) -> tuple[Any, ...]:
+        return tuple(self.root.convert(self.message_of(payload)).values())
+
+    def values(self, messages: list[Any]) -> pa.Array:
+        """The values of messages. Raises `IrregularError`."""
+        try:
+            return self.root.build(messages)
+        except (PayloadError, *UNFIT):
+            raise IrregularError from None
+
+    def message_of(self, payload: bytes) -> Any:
         if len(payload) > self.longest_unchecked:
             check_memory(payload, self.message)
         try:
             parsed = self.parse(payload)
         except DecodeError:
             raise PayloadError(NOT_PROTOBUF) from None
-        if not parsed.IsInitialized():
+        if self.has_required and not parsed.IsInitialized():
             raise PayloadError(NOT_COMPLETE)
-        return tuple(self.convert(parsed).values())
+        return parsed
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
@@ -139,8 +171,11 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
         path=descriptor.full_name.removeprefix(f"{descriptor.file.package}."),
         message=descriptor,
         longest_unchecked=longest_unchecked(descriptor),
+        has_required=any(
+            field.is_required for one in messages_within(descriptor) for field in one.fields
+        ),
         parse=GetMessageClass(descriptor).FromString,
-        convert=root.convert,
+        root=root,
     )
 
 
@@ -174,7 +209,6 @@ _SIMPLE = {
     Kind.CPPTYPE_DOUBLE: pa.float64(),
     Kind.CPPTYPE_FLOAT: pa.float32(),
     Kind.CPPTYPE_BOOL: pa.bool_(),
-    Kind.CPPTYPE_ENUM: pa.string(),
 }
 _UINT64 = pa.decimal128(20, 0)
 """The smallest type that holds each unsigned number of 64 bits, exactly."""
@@ -184,23 +218,33 @@ _SECOND_NS = 1_000_000_000
 
 
 class ProtobufColumn(NamedTuple):
-    """The type of a value's column, and the function that converts what protobuf has parsed."""
+    """The type of a value's column, and what protobuf has parsed as this type: `convert` takes one
+    value, `build` makes the column of several. Of a field, they take the messages that have it.
+    """
 
     type: pa.DataType
     convert: Convert
+    build: Build
+
+
+def messages_within(message: Any) -> list[Any]:
+    """A message and those that its fields have, each once."""
+    found = {message.full_name: message}
+    pending = [message]
+    while pending:
+        for field in pending.pop().fields:
+            inner = field.message_type
+            if inner is not None and inner.full_name not in found:
+                found[inner.full_name] = inner
+                pending.append(inner)
+    return list(found.values())
 
 
 def longest_unchecked(message: Any) -> int:
     """How many bytes are too few for more messages than the limit of memory has room for."""
-    pending, seen = [message], {message.full_name: 0}
-    while pending:
-        for field in pending.pop().fields:
-            inner = field.message_type
-            if inner is not None and inner.full_name not in seen:
-                seen[inner.full_name] = _memory_of(inner)
-                pending.append(inner)
+    inner = (_memory_of(one) for one in messages_within(message)[1:])
     # A message without fields takes two bytes: its field's number and its length.
-    return 2 * _MAX_MESSAGE_BYTES // max(*seen.values(), 2 * _SCALAR)
+    return 2 * _MAX_MESSAGE_BYTES // max(*inner, 2 * _SCALAR, 0)
 
 
 def check_memory(payload: bytes, message: Any) -> None:
@@ -281,7 +325,7 @@ class _Columns:
         a message that has no columns.
         """
         if message.full_name == _TIMESTAMP:
-            return ProtobufColumn(SIMPLE["TIMESTAMP"], _timestamp)
+            return ProtobufColumn(SIMPLE["TIMESTAMP"], _timestamp, _timestamps)
         within = (*inside, message.full_name)
         members: dict[str, ProtobufColumn] = {}
         deepest: list[Convert] = []
@@ -310,7 +354,14 @@ class _Columns:
                 check(parsed)
             return {name: convert_field(parsed) for name, convert_field in converts}
 
-        return ProtobufColumn(fields, convert)
+        def build(messages: list[Any]) -> pa.Array:
+            for check in deepest:
+                for parsed in messages:
+                    check(parsed)
+            columns = [column.build(messages) for column in members.values()]
+            return pa.StructArray.from_arrays(columns, fields=list(fields))
+
+        return ProtobufColumn(fields, convert, build)
 
     def _field(self, field: Any, path: str, inside: tuple[str, ...]) -> ProtobufColumn | None:
         """The column of a field, whose `convert` takes the message."""
@@ -321,18 +372,40 @@ class _Columns:
         value = self._value(field, path, inside)
         if value is None:
             return None
-        convert = value.convert
+        convert, build, get = value.convert, value.build, attrgetter(name)
         if field.is_repeated:
+
+            def build_lists(messages: list[Any]) -> pa.Array:
+                lists = list(map(get, messages))
+                return pa.ListArray.from_arrays(
+                    _offsets(lists), build(list(chain.from_iterable(lists)))
+                )
+
             return ProtobufColumn(
                 array_of(value.type),
-                lambda parsed: [convert(one) for one in getattr(parsed, name)],
+                lambda parsed: [convert(one) for one in get(parsed)],
+                build_lists,
             )
         if field.has_presence:
+
+            def build_present(messages: list[Any]) -> pa.Array:
+                has = [parsed.HasField(name) for parsed in messages]
+                found = build(list(map(get, compress(messages, has))))
+                if len(found) == len(messages):
+                    return found
+                places = np.cumsum(has) - 1
+                return found.take(pa.array(places, mask=~np.array(has, bool)))
+
             return ProtobufColumn(
                 value.type,
-                lambda parsed: convert(getattr(parsed, name)) if parsed.HasField(name) else None,
+                lambda parsed: convert(get(parsed)) if parsed.HasField(name) else None,
+                build_present,
             )
-        return ProtobufColumn(value.type, lambda parsed: convert(getattr(parsed, name)))
+        return ProtobufColumn(
+            value.type,
+            lambda parsed: convert(get(parsed)),
+            lambda messages: build(list(map(get, messages))),
+        )
 
     def _map(
         self, field: Any, entry: Any, path: str, inside: tuple[str, ...]
@@ -342,15 +415,23 @@ class _Columns:
         value = self._value(entry.fields_by_name["value"], path, inside)
         if key is None or value is None:
             return None
-        convert_key, convert_value = key.convert, value.convert
-        return ProtobufColumn(
-            pa.map_(key.type, value.type),
-            # In the order of the keys, as a map of Protobuf has none.
-            lambda parsed: {
-                convert_key(one): convert_value(inner)
-                for one, inner in sorted(getattr(parsed, name).items(), key=itemgetter(0))
-            },
-        )
+
+        get = attrgetter(name)
+
+        # In the order of the keys, as a map of Protobuf has none.
+        def convert(parsed: Any) -> dict[Any, Any]:
+            found = get(parsed)
+            return {key.convert(one): value.convert(found[one]) for one in sorted(found)}
+
+        def build(messages: list[Any]) -> pa.Array:
+            maps = list(map(get, messages))
+            keys = list(map(sorted, maps))
+            values = [found[one] for found, own in zip(maps, keys, strict=True) for one in own]
+            return pa.MapArray.from_arrays(
+                _offsets(maps), key.build(list(chain.from_iterable(keys))), value.build(values)
+            )
+
+        return ProtobufColumn(pa.map_(key.type, value.type), convert, build)
 
     def _value(self, field: Any, path: str, inside: tuple[str, ...]) -> ProtobufColumn | None:
         """The column of a field's value, or of one of its values."""
@@ -358,12 +439,28 @@ class _Columns:
         if kind == Kind.CPPTYPE_MESSAGE:
             return self.message(field.message_type, path, inside)
         if kind == Kind.CPPTYPE_UINT64:
-            return ProtobufColumn(_UINT64, Decimal)
+            return ProtobufColumn(_UINT64, Decimal, _unsigned)
         if kind == Kind.CPPTYPE_STRING:
             is_text = field.type == Kind.TYPE_STRING
-            return ProtobufColumn(pa.string() if is_text else pa.binary(), _same)
-        convert = _symbol(field.enum_type) if kind == Kind.CPPTYPE_ENUM else _same
-        return ProtobufColumn(_SIMPLE[kind], convert)
+            return _plain(pa.string() if is_text else pa.binary())
+        if kind == Kind.CPPTYPE_ENUM:
+            symbol = _symbol(field.enum_type)
+            return ProtobufColumn(
+                pa.string(), symbol, lambda numbers: pa.array(map(symbol, numbers), pa.string())
+            )
+        return _plain(_SIMPLE[kind])
+
+
+def _plain(kind: pa.DataType) -> ProtobufColumn:
+    return ProtobufColumn(kind, _same, lambda values: pa.array(values, kind))
+
+
+def _unsigned(numbers: list[int]) -> pa.Array:
+    return pa.array(numbers, pa.uint64()).cast(_UINT64)
+
+
+def _offsets(lists: list[Any]) -> pa.Array:
+    return pa.array(accumulate(map(len, lists), initial=0), pa.int32())
 
 
 def _message_of(field: Any) -> Any:
@@ -402,3 +499,13 @@ def _timestamp(parsed: Any) -> datetime:
         return _EPOCH + timedelta(seconds=parsed.seconds, microseconds=parsed.nanos // 1000)
     except OverflowError:
         raise PayloadError(OUT_OF_RANGE) from None
+
+
+def _timestamps(parsed: list[Any]) -> pa.Array:
+    times_us = []
+    for one in parsed:
+        time_us = one.seconds * 1_000_000 + one.nanos // 1000
+        if not (0 <= one.nanos < _SECOND_NS and FIRST_TIME_US <= time_us <= LAST_TIME_US):
+            raise PayloadError(OUT_OF_RANGE)
+        times_us.append(time_us)
+    return pa.array(times_us, SIMPLE["TIMESTAMP"])
