@@ -128,7 +128,12 @@ class TimedCoordinator(Coordinator):
         self.tree = tree
         self.spent_s: defaultdict[str, float] = defaultdict(float)
         self._backlog = TimedBacklog(
-            settings, services, tips=self._tips, catalog=self._catalog, outcomes=self._outcomes
+            settings,
+            services,
+            tips=self._tips,
+            catalog=self._catalog,
+            outcomes=self._outcomes,
+            retries=self._retries,
         )
         self._backlog.timed = self.timed
         self._recorded = self.session.record_history

@@ -191,9 +191,7 @@ class Acker(Generic[M]):
         root.
         """
         with self.lock:
-            entry = self._roots.get(root)
-            if entry is None:
-                self._late(root)
+            if (entry := self._live(root)) is None:
                 return None
             if value >> _EDGE_BITS:
                 _check(root, value)
@@ -205,9 +203,7 @@ class Acker(Generic[M]):
     def fail(self, root: int, reason: str | None = None) -> Outcome[M] | None:
         """The whole tree has failed. Before the init it is remembered. The first reason counts."""
         with self.lock:
-            entry = self._roots.get(root)
-            if entry is None:
-                self._late(root)
+            if (entry := self._live(root)) is None:
                 return None
             if not entry.failed:
                 entry.failed, entry.reason = True, reason
@@ -220,9 +216,7 @@ class Acker(Generic[M]):
         Also before the init. False when the root has ended.
         """
         with self.lock:
-            entry = self._roots.get(root)
-            if entry is None:
-                self._late(root)
+            if (entry := self._live(root)) is None:
                 return False
             if _later(deadline_ms, entry.deadline_ms):
                 self._move(root, entry, deadline_ms)
@@ -275,9 +269,12 @@ class Acker(Generic[M]):
         else:
             self._deadlines.discard(root)
 
-    def _late(self, root: int) -> None:
-        self._check_issued(root)
-        self.late += 1
+    def _live(self, root: int) -> _Root[M] | None:
+        """None after the root's end: the event is late."""
+        if (entry := self._roots.get(root)) is None:
+            self._check_issued(root)
+            self.late += 1
+        return entry
 
     def _check_issued(self, root: int) -> None:
         if not self._first_root <= root < self._next_root:

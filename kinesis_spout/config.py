@@ -12,13 +12,13 @@ import difflib
 import math
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
@@ -75,62 +75,33 @@ class AwsConfig:
                 )
         if self.endpoint_url is not None:
             _check_endpoint_url(self.endpoint_url)
-        for name, is_broken, rule, remedy in self._rules():
-            if is_broken:
-                shown = None if name in _SECRETS else getattr(self, name)
-                raise ConfigError.of(name, rule, shown, remedy=remedy)
+        if self.region is not None and not _REGION.fullmatch(self.region):
+            self._refuse("region", "is not a region", "expected a name like eu-central-1")
+        has_id = self.access_key_id is not None
+        if has_id != (self.secret_access_key is not None):
+            pair = "secret_access_key", "access_key_id"
+            missing, given = pair if has_id else pair[::-1]
+            self._refuse(missing, f"is missing beside {given}", "give both, or neither")
+        if self.session_token is not None and not has_id:
+            rule = "is given without access_key_id and secret_access_key"
+            self._refuse("session_token", rule, "give all three, or none")
+        if self.profile is not None and has_id:
+            self._refuse("profile", "is given beside access_key_id", "give one of them")
+        if self.role_arn is None and self.role_external_id is not None:
+            remedy = "give role_arn too, or leave role_external_id out"
+            self._refuse("role_external_id", "is given without role_arn", remedy)
+        if self.role_arn is not None:
+            if not _ROLE_ARN.fullmatch(self.role_arn):
+                remedy = "expected arn:aws:iam::<account>:role/<name>"
+                self._refuse("role_arn", "is not the ARN of a role", remedy)
+            if not _ROLE_SESSION.fullmatch(self.role_session_name):
+                self._refuse("role_session_name", "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-")
+        if self.wire_format not in ("auto", "json", "cbor"):
+            self._refuse("wire_format", "must be auto, json or cbor")
 
-    def _rules(self) -> Iterator[tuple[str, bool, str, str]]:
-        """The field at fault, whether its rule is broken, the rule and the remedy."""
-        has_id, has_secret = self.access_key_id is not None, self.secret_access_key is not None
-        has_role = self.role_arn is not None
-        yield (
-            "region",
-            self.region is not None and not _REGION.fullmatch(self.region),
-            "is not a region",
-            "expected a name like eu-central-1",
-        )
-        both = "give both, or neither"
-        is_alone = has_secret and not has_id
-        yield "access_key_id", is_alone, "is missing beside secret_access_key", both
-        is_alone = has_id and not has_secret
-        yield "secret_access_key", is_alone, "is missing beside access_key_id", both
-        yield (
-            "session_token",
-            self.session_token is not None and not has_id,
-            "is given without access_key_id and secret_access_key",
-            "give all three, or none",
-        )
-        yield (
-            "profile",
-            self.profile is not None and has_id,
-            "is given beside access_key_id",
-            "give one of them",
-        )
-        yield (
-            "role_external_id",
-            self.role_external_id is not None and not has_role,
-            "is given without role_arn",
-            "give role_arn too, or leave role_external_id out",
-        )
-        yield (
-            "role_arn",
-            has_role and not _ROLE_ARN.fullmatch(self.role_arn or ""),
-            "is not the ARN of a role",
-            "expected arn:aws:iam::<account>:role/<name>",
-        )
-        yield (
-            "role_session_name",
-            has_role and not _ROLE_SESSION.fullmatch(self.role_session_name),
-            "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-",
-            "",
-        )
-        yield (
-            "wire_format",
-            self.wire_format not in ("auto", "json", "cbor"),
-            "must be auto, json or cbor",
-            "",
-        )
+    def _refuse(self, name: str, rule: str, remedy: str = "") -> NoReturn:
+        shown = None if name in _SECRETS else getattr(self, name)
+        raise ConfigError.of(name, rule, shown, remedy=remedy)
 
     def _given(self) -> dict[str, object]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -160,11 +131,7 @@ class StreamRef:
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
-            raise ConfigError(
-                "options streamName and streamArn are both given",
-                "give one of them",
-                option="streamName",
-            )
+            raise ConfigError("options streamName and streamArn are both given", "give one of them")
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
             if match is None:
@@ -176,9 +143,7 @@ class StreamRef:
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError(
-                "the stream is not named", "give its name or its ARN", option="streamName"
-            )
+            raise ConfigError("the stream is not named", "give its name or its ARN")
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",

@@ -50,28 +50,37 @@ class ConfigError(KinesisError, ValueError):
     """An invalid option. The message names the option as the user spells it, its value unless that
     is a secret, and the rule.
 
-    `option`: its spelling in the message, where known. `respelt` returns the error with another
-    spelling.
+    `option`, `problem`: the name with which the message begins, and what it says of that; None and
+    empty where it is about no single option.
     """
 
-    def __init__(self, message: str, remedy: str = "", *, option: str | None = None) -> None:
+    def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy)
-        self.option = option
+        self.option: str | None = None
+        self.problem = ""
+
+    @classmethod
+    def about(
+        cls, option: str, problem: str, remedy: str = "", *, kind: str = "option"
+    ) -> ConfigError:
+        """The error `option <option><problem>`."""
+        found = cls(f"{kind} {option}{problem}", remedy)
+        found.option, found.problem = option, problem
+        return found
 
     @classmethod
     def of(cls, option: str, rule: str, value: object = None, *, remedy: str = "") -> ConfigError:
         """The error `option <option>: <value> <rule>`. Leave `value` out for a secret."""
         shown = "" if value is None else f" {value!r}"
-        return cls(f"option {option}:{shown} {rule}", remedy, option=option)
+        return cls.about(option, f":{shown} {rule}", remedy)
 
-    def respelt(self, option: str) -> ConfigError:
+    def respelt(self, option: str, kind: str = "option") -> ConfigError:
         """The same error with the option spelt `option`, for a front end whose users know it by
-        another name.
+        another name, or as another `kind` of parameter.
         """
         if self.option is None:
             return self
-        message = self.message.replace(f"option {self.option}:", f"option {option}:", 1)
-        return ConfigError(message, self.remedy, option=option)
+        return ConfigError.about(option, self.problem, self.remedy, kind=kind)
 
 
 class CredentialsError(KinesisError):

@@ -141,10 +141,10 @@ class Option:
     def read(self, text: str) -> Any:
         """The value of a text. Raises `ConfigError` with the option, the text and the rule."""
         if not text.strip():
-            raise ConfigError(f"option {self.name} is empty", "give a value or leave it out")
+            raise ConfigError.about(self.name, " is empty", "give a value or leave it out")
         value = self.parse(self.name, text)
         if value is None or not self.fits(value):
-            raise ConfigError(f"option {self.name} is {text[:200]!r}", f"give {self.rule}")
+            raise ConfigError.about(self.name, f" is {text[:200]!r}", f"give {self.rule}")
         return value
 
     def check(self, field: str, value: object) -> None:
@@ -168,9 +168,9 @@ def by_field(*options: Option) -> dict[str, Option]:
 def _znode_name(option: str, text: str) -> str:
     """Without this check a bad name would fail only when the query runs."""
     try:
-        return valid_name(f"option {option}", text)
-    except InvalidStoreSettingError as exc:
-        raise ConfigError(str(exc)) from exc
+        return valid_name("", text)
+    except InvalidStoreSettingError as exc:  # its message begins with the name, which is the text
+        raise ConfigError.about(option, exc.message, exc.remedy) from exc
 
 
 def _address(option: str, text: str) -> str | None:
@@ -179,7 +179,7 @@ def _address(option: str, text: str) -> str | None:
     try:
         ConnectString.parse(text)
     except InvalidStoreSettingError as exc:
-        raise ConfigError(f"option {option}: {exc}") from exc
+        raise ConfigError.about(option, f": {exc}") from exc
     return text
 
 
@@ -209,12 +209,13 @@ def positions(missing_default: str) -> Callable[[str, str], RequestedStart | Non
             )
             return RequestedStart(default=default, shards=tuple(shards))
         except json.JSONDecodeError as exc:
-            raise ConfigError(
-                f"option {option} is {text!r}, which is not JSON: {exc}",
+            raise ConfigError.about(
+                option,
+                f" is {text!r}, which is not JSON: {exc}",
                 f"write the positions as in {_JSON_START}",
             ) from exc
         except InvalidPositionError as exc:
-            raise ConfigError(f"option {option}: {exc}") from exc
+            raise ConfigError.about(option, f": {exc}") from exc
 
     return parse
 
@@ -447,8 +448,10 @@ def connection_of(values: dict[str, Any], stream: StreamRef | None = None) -> Aw
             stream.region_or(own["region"])
         return AwsConfig(**own)
     except ConfigError as exc:
-        option = None if exc.option is None else _spelt(exc.option)
-        raise ConfigError(_spelt(str(exc)), option=option) from exc
+        remedy = _spelt(exc.remedy)
+        if exc.option is None:
+            raise ConfigError(_spelt(exc.message), remedy) from exc
+        raise ConfigError.about(_spelt(exc.option), _spelt(exc.problem), remedy) from exc
 
 
 def security_of(values: dict[str, Any]) -> ZookeeperSecurity:
@@ -467,30 +470,21 @@ def check_consumer(
     `spelt`: the name of a field as the user knows it.
     """
     name, arn = values["consumer_name"], values["consumer_arn"]
+    mode, by_name, by_arn = map(spelt, ("read_mode", "consumer_name", "consumer_arn"))
     if values["read_mode"] != "efo":
-        for field in ("consumer_name", "consumer_arn"):
-            if values[field] is not None:
-                raise ConfigError.of(
-                    spelt(field),
-                    f"has an effect only with {spelt('read_mode')} efo",
-                    remedy=f"set {spelt('read_mode')} to efo, or leave {spelt(field)} out",
-                )
+        for field, value in ((by_name, name), (by_arn, arn)):
+            if value is not None:
+                remedy = f"set {mode} to efo, or leave {field} out"
+                raise ConfigError.of(field, f"has an effect only with {mode} efo", remedy=remedy)
     elif (name is None) == (arn is None):
-        raise ConfigError.of(
-            spelt("consumer_name"),
-            f"with {spelt('read_mode')} efo, give either {spelt('consumer_name')} or "
-            f"{spelt('consumer_arn')}",
-        )
+        raise ConfigError.of(by_name, f"with {mode} efo, give either {by_name} or {by_arn}")
     elif arn is not None:
-        SHARED["consumer_arn"].check(spelt("consumer_arn"), arn)
+        SHARED["consumer_arn"].check(by_arn, arn)
         of = _CONSUMER_ARN.fullmatch(arn)
         if of is None or stream not in (StreamRef(of["name"]), StreamRef(of["name"], of["stream"])):
-            raise ConfigError.of(
-                spelt("consumer_arn"),
-                f"does not belong to stream {stream.name}",
-                arn,
-                remedy="give the ARN of a consumer of that stream",
-            )
+            rule = f"does not belong to stream {stream.name}"
+            remedy = "give the ARN of a consumer of that stream"
+            raise ConfigError.of(by_arn, rule, arn, remedy=remedy)
 
 
 # The names with an underscore; the others are ordinary words too.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 _LIMIT_S = 30.0
 _LOOK_S = 0.02
@@ -27,12 +28,13 @@ def kill_family(process: subprocess.Popen[Any]) -> int:
     root = psutil.Process(process.pid)
     members = [root]
     # Suspended before any is killed, so that none can start another process meanwhile.
-    _if_there(root.suspend)
+    suspend([root])
     while fresh := [child for child in root.children(recursive=True) if child not in members]:
         suspend(fresh)
         members += fresh
     for member in members:
-        _if_there(member.kill)
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
     process.wait(timeout=_LIMIT_S)
     deadline = time.monotonic() + _LIMIT_S
     left = members[1:]
@@ -52,13 +54,15 @@ def descendants(pid: int) -> list[psutil.Process]:
 def suspend(members: Iterable[psutil.Process]) -> None:
     """Stop them. Those that have ended are left out."""
     for member in members:
-        _if_there(member.suspend)
+        with suppress(psutil.NoSuchProcess):
+            member.suspend()
 
 
 def resume(members: Iterable[psutil.Process]) -> None:
     """Let stopped processes go on. Those that have ended are left out."""
     for member in members:
-        _if_there(member.resume)
+        with suppress(psutil.NoSuchProcess):
+            member.resume()
 
 
 def runs(process: psutil.Process) -> bool:
@@ -69,10 +73,3 @@ def runs(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _if_there(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except psutil.NoSuchProcess:
-        return

@@ -19,7 +19,7 @@ from kinesis_spout.errors import ConfigError, KinesisError, MissingExtraError
 from kinesis_spout.programs import how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Protocol, Self
 
     from prometheus_client.metrics_core import Metric
@@ -281,14 +281,8 @@ def family(name: str) -> Any:
 
 
 _COUNTS = (
-    "emitted",
-    "acked",
-    "failed",
-    "retried",
-    "timed_out",
-    "dead_lettered",
-    "malformed",
-    "left_out",
+    *("emitted", "acked", "failed", "retried"),
+    *("timed_out", "dead_lettered", "malformed", "left_out"),
 )
 _GAUGES: dict[str, Callable[[ShardMetrics], float | None]] = {
     "pending_records": lambda one: one.pending,
@@ -329,20 +323,11 @@ class SpoutCollector:
             ("failing_seconds", metrics.failing_s),
             ("outages", metrics.outages),
         ):
-            labelled = family(name)
-            for label, value in by_label.items():
-                labelled.add_metric((*here, label), value)
-            yield labelled
-        if (subscribed := metrics.subscriptions) is None:
-            return
-        for name, value in (
-            ("subscriptions", subscribed.opened),
-            ("subscription_failures", subscribed.failed),
-            ("polled_shards", subscribed.polled_shards),
-        ):
-            one = family(name)
-            one.add_metric(here, value)
-            yield one
+            yield _filled(name, (((*here, label), value) for label, value in by_label.items()))
+        if (subscribed := metrics.subscriptions) is not None:
+            yield _filled("subscriptions", [(here, subscribed.opened)])
+            yield _filled("subscription_failures", [(here, subscribed.failed)])
+            yield _filled("polled_shards", [(here, subscribed.polled_shards)])
 
 
 class MetricsServer(CollectorServer):
@@ -361,20 +346,23 @@ def serve(spout: KinesisSpout, port: int, host: str = LOOPBACK) -> MetricsServer
     return server
 
 
+def _filled(name: str, samples: Iterable[tuple[tuple[str, ...], float | None]]) -> Metric:
+    """The family with these values, by their labels. It has none where nobody knows it."""
+    filled: Metric = family(name)
+    for labels, value in samples:
+        if value is not None:
+            filled.add_metric(labels, value)  # type: ignore[attr-defined]  # of each kind of family
+    return filled
+
+
 def _families(
     scope: str, found: Sequence[tuple[tuple[str, ...], ShardMetrics]]
 ) -> Iterator[Metric]:
     for name in _COUNTS:
-        counter = family(f"{scope}records_{name}")
-        for values, one in found:
-            counter.add_metric(values, getattr(one.counts, name))
-        yield counter
+        counts = ((values, getattr(one.counts, name)) for values, one in found)
+        yield _filled(f"{scope}records_{name}", counts)
     for name, of in _GAUGES.items():
-        gauge = family(scope + name)
-        for values, one in found:
-            if (value := of(one)) is not None:
-                gauge.add_metric(values, value)
-        yield gauge
+        yield _filled(scope + name, ((values, of(one)) for values, one in found))
     histogram = family(f"{scope}latency_seconds")
     for values, one in found:
         histogram.add_metric(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ _TYPES = dict(column.split() for column in SCHEMA_DDL.split(", "))
 PARSED = "parsed"
 """The column of a source with a scheme (`spark_job.scheme_column`)."""
 _tasks_read = itertools.count()  # by this process
+_M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
 class TaskPartition(InputPartition):
@@ -154,20 +155,14 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         settings = replace(self._query.streams[partition.stream], aws=partition.aws)
         context = TaskContext.get()
-        if context is not None and next(_tasks_read) == 1:
-            # pyspark.daemon collects garbage after each task of a worker that is used again: 50 ms
-            # for 100,000 objects, nearly all of them modules, which never become garbage. At the
-            # second task it has just done so, and all that the first one has imported, connected
-            # and kept is here. Once only: what is frozen and dropped later is not collected if it
-            # is part of a cycle.
-            gc.freeze()
+        if context is not None:
+            _keep_small(next(_tasks_read))
         return with_scheme(
             lambda columns: read_task(
                 partition.plan_id,
                 partition.task,
                 partition.plan,
                 services=ProcessServices.here(settings),
-                settings=settings,
                 columns=columns,
                 is_retry=context is not None and context.attemptNumber() > 0,
             ),
@@ -184,6 +179,24 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is not None:
             self._driver.close()
             self._driver = None
+
+
+def _keep_small(tasks_read: int) -> None:
+    """Set up a Python worker that has read so many tasks of this source."""
+    if tasks_read == 0:
+        # glibc gives each thread that fetches an arena of its own, and an arena keeps the memory of
+        # the largest pages that it had: 30 to 90 MB a worker. Other C libraries have no such call.
+        import ctypes  # noqa: PLC0415  # on executors only
+
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    elif tasks_read == 1:
+        # pyspark.daemon collects garbage after each task of a worker that is used again: 50 ms for
+        # 100,000 objects, nearly all of them modules, which never become garbage. At the second
+        # task it has just done so, and all that the first one has imported, connected and kept is
+        # here. Once only: what is frozen and dropped later is not collected if it is part of a
+        # cycle.
+        gc.freeze()
 
 
 @contextmanager

@@ -352,20 +352,14 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
     Raises `ConfigError` for an option, or a value of it, that is not taken.
     """
     if key.lower().startswith("kinesis.sink."):
-        raise ConfigError(
-            f"option {key} is not accepted here: it belongs to the sink",
-            "see the options of df.write",
-            option=key,
-        )
+        problem = " is not accepted here: it belongs to the sink"
+        raise ConfigError.about(key, problem, "see the options of df.write")
     for system in (AWSLABS, DATABRICKS):
         for name, taken in system.taken.items():
             if name.lower() == key.lower():
                 return taken.ours, text if taken.value is None else taken.value(name, text)
         for name, instead in system.refused.items():
             if name.lower() == key.lower():
-                raise ConfigError(
-                    f"option {name} belongs to {system.name} and is not supported here",
-                    instead,
-                    option=name,
-                )
+                problem = f" belongs to {system.name} and is not supported here"
+                raise ConfigError.about(name, problem, instead)
     return None

@@ -78,7 +78,7 @@ class ProcessServices:
         cls, settings: SourceSettings, *, retry_for_s: float = 60, answered_before: bool = False
     ) -> ProcessServices:
         """New services, not shared with other callers. `retry_for_s`: how long calls to Kinesis are
-        retried. `answered_before`: as of `KinesisConnection`.
+        retried. `answered_before`: as of `KinesisClient`.
 
         Starts the embedded ZooKeeper if `zookeeper` names one that does not run.
         """

@@ -117,7 +117,7 @@ def failure_sentence(text: str) -> str:
     return sentence if len(sentence) <= MAX_LENGTH else f"{sentence[:MAX_LENGTH]}..."
 
 
-def failure_told(error: BaseException) -> ReportedError:
+def reported_failure(error: BaseException) -> ReportedError:
     """The error that fails a batch, as it is stored.
 
     Ours are sentences, and Spark's text is complete: it may be of a task of any sort. What is left

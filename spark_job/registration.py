@@ -213,21 +213,15 @@ def refuse_other_python(spark: SparkSession) -> None:
         executable, version, missing = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError):
         return
-    own = ".".join(map(str, sys.version_info[:2]))
-    here = f"Spark starts its Python workers with {executable or found} ({named})"
-    remedy = f"set PYSPARK_PYTHON={sys.executable} before the Spark session is made"
-    if missing:
-        raise ConfigError(
-            f"{here}, which has no package {missing[0]}, and this program runs with "
-            f"{sys.executable} (version {own})",
-            remedy,
-        )
-    if version != list(sys.version_info[:2]):
-        raise ConfigError(
-            f"{here}, which is version {version[0]}.{version[1]}, and this program runs with "
-            f"{sys.executable} (version {own})",
-            remedy,
-        )
+    own = sys.version_info[:2]
+    if not missing and tuple(version) == own:
+        return
+    lacks = f"has no package {missing[0]}" if missing else f"is version {version[0]}.{version[1]}"
+    raise ConfigError(
+        f"Spark starts its Python workers with {executable or found} ({named}), which {lacks}, and "
+        f"this program runs with {sys.executable} (version {own[0]}.{own[1]})",
+        f"set PYSPARK_PYTHON={sys.executable} before the Spark session is made",
+    )
 
 
 def _is_of_this_environment(python: Path) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
-from kinesis_spout.reading.user_records import number_at, numbers_of, rest_of
+from kinesis_spout.reading.user_records import begins_within, number_at, numbers_of, unpacked
 from kinesis_spout.service.shard_info import HashRange
 from spark_job.settings import FAIL, UNPACK
 from state.plan import UserRecords
@@ -175,24 +175,11 @@ class ShardRows:
         yield from self.of(page.records)
 
     def _must_unpack(self, records: pa.RecordBatch) -> bool:
-        return has_candidates(records) and (self._unpacks or self._begins_within(records))
-
-    def _begins_within(self, records: pa.RecordBatch) -> bool:
-        start = self._start.sequence
-        return start is not None and start.sub > 0 and number_at(records, 0).shares_record(start)
+        return has_candidates(records) and (
+            self._unpacks or begins_within(number_at(records, 0), self._start)
+        )
 
     def _unpacked(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if not records.num_rows or not self._must_unpack(records):
-            yield records
-            return
-        if self._begins_within(records):
-            # What a spout has unpacked stays unpacked, whatever the option says now.
-            for part in self._unpacker.unpack(records.slice(0, 1)):
-                rest = part.filter(rest_of(part, self._start))
-                if rest.num_rows:
-                    yield rest
-            records = records.slice(1)
-        if records.num_rows and self._unpacks:
-            yield from self._unpacker.unpack(records)
-        elif records.num_rows:
-            yield records
+        if records.num_rows and self._must_unpack(records):
+            return unpacked(records, self._unpacker, self._start, only_begun=not self._unpacks)
+        return iter((records,))

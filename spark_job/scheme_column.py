@@ -46,15 +46,15 @@ def scheme_of_option(option: str, text: str) -> RecordScheme:
             return scheme_of(text)
         found = pickle.loads(b64decode(text.removeprefix(_PICKLED)))  # noqa: S301  # the options are the job's own, as its code is
     except SchemeError as exc:
-        raise ConfigError(f"option {option}: {exc.message}", exc.remedy, option=option) from exc
+        raise ConfigError.about(option, f": {exc.message}", exc.remedy) from exc
     except Exception as exc:
-        raise ConfigError(
-            f"option {option}: the scheme cannot be made here ({type(exc).__name__}: {exc})",
+        raise ConfigError.about(
+            option,
+            f": the scheme cannot be made here ({type(exc).__name__}: {exc})",
             "install what it needs where the query is planned and run",
-            option=option,
         ) from exc
     if not isinstance(found, RecordScheme):
-        raise ConfigError(f"option {option}: this is no scheme", f"give {FORMS}", option=option)
+        raise ConfigError.about(option, ": this is no scheme", f"give {FORMS}")
     return found
 
 

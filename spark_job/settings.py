@@ -95,12 +95,11 @@ class SourceSettings:
         """
         values = values_of(texts, OPTIONS)
         if values["stream"] is None and values["stream_arn"] is None:
-            raise ConfigError(
-                "option streamName is missing", "give the stream's name, or its ARN as streamArn"
-            )
+            remedy = "give the stream's name, or its ARN as streamArn"
+            raise ConfigError.about("streamName", " is missing", remedy)
         for name, option in OPTIONS.items():
             if option.required and not values[name]:
-                raise ConfigError(f"option {option.name} is missing", f"give the {option.meaning}")
+                raise ConfigError.about(option.name, " is missing", f"give the {option.meaning}")
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))
         check_consumer(values, stream, lambda name: OPTIONS[name].name)
         aws, security = connection_of(values, stream), security_of(values)

@@ -1,6 +1,5 @@
-"""Two collections whose memory follows what is in them, and not what ever was: a dict that releases
-its memory, and a priority queue by time from which any entry can be removed early. The tracker and
-the acker share them. The lowest room: it imports nothing of ours.
+"""Two collections whose memory follows what is in them, and not what ever was. The tracker and the
+acker share them.
 """
 
 from __future__ import annotations
@@ -46,13 +45,12 @@ class ShrinkingDict(dict[H, V], Generic[H, V]):
 
 
 class DueQueue(Generic[K]):
-    """Keys, each with a time in milliseconds, which are hashable; those of one time come in their
-    order. `put` and `discard` cost O(1) amortised, O(log n) at worst.
+    """A priority queue of hashable keys, each with a time in milliseconds; those of one time come
+    in their order. `put` and `discard` cost O(1) amortised, O(log n) at worst.
 
     A heap finds the earliest entry; a map holds those that are still wanted. Removing an entry
     early takes it out of the map only. Its heap item becomes a leftover, which is skipped when it
-    reaches the top. The heap is rebuilt when leftovers are most of it. So memory, and time per
-    operation, follow the number of entries and not the number of entries that ever were.
+    reaches the top. The heap is rebuilt when leftovers are most of it.
     """
 
     def __init__(self) -> None:

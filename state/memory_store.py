@@ -7,9 +7,8 @@ suite runs against both. Stores of one `MemoryBackend` are like processes of one
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from state.errors import StoreUnavailableError
 from state.znodes.paths import ZookeeperPaths
@@ -29,31 +28,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
+class _Watch(NamedTuple):
+    tree: MemoryTree
+    path: str
+    callback: Callable[[], None]
+
+
 class MemoryBackend:
-    """The nodes and sessions that several stores share. A test can expire sessions, lose answers,
-    and make the backend unavailable. Safe from any thread.
+    """The nodes and sessions that several stores share. Safe from any thread.
+
+    What happens to a store, a test does here: it expires sessions; the next `answers_to_lose`
+    transactions are applied, but their answers are lost, so that they are sent again; and while the
+    backend is `unavailable`, every call of a store fails with `StoreUnavailableError`.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self.answers_to_lose = 0
+        self.unavailable = False
+        self._changed = threading.Condition(threading.RLock())
         self._nodes = {"": Znode(b"", 0)}
         self._names: dict[str, dict[str, None]] = {"": {}}  # of children, in order of creation
         self._watches: list[_Watch] = []
         self._sessions = 0
         self._expired: set[int] = set()
-        self._answers_to_lose = 0
-        self._unavailable = False
 
     def put(self, path: str, data: bytes) -> None:
         """Create or overwrite a node, and create its parents, as another program would."""
         with self._changing():
             self._ensure(path)
-            self._nodes[path] = Znode(data, self._nodes[path].version + 1)
+            self._put(path, Znode(data, self._nodes[path].version + 1))
 
     def nodes(self, base: str) -> dict[str, Znode]:
         """The nodes below `base`."""
-        with self._lock:
+        with self._changed:
             return {path: node for path, node in self._nodes.items() if path.startswith(f"{base}/")}
 
     def restore(self, nodes: Mapping[str, Znode]) -> None:
@@ -75,92 +82,70 @@ class MemoryBackend:
             own = [path for path, node in self._nodes.items() if node.owner_session == session]
             for path in own:
                 self._remove(path)
-        with self._lock:
             watches = [watch for watch in self._watches if watch.tree.session == session]
         for watch in watches:
             watch.callback()
 
-    def lose_next_answers(self, count: int) -> None:
-        """Apply the next `count` transactions, but lose their answers: they are sent again."""
-        with self._lock:
-            self._answers_to_lose = count
-
-    def set_unavailable(self, unavailable: bool) -> None:  # noqa: FBT001  # a switch of a double, read as a sentence
-        """Let every call fail with `StoreUnavailableError`, or end that."""
-        with self._lock:
-            self._unavailable = unavailable
-
     def open_session(self, session: int) -> int:
         """`session` if it is still alive, else a new session."""
-        with self._lock:
-            self._check_available()
+        with self._serving():
             if session and session not in self._expired:
                 return session
             self._sessions += 1
             return self._sessions
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        with self._lock:
-            self._check_available()
+        with self._serving():
             return list(map(self._nodes.get, paths))
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        with self._lock:
-            self._check_available()
+        with self._serving():
             return [list(self._names[path]) if path in self._nodes else None for path in paths]
 
     def commit(self, operations: Sequence[Operation], session: int) -> None:
-        with self._changing():
-            self._check_available()
-            uncertain = self._answers_to_lose > 0
+        with self._changing(), self._serving():
+            uncertain = self.answers_to_lose > 0
             if uncertain:
-                self._answers_to_lose -= 1
+                self.answers_to_lose -= 1
                 self._apply(operations, session, uncertain=False)
             self._apply(operations, session, uncertain=uncertain)
-
-    def ensure(self, path: str) -> None:
-        with self._changing():
-            self._check_available()
-            self._ensure(path)
 
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
         def is_gone() -> bool:
             node = self._nodes.get(path)
             return node is None or node.owner_session != owner_session
 
-        with self._lock:
+        with self._changed:
             return self._changed.wait_for(is_gone, timeout_s)
 
-    def watch(self, path: str, callback: Callable[[], None], tree: MemoryTree) -> None:
-        with self._lock:
-            self._check_available()
-            self._watches.append(_Watch(path, callback, tree))
+    def watch(self, watch: _Watch) -> None:
+        with self._serving():
+            self._watches.append(watch)
 
     def unwatch(self, tree: MemoryTree) -> None:
-        with self._lock:
+        with self._changed:
             self._watches = [watch for watch in self._watches if watch.tree is not tree]
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """Hold the lock for a store's call."""
+        with self._changed:
+            if self.unavailable:
+                raise StoreUnavailableError("the memory store was made unavailable")
+            yield
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold the lock. Then wake who waits, and call watches back without it."""
-        changed: list[_Watch] = []
-        try:
-            with self._lock:
-                before = [(watch, self._nodes.get(watch.path)) for watch in self._watches]
-                try:
-                    yield
-                finally:
-                    self._changed.notify_all()
-                    changed += [
-                        watch for watch, node in before if self._nodes.get(watch.path) is not node
-                    ]
-        finally:
-            for watch in changed:
-                watch.callback()
-
-    def _check_available(self) -> None:
-        if self._unavailable:
-            raise StoreUnavailableError("the memory store was made unavailable")
+        with ExitStack() as afterwards, self._changed:
+            before = [(watch, self._nodes.get(watch.path)) for watch in self._watches]
+            try:
+                yield
+            finally:
+                self._changed.notify_all()
+                for watch, node in before:
+                    if self._nodes.get(watch.path) is not node:
+                        afterwards.callback(watch.callback)
 
     def _ensure(self, path: str) -> None:
         if path not in self._nodes:
@@ -184,11 +169,11 @@ class MemoryBackend:
         for index, operation in enumerate(operations):
             refusal = self._refusal(operation)
             if refusal is not None:
-                for path, node in reversed(before):
-                    if node is None:
+                for path, earlier in reversed(before):
+                    if earlier is None:
                         self._remove(path)
                     else:
-                        self._put(path, node)
+                        self._put(path, earlier)
                 raise TransactionRefusedError(index, refusal, operation.path, uncertain=uncertain)
             node = self._nodes.get(operation.path)
             before.append((operation.path, node))
@@ -196,8 +181,7 @@ class MemoryBackend:
                 case Create(path, data, ephemeral):
                     self._put(path, Znode(data, 0, session if ephemeral else 0))
                 case Set(path, data, version):
-                    owner_session = node.owner_session if node else 0
-                    self._put(path, Znode(data, version + 1, owner_session))
+                    self._put(path, Znode(data, version + 1, node.owner_session if node else 0))
                 case Delete(path):
                     self._remove(path)
 
@@ -215,13 +199,6 @@ class MemoryBackend:
         return None if node.version == operation.version else Refusal.BAD_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class _Watch:
-    path: str
-    callback: Callable[[], None]
-    tree: MemoryTree
-
-
 class MemoryTree:
     """A `ZnodeTree`: one session of a backend."""
 
@@ -230,7 +207,7 @@ class MemoryTree:
         self.session = 0
         # What needs no session is the backend's own.
         self.read, self.children = backend.read, backend.children
-        self.ensure, self.wait_gone = backend.ensure, backend.wait_gone
+        self.wait_gone = backend.wait_gone
 
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
         """A tree in memory has no access control lists."""
@@ -245,7 +222,7 @@ class MemoryTree:
 
     def watch(self, path: str, callback: Callable[[], None]) -> None:
         self.session_id()
-        self._backend.watch(path, callback, self)
+        self._backend.watch(_Watch(self, path, callback))
 
     def close(self) -> None:
         self._backend.unwatch(self)

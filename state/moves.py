@@ -10,17 +10,13 @@ Moved states. Every record before `read_position` is acked or unresolved, and st
     after both positions    not read                            not read
 
 A range of unresolved records has no known records between its ends. So a position within one cannot
-be kept to: the shard is moved to the first record of the range (`position_outside_ranges`).
-
-Nothing is claimed of a moved shard that is not known. The checkpoint is a number that is known to
-lie before the position and before all unresolved records; None without one. The shard is not at its
-tip. The caller says what is verified.
+be kept to: the shard is moved to the first record of the range (`position_outside_ranges`). Nothing
+is claimed of a moved shard that is not known.
 
 History. What consumes the stream writes entries: the service's time, and for each shard
 that has changed since the entry before it a position before which every record was acked by then
-(`resume_position`). So an entry is never ahead of the truth of its time. One that is missing,
-because its writer was killed or because it was thinned out, makes an application that goes back go
-further back. It repeats records, and loses none.
+(`resume_position`). So an entry is never ahead of the truth of its time. One that is missing makes
+an application that goes back go further back. It repeats records, and loses none.
 
     the wanted time is         a shard goes back to
     before the first entry     nothing: nobody knows where it was
@@ -32,10 +28,9 @@ is the only one in which a shard may go back, so what goes back is written befor
 moved (`kinesis_spout.checkpoints.recorded_move`). The order of the entries is that in which they
 were written. "The last entry up to a time" is the last one in this order whose time is not later;
 so an entry of a clock that was ahead counts as soon as a later entry does. The time of an entry is
-rather too late than too early, and never earlier than that of the entry before it: of a service
-whose clock was set back, entries crowd together until it has caught up. Just before that of a move,
-nobody knows which of the two was first: a shard goes back to the earlier of its positions before
-and after the move.
+rather too late than too early, and never earlier than that of the entry before it. Just before that
+of a move, nobody knows which of the two was first: a shard goes back to the earlier of its
+positions before and after the move.
 
 Thinning. Entries are dropped where the gap that this leaves is smallest in proportion to its age:
 what is left is fine for the last minutes and coarse for days. A dropped entry is merged into the
@@ -148,8 +143,11 @@ def _ends_before(record: UnresolvedRecord, to: Position) -> bool:
 def _checkpoint(
     state: ShardState, to: Position, kept: tuple[UnresolvedRecord, ...]
 ) -> SequenceNumber | None:
+    """The last Kinesis record that is known to lie, with all of its user records, before the
+    position and before all unresolved records; None without one.
+    """
+
     def is_passed(number: SequenceNumber) -> bool:
-        """Whether a Kinesis record lies before the position with all of its user records."""
         if to.sequence is not None and (to.sequence.sub or to.kind is PositionKind.AT):
             return number.sequence < to.sequence.sequence
         return is_before(number, to)
@@ -211,9 +209,7 @@ def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
     first = max((at for at in range(last + 1) if entries[at].full), default=None)
     if first is None:
         return None
-    positions: dict[str, Position] = {}
-    for entry in entries[first : last + 1]:
-        positions |= entry.positions
+    positions = _positions_after(entries[first : last + 1])
     for entry in entries[last + 1 :]:
         if entry.cause is not None and entry.time_ms <= time_ms + MAX_LATE_MS:
             positions = {
@@ -228,6 +224,13 @@ def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
         absent_ms |= dict.fromkeys(entry.positions.keys() - known, before.time_ms)
         known |= entry.positions.keys()
     return Past(entries[last].time_ms, positions, frozenset(later), absent_ms)
+
+
+def _positions_after(entries: Sequence[HistoryEntry]) -> dict[str, Position]:
+    positions: dict[str, Position] = {}
+    for entry in entries:
+        positions = {**({} if entry.full else positions), **entry.positions}
+    return positions
 
 
 def changes(
@@ -323,9 +326,7 @@ def newest_move(entries: Sequence[HistoryEntry]) -> OperatorMove | None:
     if found is None:
         return None
     first, last = found
-    before: dict[str, Position] = {}
-    for entry in entries[:first]:
-        before = {**({} if entry.full else before), **entry.positions}
+    before = _positions_after(entries[:first])
     moved = {
         shard: earlier(before[shard], at) == at
         for shard, at in entries[last].positions.items()
@@ -355,18 +356,15 @@ def held_since_ms(
     """
     wanted = {shard: resume_position(state) for shard, state in states.items() if state.unresolved}
     found: dict[str, int] = {}
-    over: set[str] = set()
     for entry in reversed(entries):
         if entry.cause is not None:
             break
-        for shard, position in wanted.items():
+        for shard, position in tuple(wanted.items()):
             at = entry.positions.get(shard)
-            if shard in over or (at is None and not entry.full):
-                continue
             if at == position:
                 found[shard] = entry.time_ms
-            else:
-                over.add(shard)
+            elif at is not None or entry.full:
+                del wanted[shard]
     return found
 
 

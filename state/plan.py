@@ -1,11 +1,8 @@
 """Plans (what the tasks of one Spark batch read) and task results (what they did read).
 
-Kinesis cannot be asked for a shard's latest sequence number. So a plan says where the read of each
-shard starts and what limits it, and the task that reads publishes what it read, piece by piece,
-before the rows leave the task (`state.task_log`).
-
-A plan is open (results may be published), then closed (no result may be published any more), then
-settled (its outcomes are in the shard states).
+A plan says where the read of each shard starts and what limits it. The task that reads publishes
+what it read (`state.task_log`). A plan is open (results may be published), then closed (no result
+may be published any more), then settled (its outcomes are in the shard states).
 """
 
 from __future__ import annotations
@@ -78,19 +75,15 @@ class ShardSlice(
 
     - `retries`: ascending, all before `position`; they are read first; alone with `max_records` 0.
     - `iterator`: a shard iterator for `position`, as a hint. It may have expired.
-    - `next_read_ms`: when the last reader's clock says that the service allows the next read of the
-      shard, as a hint; None if it does by now.
-    - `next_subscribe_ms`: when the last reader's clock says that the service allows the next
-      subscription to the shard, as a hint; None if it does by now.
+    - `next_read_ms`, `next_subscribe_ms`: when the last reader's clock says that the service allows
+      the next read of the shard, or subscription to it, as a hint; None if it does by now.
     - `ending_sequence`: the last sequence number of a closed shard, as the shard list says. It is
       evidence of the end besides the service's own answer, never the only evidence.
-    - `verified_until_ms`: the service time before which no record of the shard can have been missed
-      when the plan was made (`state.shard_state.ShardState`); None if it is not known.
+    - `verified_until_ms`: that of the shard's state when the plan was made.
     - `gone`: the service no longer has the shard, so its retries are gone, and nobody asks for
       them. Proven by two listings and a direct question before the plan was made.
     - `hash_keys`: the shard's first and last hash key, as decimal numbers. User records of
-      aggregates outside them are left out, of new records and of ranges of retries. None: none is
-      left out, because the shard has all hash keys, or they were not known when the plan was made.
+      aggregates outside them are left out, of new records and of ranges of retries. None: none is.
     """
 
     shard_id: str
@@ -112,9 +105,9 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     - `max_bytes`: how much payload the task reads.
     - `fetch_time_ms`: after this time, a shard that has returned records is read no further.
     - `fetch_cap_ms`: after this time, so is a shard that is behind its tip and has returned none.
-    - `retention_ms`: the stream's retention when the plan was made; None if it is not known.
-    - `aggregated_records`: the option of that name when the plan was made, which every attempt goes
-      by (`spark_job.rows.mode_of`); None in a plan of an earlier version.
+    - `retention_ms`: the stream's; None if it is not known.
+    - `aggregated_records`: the option of that name, which every attempt goes by
+      (`spark_job.rows.mode_of`); None in a plan of an earlier version.
     - `consumer_arn`: the registered consumer with which the first attempt may subscribe to the
       shards; None: they are polled.
     """
@@ -164,9 +157,7 @@ class ChildShard(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class ShortRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A planned range of which some records are past the stream's retention: `missing` records from
-    `first`, the first number of the range, on.
-    """
+    """A planned range, from `first` on, of which `missing` records are past the retention."""
 
     first: SequenceNumber
     missing: int
@@ -184,8 +175,7 @@ class RangePart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class UserRecords(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The user records of a read range in which aggregates were unpacked, and its plain records:
-    their number, and the first and the last of them. Both are None if there are none: the shard
-    owns none of the user records.
+    their number, and the first and the last of them. Both are None if the shard owns none of them.
     """
 
     count: int
@@ -215,9 +205,7 @@ class ShardReadResult(
       as the service named them.
     - `gone`: the service no longer knows the shard, so nothing after `last` was read.
     - `last_arrival_ms`: the arrival time of the record `last`.
-    - `iterator`: a shard iterator after `last`, as a hint for the next read. `next_read_ms`: when
-      the reader's clock says that the service's limits allow it. `next_subscribe_ms`: the same of
-      the next subscription; None if none was tried.
+    - `iterator`, `next_read_ms`, `next_subscribe_ms`: hints for the next read (`ShardSlice`).
     - `throttled`: how many reads the service refused because the shard's limits were used up.
     - `pushed`: how many of the records came by a subscription. `fallback`: why the shard was polled
       at the end, though it was to be subscribed to.
@@ -227,11 +215,10 @@ class ShardReadResult(
       `retries_short`: those ranges of which only the later records are left.
     - `retry_part`: the part that was read of the range after these; None if nothing of it was. Its
       records count in `retry_rows`.
-    - `position`: the position that was read from, for the plan's settling to compare; None in a
-      result of an earlier version.
+    - `position`: that it was read from; None in a result of an earlier version.
     - `payload_bytes`: length of the data of these records, retries included.
-    - `users`: where aggregates of the range were unpacked, the records that were handed over
-      (`in_user_records`); None where they are those that were read.
+    - `users`: where aggregates of the range were unpacked, the records that were handed over; None
+      where they are those that were read.
     - `lapsed_ms`: the service time of a page that came more than the retention after the shard was
       last verified, so that records may have expired unread before it; None if there was none.
     """
@@ -242,9 +229,7 @@ class ShardReadResult(
     count: int = 0
     at_tip: bool = False
     tip_ms: int | None = None
-    at_shard_end: bool = msgspec.field(
-        default=False, name="shardEnd"
-    )  # the name in ZooKeeper stays
+    at_shard_end: bool = msgspec.field(default=False, name="shardEnd")  # its stored name stays
     gone: bool = False
     children: tuple[ChildShard, ...] = ()
     last_arrival_ms: int | None = None
@@ -307,17 +292,12 @@ def rest_of_range(record: UnresolvedRecord, first: SequenceNumber, left: int) ->
 
 
 class RetryRead(NamedTuple):
-    """What a task read of one planned retry. This, `missing_records`, `rest_of_range` and
-    `retries_read` are the only places that say what a range counts.
+    """What a task read of one planned retry.
 
-    - The count of a range is the number of its unresolved records. A range that was collapsed for
-      lack of room also covers acked records, so more may be found in it.
-    - A range is short if its first record, or as many records as it counts, were not found. The
-      others are past the stream's retention: at least one, since expiry removes the oldest first.
-    - A range that was read in part leaves a rest, from the first record that was not read on. It
-      counts what is left of the range's count, and at least its own two ends.
-
-    The fields:
+    The count of a range is the number of its unresolved records. A range that was collapsed for
+    lack of room also covers acked records, so more may be found in it. A range is short if its
+    first record, or as many records as it counts, were not found. The others are past the stream's
+    retention: at least one, since expiry removes the oldest first.
 
     - `found`: its records that were delivered, as far as its count says.
     - `missing`: its records that are past the stream's retention.

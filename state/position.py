@@ -19,9 +19,10 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from enum import StrEnum
+from typing import Final, Self
 
 from state.errors import InvalidPositionError, InvalidSequenceNumberError
-from state.sequence_number import Immutable, SequenceNumber
+from state.sequence_number import SequenceNumber
 
 _AGO = re.compile(r"-([0-9]{1,9})(s|m|h|d)", re.ASCII)
 _OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2})?", re.ASCII)
@@ -39,14 +40,10 @@ class PositionKind(StrEnum):
     SHARD_END = "SHARD_END"
 
 
-class Position(Immutable):
+class Position:
     """An immutable place in a shard. `parse` and the class methods create it; `str` is its text."""
 
     __slots__ = ("kind", "sequence", "timestamp_ms")
-
-    kind: PositionKind
-    sequence: SequenceNumber | None
-    timestamp_ms: int | None
 
     def __init__(
         self,
@@ -55,9 +52,9 @@ class Position(Immutable):
         sequence: SequenceNumber | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "sequence", sequence)
-        object.__setattr__(self, "timestamp_ms", timestamp_ms)
+        self.kind: Final = kind
+        self.sequence: Final = sequence
+        self.timestamp_ms: Final = timestamp_ms
 
     @classmethod
     def at(cls, sequence: SequenceNumber) -> Position:
@@ -123,10 +120,8 @@ SHARD_END = Position(PositionKind.SHARD_END)
 
 @dataclass(frozen=True, slots=True)
 class StartingPosition:
-    """A start as the user typed it (`text`): a position, `LATEST`, a time ago, or a time of today.
-
-    `position` is set for a position, `ago_ms` for a time ago, `of_day` for a time of today (with
-    its zone, in which it is today), none of them for `LATEST`.
+    """A start as the user typed it (`text`): a position, a time ago, a time of today (with its
+    zone, in which it is today), or `LATEST`, for which none of them is set.
     """
 
     text: str
@@ -135,7 +130,7 @@ class StartingPosition:
     of_day: time | None = None
 
     @classmethod
-    def parse(cls, text: str) -> StartingPosition:
+    def parse(cls, text: str) -> Self:
         """Read `LATEST`, `-2h`, `14:00` or a position other than SHARD_END; raises
         `InvalidPositionError`.
         """

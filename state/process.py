@@ -1,7 +1,6 @@
-"""The identity of this process, and whether the process that holds an ownership is provably dead.
-
-A dead holder's ephemeral node stays until its ZooKeeper session expires. A successor under the same
-kernel and in the same pid namespace can see that the holder's process is gone, and need not wait.
+"""The identity of this process, and whether the process that holds an ownership is provably dead:
+a successor under the same kernel and in the same pid namespace can see that, and need not wait
+until the holder's ZooKeeper session expires.
 """
 
 from __future__ import annotations
@@ -57,10 +56,8 @@ def host_identity() -> str:
 
 
 def process_start(pid: int) -> str | None:
-    """The start time of a running process, in the kernel's ticks since boot. None if the process
-    has ended or is not visible.
-
-    It is field 22 of /proc/<pid>/stat (proc(5)).
+    """The start time of a running process, in the kernel's ticks since boot (proc(5), field 22 of
+    /proc/<pid>/stat). None if the process has ended or is not visible.
     """
     fields = _stat(pid)
     return None if fields is None or fields[0] in _ENDED else fields[19]

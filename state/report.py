@@ -1,9 +1,6 @@
 """The report of a tracked batch: the records that stay unresolved. All other records that the
-plan's tasks read are acked.
-
-A report is opened before the batch's function starts. It is done when the batch's sinks and dead
-letters are written. In an application that tracks its records, a plan is settled only with a done
-report. Without one, the records that it read are delivered again.
+plan's tasks read are acked. It is opened before the batch's function starts, and done when its
+sinks and dead letters are written. Without a done report, its records are delivered again.
 """
 
 from __future__ import annotations

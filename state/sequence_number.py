@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import total_ordering
+from typing import Final
 
 from state.errors import InvalidSequenceNumberError
 
@@ -18,26 +19,11 @@ _SUB_LIMIT = 10**10
 _GRAMMAR = re.compile(r"(0|[1-9][0-9]{0,128})(?:\.(0|[1-9][0-9]{0,9}))?", re.ASCII)
 
 
-class Immutable:
-    """A value whose attributes cannot be set."""
-
-    __slots__ = ()
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is immutable; {name} cannot be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{type(self).__name__} is immutable; {name} cannot be deleted")
-
-
 @total_ordering
-class SequenceNumber(Immutable):
+class SequenceNumber:
     """An immutable sequence number; its sub-sequence number is 0 outside of an aggregate."""
 
     __slots__ = ("_hash", "sequence", "sub")
-
-    sequence: int
-    sub: int
 
     def __init__(self, sequence: int, sub: int = 0) -> None:
         if not (0 <= sequence < _LIMIT and 0 <= sub < _SUB_LIMIT):
@@ -45,7 +31,9 @@ class SequenceNumber(Immutable):
                 f"{sequence}.{sub} is not a sequence number, because it is negative or too long",
                 "use the number that Kinesis returned",
             )
-        _keep(self, sequence, sub)
+        self.sequence: Final = sequence
+        self.sub: Final = sub
+        self._hash: Final = hash((sequence, sub))
 
     @classmethod
     def parse(cls, text: str) -> SequenceNumber:
@@ -55,10 +43,8 @@ class SequenceNumber(Immutable):
             raise InvalidSequenceNumberError(
                 f"{text!r} is not a sequence number", "use the digits that Kinesis returned"
             )
-        number = object.__new__(cls)  # the grammar has the limits that `__init__` checks
         digits, sub = match.groups()
-        _keep(number, int(digits), 0 if sub is None else int(sub))
-        return number
+        return cls(int(digits), 0 if sub is None else int(sub))
 
     @property
     def whole(self) -> SequenceNumber:
@@ -73,8 +59,7 @@ class SequenceNumber(Immutable):
         return SequenceNumber, (self.sequence, self.sub)
 
     def __hash__(self) -> int:
-        hashed: int = self._hash  # type: ignore[attr-defined]  # a slot without annotation: not part of the value
-        return hashed
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SequenceNumber):
@@ -93,15 +78,3 @@ class SequenceNumber(Immutable):
 
     def __repr__(self) -> str:
         return f"SequenceNumber({self})"
-
-
-# A slot's own setter, which `__setattr__` does not guard, is faster than `object.__setattr__`.
-_set_sequence, _set_sub, _set_hash = (
-    vars(SequenceNumber)[name].__set__ for name in ("sequence", "sub", "_hash")
-)
-
-
-def _keep(number: SequenceNumber, sequence: int, sub: int) -> None:
-    _set_sequence(number, sequence)
-    _set_sub(number, sub)
-    _set_hash(number, hash((sequence, sub)))

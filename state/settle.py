@@ -1,22 +1,19 @@
 """Settling: applies a finished plan's read results and outcomes to the shards' states. Pure.
 
-Theory of operation. A plan's task read two kinds of records of a shard: the new range from
-`ShardReadResult.first` to `last`, and the plan's retries that `retries_read` derives from the
-result. A retry counts as read whether its records were found or are gone. Settling emits each read
-in an `InflightRecordTracker` restored from the stored state, acks it except for the records that
-the batch's outcome leaves unresolved, and takes the tracker's snapshot as the new state. A batch
-that is not tracked has no outcome: everything that it read is acked. Of a range that was read in
-part, the rest stays queued as it was stored.
+A plan's task read two kinds of records of a shard: the new range from `ShardReadResult.first` to
+`last`, and the plan's retries that `retries_read` derives from the result. A retry counts as read
+whether its records were found or are gone. Settling emits each read in an `InflightRecordTracker`
+restored from the stored state, acks it except for the records that the batch's outcome leaves
+unresolved, and takes the tracker's snapshot as the new state. Of a range that was read in part, the
+rest stays queued as it was stored.
 
-Every outcome was decided before, by the job or by the planner. Settling only applies the decisions,
-so it needs no time and no randomness, and gives the same result each time.
-
-Settling is idempotent: a state names its last settled plan, and that plan changes nothing.
+Every outcome was decided before, so settling needs no time and no randomness. It is idempotent: a
+state names its last settled plan, and that plan changes nothing.
 
 Settling verifies. A range that was read from a position counts only while the state stands at that
 position: otherwise another process has read on meanwhile, or the state was restored from a backup,
-and acking the range would skip records or ack them unseen. What does not fit raises
-`PlanMismatchError` and changes nothing; the state brings its records again.
+and acking the range would skip records or ack them unseen. What does not fit changes nothing; the
+state brings its records again.
 """
 
 from __future__ import annotations
@@ -67,8 +64,7 @@ def settle_shard(
     `outcome.unresolved`, which is queued exactly as given.
 
     `planned` is needed if retries were read. Without an `outcome`, nothing is unresolved: the batch
-    is not tracked, or all of the shard's records succeeded. Idempotent: a state that has settled
-    this plan is returned unchanged.
+    is not tracked, or all of the shard's records succeeded.
 
     Raises `PlanMismatchError` for a read result that contradicts itself or does not fit the state,
     and for an outcome that names records which were not read, or not as one read. Raises ValueError

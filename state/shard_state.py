@@ -1,13 +1,11 @@
 """The stored state of one shard: how far it was read, how far it is acked, and which records are
 unresolved in between.
 
-Invariant: every record from the start to before `read_position` is acked or in `unresolved`.
-`checkpoint` is the greatest known sequence number up to which every record is acked, inclusive. It
-is for people, and for the tools of the Kinesis Storm spout. Redelivery uses `read_position` and
-`unresolved`, which are exact.
-
-`unresolved` names the user records of an aggregate one by one. The checkpoint and a read position
-AFTER a record count Kinesis records: an aggregate is one, with all of its user records.
+Invariant: every record from the start to before `read_position` is acked or in `unresolved`, which
+names the user records of an aggregate one by one. `checkpoint` is the greatest known sequence
+number up to which every record is acked, inclusive. It is for people, and for the tools of the
+Kinesis Storm spout. It and a read position AFTER a record count Kinesis records: an aggregate is
+one, with all of its user records.
 """
 
 from __future__ import annotations
@@ -121,11 +119,10 @@ class ShardState(
     - `checkpoint`: None until the first record is acked. For a finished shard, SHARD_END is stored
       and shown instead (`checkpoint_text`).
     - `read_position`: where the next read starts; SHARD_END once the end was read.
-    - `settled_plan`: the last plan that was settled into this state; once more, it changes nothing.
+    - `settled_plan`: the last plan that was settled into this state.
     - `verified_until_ms`: the service time before which no record can have been missed. It is the
-      later of the last record's arrival and the last time at which the shard was at its tip; None
-      if neither is known. Of a shard of which no record was read yet, it is the time of the start:
-      it starts with what is there when it is read first.
+      later of the last record's arrival and the last time at which the shard was at its tip; of a
+      shard of which no record was read yet, the time of the start; None if none is known.
     - `at_tip`: whether the last read ended at the tip.
     """
 
@@ -171,10 +168,10 @@ def given_up(state: ShardState) -> ShardState:
 
 
 def verified_by_first_read(verified_ms: int, position: Position, arrival_ms: int) -> int:
-    """`verified_until_ms` of a shard that was read from `position`: its first records came, the
-    last of which arrived at `arrival_ms`. Only the first read of a shard changes it.
+    """`verified_until_ms` of a shard after its first read, from `position`, whose last record
+    arrived at `arrival_ms`. Later reads do not change it.
 
-    What is behind them is a backlog, and may expire unread. What expires of it within
+    What is behind is a backlog, and may expire unread. What expires of it within
     `FIRST_READ_GRACE_MS` is not missed: at the edge of the retention, records expire while an
     application begins.
     """

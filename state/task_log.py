@@ -1,11 +1,11 @@
 """The log of a task: what its attempts hand over, in this order. Pure.
 
-Theory of operation. Nobody can ask Kinesis where a shard ends, so an attempt finds it by reading.
-It appends what it has read to the log, by compare-and-set, before the rows leave the task, and then
-hands over the rows that the log names. Every attempt hands over the rows of the log in the order of
-the log, whoever appended them. So attempts that complete have handed over the same rows in the same
-order, and one that was cut off a prefix of them. A sealed log is complete: nothing is appended to
-it any more. An attempt completes when it has handed over all rows of a sealed log.
+Nobody can ask Kinesis where a shard ends, so an attempt finds it by reading. It appends what it has
+read to the log, by compare-and-set, before the rows leave the task, and then hands over the rows
+that the log names. Every attempt hands over the rows of the log in the order of the log, whoever
+appended them. So attempts that complete have handed over the same rows in the same order, and one
+that was cut off a prefix of them. A sealed log is complete. An attempt completes when it has handed
+over all rows of a sealed log.
 
 An entry is a `ShardReadResult`: records of one shard that follow those of the shard's earlier
 entries. A shard's retries are entries of their own, before all new records. What an entry says of
@@ -13,9 +13,6 @@ the tip and the next iterator holds after its records, so only a shard's last en
 A shard's end stays its end: no records follow it.
 
 The log of an unsealed, closed plan counts as sealed: nothing can be appended under a closed plan.
-
-The rules were explored as a model, with up to three attempts, crashes, attempts that are cut off,
-zombies and lost answers, before they were written here.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from state.errors import (
@@ -17,7 +18,7 @@ from state.moves import max_entries, merged, resume_position, time_of_next, to_d
 from state.store.history import HistoryEntry, HistoryIndex, HistoryMark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from kinesis_spout.clock import Clock
     from state.position import Position
@@ -97,12 +98,7 @@ class HistoryRecorder:
     ) -> _Recorded:
         is_first = self._recorded is None
         last = self._recorded or _Recorded(self._history.index(), {}, {})
-        positions = {
-            shard: last.positions[shard]
-            if shard in last.states and last.states[shard].state is stored.state
-            else resume_position(stored.state)
-            for shard, stored in states.items()
-        }
+        positions = {shard: resume_position(stored.state) for shard, stored in states.items()}
         changed = {shard: at for shard, at in positions.items() if last.positions.get(shard) != at}
         if not changed:
             return _Recorded(last.index, states, positions)
@@ -134,8 +130,11 @@ def thinned(
     drops = to_drop(
         index.marks, now_ms=now_ms, horizon_ms=horizon_ms, max_kept=max_entries(shards) - 1
     )
-    for first, last in _runs(drops):
-        dropped, following = index.marks[first : last + 1], index.marks[last + 1]
+    # The difference is the same for those that follow each other.
+    for _, run in groupby(enumerate(drops), key=lambda drop: drop[1] - drop[0]):
+        (_, first), *_ = others = list(run)
+        end = first + len(others)
+        dropped, following = index.marks[first:end], index.marks[end]
         removed += dropped
         if following.full:
             continue
@@ -151,14 +150,3 @@ def thinned(
             added.append((dropped[0].number, both))
         removed.append(following)
     return added, removed
-
-
-def _runs(indexes: Sequence[int]) -> list[tuple[int, int]]:
-    """The first and the last of those that follow each other."""
-    runs: list[tuple[int, int]] = []
-    for at in indexes:
-        if runs and runs[-1][1] == at - 1:
-            runs[-1] = runs[-1][0], at
-        else:
-            runs.append((at, at))
-    return runs

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from state.store.ownership import ProcessState
 from state.store.runs import FAILED, NotSubscribed, ReportedError, RunEnd, sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kinesis_spout.clock import Clock
     from state.store.runs import Run, RunLog, RunStore
@@ -49,10 +50,8 @@ class RunRecorder:
         if self._run is not None:
             return
         self._run = run
-        try:
+        with _at_best():
             self._runs.begin(run)
-        except StateError as exc:
-            _left_out(exc)
 
     def write(self, **fields: object) -> None:
         """Write these fields of the `RunLog`, as far as they differ from what was written before.
@@ -103,13 +102,10 @@ class RunRecorder:
         self._amend(lambda log: log.ended(end))
 
     def _amend(self, amended: Callable[[RunLog], RunLog]) -> bool:
-        if self._run is None:
-            return False
-        try:
-            return self._runs.amend(self._run.owner, amended)
-        except StateError as exc:
-            _left_out(exc)
-            return False
+        if self._run is not None:
+            with _at_best():
+                return self._runs.amend(self._run.owner, amended)
+        return False
 
 
 def amend_newest_run(runs: RunStore, amended: Callable[[RunLog], RunLog]) -> bool:
@@ -117,7 +113,7 @@ def amend_newest_run(runs: RunStore, amended: Callable[[RunLog], RunLog]) -> boo
     Spark driver: for the driver's main process, which is not the owner. Blocks on the store, and
     raises nothing. Returns whether it was written.
     """
-    try:
+    with _at_best():
         log_there = runs.read().get(None)
         newest = None if log_there is None else log_there.newest
         if newest is None or newest.owner.host != this_process(0).host:
@@ -127,9 +123,7 @@ def amend_newest_run(runs: RunStore, amended: Callable[[RunLog], RunLog]) -> boo
         if state_of(newest.owner) is ProcessState.RUNS and not is_below(newest.owner, os.getpid()):
             return False
         return runs.amend(newest.owner, amended)
-    except StateError as exc:
-        _left_out(exc)
-        return False
+    return False
 
 
 def failure(error: ReportedError, now_ms: int) -> RunEnd:
@@ -152,5 +146,9 @@ def error_sentence(error: BaseException) -> str:
     return text if is_ours else f"{type(error).__name__}: {text}"
 
 
-def _left_out(error: StateError) -> None:
-    log.debug("the run's record was not written: %s", error)
+@contextmanager
+def _at_best() -> Iterator[None]:
+    try:
+        yield
+    except StateError as exc:
+        log.debug("the run's record was not written: %s", exc)

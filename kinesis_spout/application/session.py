@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from kinesis_spout.clock import Clock
-    from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.shards.catalog import ShardCatalog
     from kinesis_spout.shards.start_position import RequestedStart
     from state.plan import Plan
@@ -68,7 +67,6 @@ class ApplicationSession:
         self,
         application: str,
         store: StoreTopics,
-        client: KinesisClient,
         clock: Clock,
         catalog: ShardCatalog,
         *,
@@ -80,7 +78,6 @@ class ApplicationSession:
         self.leads = task is None
         self.is_loaded = False
         self._store = store
-        self._client = client
         self._clock = clock
         self._catalog = catalog
         self._task = task
@@ -103,7 +100,7 @@ class ApplicationSession:
 
         Raises `StreamMismatchError` when the state belongs to another stream.
         """
-        self._catalog.stream.bind()
+        self._catalog.stream.describe(bind=True)
         self._catalog.load()
         self._pause.watch()
         self.is_loaded = True
@@ -118,14 +115,8 @@ class ApplicationSession:
         if self._pin is None:
             self._pin = self._store.identity.read_start()
         if self._pin is None:
-            self._pin = pin_start(
-                self._store.identity,
-                requested(),
-                self._catalog.stream.now_ms(),
-                self._client.list_shards(),
-                new_iterator=self._client.shard_iterator,
-                only=only,
-            )
+            identity, stream = self._store.identity, self._catalog.stream
+            self._pin = pin_start(identity, stream.client, requested(), stream.now_ms(), only=only)
             log.info("application %s starts at %s", self._pause.application, self._pin.position)
         return self._pin
 

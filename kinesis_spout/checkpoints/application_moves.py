@@ -58,7 +58,7 @@ class ApplicationMove:
         return all(stored.get(one.after.shard_id) == one.after for one in self.moves)
 
 
-class ApplicationProgress:
+class _Progress:
     """What an application has stored, and what the service lists.
 
     `states`: also the first states of listed shards that have none. `now_ms`: the service's time.
@@ -89,10 +89,7 @@ class ApplicationProgress:
             listed = list(self.listed.values())
             fresh = new_shards(listed, self.states, self.pin, tracked_since_ms=since_ms)
             self.states |= {state.shard_id: state for state in fresh}
-
-    @property
-    def lineage(self) -> ShardLineage:
-        return ShardLineage(self.listed, self.states)
+        self.lineage = ShardLineage(self.listed, self.states)
 
     def moves_to(self, goals: Mapping[str, Goal], max_counted: int) -> list[Move]:
         """What moving each shard to its own goal does, in their order. Raises as `find_moves`."""
@@ -125,9 +122,12 @@ class ApplicationProgress:
             horizon_ms=self.horizon_ms,
         )
         gone = [
-            ShardState(shard_id=one, read_position=start_position(one, self.pin)) for one in never
+            *(
+                ShardState(shard_id=one, read_position=start_position(one, self.pin))
+                for one in never
+            ),
+            *(stored[one] for one in lineage.out_of_sight(self.horizon_ms)),
         ]
-        gone += [stored[one] for one in lineage.out_of_sight(self.horizon_ms)]
         return {
             state.shard_id: gone_move(state, horizon_ms=self.horizon_ms, has_children=False)
             for state in gone
@@ -148,11 +148,8 @@ class ApplicationProgress:
                     "read",
                     "leave it out",
                 )
-        return [
-            shard_id
-            for shard_id in self.lineage.oldest_first()
-            if shard_id in (shard_ids or self.states)
-        ]
+        wanted = shard_ids or self.states
+        return [shard_id for shard_id in self.lineage.oldest_first() if shard_id in wanted]
 
     def _is_gone(self, shard_id: str) -> bool:
         """Whether a shard that is not listed is gone. Asks the service: while a stream is changed
@@ -161,14 +158,18 @@ class ApplicationProgress:
         return self.summary.status == "ACTIVE" and not is_there(self._client, shard_id)
 
 
-def check_past(position: Position, now_ms: int) -> None:
-    """Raise `MoveRefusedError` for a time that is not over."""
+def past_position(requested: RequestedPosition, now_ms: int) -> Position:
+    """What it means at `now_ms`, the service's time. Raises `MoveRefusedError` for a time that is
+    not over.
+    """
+    position = requested.at(now_ms)
     if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
         raise MoveRefusedError(
             f"{position} is in the future: the service's clock is at "
             f"{Position.at_timestamp(now_ms)}",
             "use LATEST or an earlier time",
         )
+    return position
 
 
 def find_moves(
@@ -184,9 +185,8 @@ def find_moves(
 
     Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
     """
-    progress = ApplicationProgress(client, store, clock)
-    position = requested.at(progress.now_ms)
-    check_past(position, progress.now_ms)
+    progress = _Progress(client, store, clock)
+    position = past_position(requested, progress.now_ms)
     goals = dict.fromkeys(progress.chosen(shard_ids), Goal(position))
     found = progress.moves_to(goals, max_counted)
     gone = {} if shard_ids else progress.gone_moves()
@@ -238,9 +238,8 @@ def find_rewind(
 
     Raises `MoveRefusedError`, `StreamMismatchError`, and errors of the service and the store.
     """
-    progress = ApplicationProgress(client, store, clock)
-    requested = to.at(progress.now_ms)
-    check_past(requested, progress.now_ms)
+    progress = _Progress(client, store, clock)
+    requested = past_position(to, progress.now_ms)
     entries = read_history(store.history)
     past = past_at(entries, requested.timestamp_ms or 0) if entries else None
     if past is None:
@@ -272,12 +271,11 @@ def find_rewind(
         shard: Goal(goal(shard), was_there=True, since_ms=since_ms(shard))
         for shard in progress.chosen(())
     }
-    lost = {}
-    for shard in sorted({*past.positions, *past.later} - progress.listed.keys()):
-        stored = progress.stored.get(shard)
-        stays = stored is not None and resume_position(stored.state) == goal(shard)
-        if not goal(shard).is_end and not stays:
-            lost[shard] = goal(shard)
+    gone = sorted({*past.positions, *past.later} - progress.listed.keys())
+    lost = {shard: goal(shard) for shard in gone if not goal(shard).is_end}
+    for shard in lost.keys() & progress.stored.keys():
+        if resume_position(progress.stored[shard].state) == lost[shard]:
+            del lost[shard]  # it stays
     return Rewind(
         cause="rewind",
         moves=progress.moves_to(goals, max_counted),

@@ -119,29 +119,24 @@ class ShardSearch:
         """
         if not start.is_before(end):
             return NONE
-        getter = self._getter(start.position)
+        getter, until = self._getter(start.position), end.first
         records = read_bytes = 0
-        while True:
+        is_over = False
+        while not is_over and records <= self.max_counted and read_bytes < MAX_COUNTED_BYTES:
             try:
                 page = self._page(getter, min(MAX_RECORDS_PER_CALL, self.max_counted + 1 - records))
             except UnreadableRecordError:
-                return Counted(records, is_more=True)
+                break
             read_bytes += page.payload_bytes
-            last, until = page.last, end.first
-            passed = False
-            if until is not None and last is not None and until <= last:
-                passed = True
+            is_over = page.ended or page.at_tip
+            if until is not None and page.last is not None and until <= page.last:
                 # Of the last page, some records are not before the end, wholly or in part.
                 numbers = map(SequenceNumber.parse, page.columns.lists().numbers)
                 records += sum(number < until for number in numbers)
+                is_over = True
             else:
                 records += page.count
-            if records > self.max_counted:
-                return Counted(self.max_counted, is_more=True)
-            if passed or page.ended or page.at_tip:
-                return Counted(records)
-            if read_bytes >= MAX_COUNTED_BYTES:
-                return Counted(records, is_more=True)
+        return Counted(min(records, self.max_counted), not is_over or records > self.max_counted)
 
     def _getter(self, position: Position) -> KinesisShardGetter:
         return KinesisShardGetter(

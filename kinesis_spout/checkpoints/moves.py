@@ -31,46 +31,38 @@ from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind, Star
 from state.shard_state import ShardState, given_up
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedPosition:
-    """A starting position, or SHARD_END (None)."""
+class RequestedPosition(StartingPosition):
+    """A starting position, or SHARD_END."""
 
-    start: StartingPosition | None
+    __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `LATEST`, `-2h`, `14:00` or any position. Raises `InvalidPositionError`."""
-        text = text.strip()
-        if text == PositionKind.SHARD_END:
-            return cls(None)
+        if text.strip() == PositionKind.SHARD_END:
+            return cls(text.strip(), SHARD_END)
         try:
-            return cls(StartingPosition.parse(text))
+            return super().parse(text)
         except InvalidPositionError as exc:
             # The grammar of starts, to which this adds one.
             raise InvalidPositionError(
-                f"{text!r} is not a position",
+                f"{text.strip()!r} is not a position",
                 "use TRIM_HORIZON, LATEST, -2h, 14:00, an ISO time "
                 "like 2026-01-31T12:00:00Z, AT:<sequence>, AFTER:<sequence> or SHARD_END",
             ) from exc
 
     def __str__(self) -> str:
-        return "SHARD_END" if self.start is None else self.start.text
+        return self.text
 
     @property
     def belongs_to_one_shard(self) -> bool:
         """Whether it means something in one shard only: a sequence number, or a shard's end."""
-        return self.start is None or (
-            self.start.position is not None and self.start.position.sequence is not None
-        )
-
-    @property
-    def is_time(self) -> bool:
-        """Whether it means a time, other than now."""
-        return self.start is not None and self.start.is_time
+        at = self.position
+        return at is not None and (at.is_end or at.sequence is not None)
 
     def at(self, now_ms: int) -> Position:
         """The position that it means at `now_ms`, the service's time."""
-        return SHARD_END if self.start is None else pinned(self.start, now_ms)
+        return pinned(self, now_ms)
 
 
 class MoveRefusedError(RemediedError):
@@ -154,9 +146,9 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard has expired, and its children were never listed; their records are not read"
+            "the shard has expired; its children were never listed, so their records are not read"
             if state.end_was_read
-            else "the shard is not listed any more; its unread records are not read",
+            else "the stream no longer lists the shard, so its unread records cannot be read",
         ),
     )
 
@@ -174,7 +166,7 @@ def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
             if not goal.was_there:
                 raise
             notes.append(
-                f"the service refuses {goal.position}, its position at that time, so the shard "
+                f"Kinesis refuses {goal.position}, the shard's position at that time, so the shard "
                 "moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
@@ -184,8 +176,10 @@ def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
             origin = search.locate(state.read_position)
         except RequestRefusedError:
             origin = None
-            refused = f"the service refuses its position {state.read_position}"
-            notes.append(f"{refused}, so its records count as unread")
+            notes.append(
+                f"Kinesis refuses the shard's position {state.read_position}, so all its records "
+                "count as unread"
+            )
         found = _reached(search, state, found, origin, notes)
         unread = origin or search.locate(TRIM_HORIZON)
     except ShardNotFoundError:

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,7 +22,12 @@ from kinesis_spout.checkpoints.located import ShardSearch
 from kinesis_spout.checkpoints.moves import MoveRefusedError, unknown_shard
 from kinesis_spout.clock import Clock
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
-from kinesis_spout.reading.user_records import OwnedOfRange, unpacked_retries, within
+from kinesis_spout.reading.user_records import (
+    OwnedOfRange,
+    lists_of,
+    unpacked_retries,
+    within,
+)
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from scheme.record import SUB_SEQUENCE_NUMBER
@@ -155,17 +159,9 @@ def unresolved_records(
 
 
 def _records(batch: pa.RecordBatch) -> list[PeekedRecord]:
-    rows: list[dict[str, Any]] = batch.to_pylist()
     return [
-        PeekedRecord(
-            SequenceNumber(int(row["sequenceNumber"]), row.get(SUB_SEQUENCE_NUMBER) or 0),
-            row["partitionKey"],
-            row["data"],
-            None
-            if row["approximateArrivalTimestamp"] is None
-            else round(row["approximateArrivalTimestamp"].timestamp() * 1000),
-        )
-        for row in rows
+        PeekedRecord(SequenceNumber.parse(number), key, data, arrived_ms or None)
+        for number, key, data, arrived_ms in zip(*lists_of([batch]).lists(), strict=True)
     ]
 
 

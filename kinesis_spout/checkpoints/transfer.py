@@ -107,7 +107,7 @@ def check_positions(client: KinesisClient, exported: ExportedApplication) -> Non
         stateless = [shard for shard in exported.start.shards if shard not in positions]
         positions |= {shard: start_position(shard, exported.start) for shard in stateless}
     numbers = [(shard, at) for shard, at in positions.items() if at.sequence is not None]
-    answers = for_each_shard(lambda pair: refusal_of(client.shard_iterator, *pair), numbers)
+    answers = for_each_shard(lambda pair: refusal_of(client, *pair), numbers)
     for (_, position), refused in zip(numbers, answers, strict=True):
         if refused is not None:
             raise StoredDataError(

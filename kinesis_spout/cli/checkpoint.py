@@ -4,10 +4,11 @@ application has stored.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-import typer
 from rich.console import Console
 
 from kinesis_spout.checkpoints import transfer
@@ -23,8 +24,11 @@ from kinesis_spout.checkpoints.moves import Move, RequestedPosition
 from kinesis_spout.checkpoints.record import Skip, find_skip, unresolved_records, write_skip
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import (
-    DEFAULT_COUNT,
+    ALLOW_SKIP,
+    COUNT,
     OWNER_WAIT_S,
+    REPLACE,
+    SHARDS,
     TIME_HELP,
     Operation,
     command,
@@ -34,8 +38,8 @@ from kinesis_spout.cli.places import (
     records_of,
     say,
 )
-from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.shared_options import (
+    argument,
     command_group,
     option,
     shard_id_of,
@@ -46,6 +50,7 @@ from kinesis_spout.cli.shared_options import (
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.dead_letter.letter import Letter, LetterFile, moment, sync_folder
 from kinesis_spout.inspection.status import shards_json, stored_shard
+from kinesis_spout.inspection.wording import counted
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.data_loss import times_of
 from state.codec.exported import decode_export, encode_export
@@ -56,15 +61,14 @@ from state.position import Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
-from state.store.history import HistoryEntry
 from state.zookeeper.store import ZookeeperStateStore
 
 MAX_SHOWN = 10  # shards of an entry of the history
 MAX_NAMED = 20  # records; with --all there may be 100,000
 _NAME_ANOTHER = "name a file that does not exist"
-Change = tuple[Position | None, Position | None]
 
 
+# showing ------------------------------------------------------------------------------------------
 @command(aws=False, shows=True)
 def show(op: Operation) -> None:
     """Show where each shard is read from, and its checkpoint.
@@ -89,19 +93,16 @@ def show(op: Operation) -> None:
     op.show(shards_json([stored_shard(state, op.clock.now_ms()) for state in states]), lines)
 
 
-@command(
-    aws=False,
-    shows=True,
-    options={
-        "since": option(
-            TIME_HELP,
-            metavar="TIME",
-            parser=lambda text: past_time(with_zone("--since", text, note) or text),
-        )
-    },
-)
+@command(aws=False, shows=True)
 def history(
-    op: Operation, *, shard: list[str] | None = None, since: RequestedPosition | None = None
+    op: Operation,
+    *,
+    shard: list[str] | None = SHARDS,
+    since: RequestedPosition | None = option(
+        TIME_HELP,
+        metavar="TIME",
+        parser=lambda text: past_time(with_zone("--since", text, note) or text),
+    ),
 ) -> None:
     """Show how the application progressed over time, the newest entry last.
 
@@ -116,60 +117,49 @@ def history(
             f"application {op.place.application} has no history {op.on_stream}. Its job writes the "
             "history while it runs"
         )
-    found = [
-        (entry, {one: change for one, change in changed.items() if one in (shard or changed)})
+    found: list[dict[str, Any]] = [
+        {
+            "time": str(Position.at_timestamp(entry.time_ms)),
+            "cause": entry.cause or "settled",
+            "shards": {
+                name: {"from": before and str(before), "to": after and str(after)}
+                for name, (before, after) in changed.items()
+                if not shard or name in shard
+            },
+        }
         for entry, changed in changes(entries)
         if entry.time_ms >= since_ms
     ]
-    shown = [(entry, changed) for entry, changed in found if changed]
-    op.show(
-        [
-            {
-                "time": str(Position.at_timestamp(entry.time_ms)),
-                "cause": entry.cause or "settled",
-                "shards": {
-                    shard: {"from": before and str(before), "to": after and str(after)}
-                    for shard, (before, after) in changed.items()
-                },
-            }
-            for entry, changed in shown
-        ],
-        (line for entry in shown for line in _entry_lines(*entry, is_whole=bool(shard))),
-    )
+    found = [entry for entry in found if entry["shards"]]
+    op.show(found, _history_lines(found, sys.maxsize if shard else MAX_SHOWN))
 
 
-def _entry_lines(
-    entry: HistoryEntry, changed: Mapping[str, Change], *, is_whole: bool
-) -> Iterator[str]:
-    number = plural(len(changed), "shard")
-    yield f"{Position.at_timestamp(entry.time_ms)}  {entry.cause or 'settled'}  {number}"
-    shown = list(changed.items())[: None if is_whole else MAX_SHOWN]
-    for shard, (before, after) in shown:
-        yield f"  {shard}"
-        yield f"    from  {'not known' if before is None else before}"
-        yield f"    to    {'removed' if after is None else after}"
-    if left := len(changed) - len(shown):
-        yield f"  and {left} more, with --json"
+def _history_lines(entries: list[dict[str, Any]], most: int) -> Iterator[str]:
+    for entry in entries:
+        moved = entry["shards"]
+        yield f"{entry['time']}  {entry['cause']}  {counted(len(moved), 'shard')}"
+        for name, change in islice(moved.items(), most):
+            yield f"  {name}"
+            yield f"    from  {change['from'] or 'not known'}"
+            yield f"    to    {change['to'] or 'removed'}"
+        if len(moved) > most:
+            yield f"  and {len(moved) - most} more, with --json"
 
 
-@command(
-    writes=True,
-    options={
-        "to": option(
-            "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), or an ISO time like "
-            "2026-01-31T12:00:00Z. With one --shard also AT:SEQUENCE, AFTER:SEQUENCE or SHARD_END.",
-            metavar="POSITION",
-            parser=usage_errors()(RequestedPosition.parse),
-        )
-    },
-)
+# moving -------------------------------------------------------------------------------------------
+@command(writes=True)
 def move(
     op: Operation,
     *,
-    to: RequestedPosition,
-    shard: list[str] | None = None,
-    allow_skip: bool = False,
-    count: int = DEFAULT_COUNT,
+    to: RequestedPosition = option(
+        "TRIM_HORIZON, LATEST, -2h, 14:00 (of today, UTC), or an ISO time like "
+        "2026-01-31T12:00:00Z. With one --shard also AT:SEQUENCE, AFTER:SEQUENCE or SHARD_END.",
+        metavar="POSITION",
+        parser=usage_errors()(RequestedPosition.parse),
+    ),
+    shard: list[str] | None = SHARDS,
+    allow_skip: bool = ALLOW_SKIP,
+    count: int = COUNT,
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
 
@@ -182,20 +172,24 @@ def move(
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
-        raise wrong_usage("--to", f"{to} is a position in one shard; name it with --shard")
+        raise wrong_usage("--to", f"{to} is a position in one shard; name that shard with --shard")
     with op.patience():
         op.own_started()
         found = find_moves(op.client, op.store, to, shards, clock=op.clock, max_counted=count)
     _show(found, allow_skip=allow_skip)
     if found.changes_nothing:
-        say("nothing to move")
+        say("nothing to move: each shard is at its new position already")
     else:
         _write(op, found)
 
 
-@command(writes=True, options={"to": option(TIME_HELP, metavar="TIME", parser=past_time)})
+@command(writes=True)
 def rewind(
-    op: Operation, *, to: RequestedPosition, allow_skip: bool = False, count: int = DEFAULT_COUNT
+    op: Operation,
+    *,
+    to: RequestedPosition = option(TIME_HELP, metavar="TIME", parser=past_time),
+    allow_skip: bool = ALLOW_SKIP,
+    count: int = COUNT,
 ) -> None:
     """Go back to the positions of an earlier time, over reshards too.
 
@@ -212,18 +206,15 @@ def rewind(
         op.own_started()
         found = find_rewind(op.client, op.store, to, clock=op.clock, max_counted=count)
     past, requested = map(Position.at_timestamp, (found.past_ms, found.requested_ms))
-    say(f"positions at {requested}, as stored at {past}")
+    say(f"the application goes back to {requested}, to its positions stored at {past}")
     _show(found, allow_skip=allow_skip)
     for shard, position in found.lost.items():
         say(shard)
         say(f"  the stream does not list it any more: nothing after {position} can be read again")
-    expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
     if not allow_skip:
-        _refuse(
-            sorted({*found.lost, *expired}),
-            "would be read again, but may have expired",
-            "go back as far as is possible",
-        )
+        expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
+        lost = sorted({*found.lost, *expired})
+        _refuse(lost, "would be read again, but may have expired", "go back as far as is possible")
     _write(op, found)
 
 
@@ -231,8 +222,9 @@ def _show(found: ApplicationMove, *, allow_skip: bool) -> None:
     """Raises `CliError` where records would be skipped, or have expired unread, unless that is
     allowed.
     """
-    for line in (line for one in found.moves for line in move_lines(one)):
-        say(line)
+    for one in found.moves:
+        for line in move_lines(one):
+            say(line)
     if not allow_skip:
         losing = [one.after.shard_id for one in found.moves if one.accepts_loss]
         _refuse(losing, "have expired and were never read", "continue without them")
@@ -253,19 +245,16 @@ def _write(op: Operation, found: ApplicationMove) -> None:
 
 def move_lines(move: Move) -> Iterator[str]:
     """A shard before and after, and what that does."""
-    before, after = move.before, move.after
-    arrived_ms = move.arrival_ms
+    before, after, arrived_ms = move.before, move.after, move.arrival_ms
     arrival = "" if arrived_ms is None else f"  (arrived {Position.at_timestamp(arrived_ms)})"
     yield from _change_lines(before.shard_id, before, after, arrival)
-    if after == before:
-        pass
-    elif move.skips:
+    if move.skips and after != before:
         yield f"  skips {records_of(move.skipped)}"
-    elif not move.repeated.records:
-        yield "  skips and repeats nothing"
-    else:
+    elif move.repeated.records and after != before:
         dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
         yield f"  repeats {records_of(move.repeated)}{dropped}"
+    elif after != before:
+        yield "  skips and repeats nothing"
     if move.lost_until_ms is not None:
         until = Position.at_timestamp(move.lost_until_ms)
         yield f"  records that arrived before {until} may have expired"
@@ -299,7 +288,7 @@ def reset(op: Operation) -> None:
     if not states and identity.read_start(also_unfinished=True) is None:
         say(f"{application} has no state: nothing to reset")
         return
-    say(f"{application} has state of {plural(len(states), 'shard')}:")
+    say(f"{application} has state of {counted(len(states), 'shard')}:")
     for shard, stored in sorted(states.items()):
         say(f"  {shard}  checkpoint {stored.state.checkpoint_text or 'none'}")
     if op.confirmed("Remove this state?"):
@@ -307,35 +296,25 @@ def reset(op: Operation) -> None:
         say("removed")
 
 
-@command(
-    writes=True,
-    options={
-        "sequences": typer.Argument(
-            metavar="SEQUENCE",
-            parser=usage_errors()(SequenceNumber.parse),
-            help=(
-                "Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an "
-                "aggregate. A sequence number inside a range of records that are unresolved "
-                "together selects the whole range."
-            ),
-            show_default=False,
-        ),
-        "shard": option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
-        "all_records": option("All unresolved records of the shard.", "--all"),
-        "to": option(
-            "Save the records to this new file, as lines that `produce --json` can put on a stream "
-            "again.",
-            metavar="FILE",
-        ),
-    },
-)
+# skipping -----------------------------------------------------------------------------------------
+@command(writes=True)
 def skip(
     op: Operation,
-    sequences: list[SequenceNumber] | None = None,
+    sequences: list[SequenceNumber] | None = argument(
+        "Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an aggregate. "
+        "A sequence number inside a range of records that are unresolved together selects the "
+        "whole range.",
+        "SEQUENCE",
+        parser=usage_errors()(SequenceNumber.parse),
+    ),
     *,
-    shard: str,
-    all_records: bool = False,
-    to: Path | None = None,
+    shard: str = option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
+    all_records: bool = option("All unresolved records of the shard.", "--all"),
+    to: Path | None = option(
+        "Save the records to this new file, as lines that `produce --json` can put on a stream "
+        "again.",
+        metavar="FILE",
+    ),
 ) -> None:
     """Give up unresolved records: they are not retried, and the checkpoint passes them.
 
@@ -351,7 +330,7 @@ def skip(
         found = find_skip(op.store.shard_states.load(), shard, sequences or None)
         if to is not None:
             check_bound_stream(op.store, op.client.describe())
-    for line in _lines(found):
+    for line in _skip_lines(found):
         say(line)
     if not found.records:
         say("nothing was written")
@@ -363,7 +342,7 @@ def skip(
         say("skipped")
 
 
-def _lines(found: Skip) -> Iterator[str]:
+def _skip_lines(found: Skip) -> Iterator[str]:
     if not found.records:
         yield f"{found.before.shard_id} has no unresolved record"
         return
@@ -384,47 +363,47 @@ def _lines(found: Skip) -> Iterator[str]:
 def _name(record: UnresolvedRecord) -> str:
     if record.first == record.last:
         return str(record.first)
-    return (
-        f"{records_of(record.count)} from {record.first} to {record.last}, which are unresolved "
-        "together"
-    )
+    ends = f"from {record.first} to {record.last}"
+    return f"{records_of(record.count)} {ends}, which are unresolved together"
 
 
 def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
     """Write the records to a new file. They are on the disk when it returns."""
-    listed = {shard.shard_id: shard for shard in client.list_shards()}
-    shard, clock = listed.get(found.before.shard_id), SystemClock()
+    shard_id, clock = found.before.shard_id, SystemClock()
+    shard = next((one for one in client.list_shards() if one.shard_id == shard_id), None)
     if path.exists():
         raise CliError(f"--to {path}: the file exists already", _NAME_ANOTHER)
     saved = 0
     with LetterFile(path) as file:
         for record in found.records:
-            there = [] if shard is None else unresolved_records(client, shard, record, clock)
-            letters, has_first = 0, False
-            for letters, one in enumerate(there, 1):  # noqa: B007  # it is their number afterwards
-                file(
-                    Letter.of_record(
-                        record,
-                        one.number,
-                        stream_name=client.stream.name,
-                        shard_id=found.before.shard_id,
-                        application=application,
-                        data=one.data,
-                        partition_key=one.key,
-                        approximate_arrival=moment(one.arrival_ms, per_second=1_000),
-                    )
+            numbers = []
+            for one in () if shard is None else unresolved_records(client, shard, record, clock):
+                numbers.append(one.number)
+                letter = Letter.of_record(
+                    record,
+                    one.number,
+                    stream_name=client.stream.name,
+                    shard_id=shard_id,
+                    application=application,
+                    data=one.data,
+                    partition_key=one.key,
+                    approximate_arrival=moment(one.arrival_ms, per_second=1_000),
                 )
-                has_first |= one.number == record.first
-            if missing := missing_records(record.count, letters, has_first=has_first):
+                file(letter)
+            has_first = record.first in numbers
+            if missing := missing_records(record.count, len(numbers), has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
                 say(f"  not saved, because expired: {which}{_name(record)}")
-            saved += letters
+            saved += len(numbers)
     sync_folder(path.absolute().parent)
     say(f"saved {records_of(saved)} to {path}")
 
 
-@command(aws=False, options={"to": option("A new file (default: stdout).", metavar="FILE")})
-def export(op: Operation, *, to: Path | None = None) -> None:
+# files --------------------------------------------------------------------------------------------
+@command(aws=False)
+def export(
+    op: Operation, *, to: Path | None = option("A new file (default: stdout).", metavar="FILE")
+) -> None:
     """Save the application's state on the stream as one JSON document.
 
     It may run beside the job. To move an application, stop its job before the export: a
@@ -441,31 +420,27 @@ def export(op: Operation, *, to: Path | None = None) -> None:
     if to is None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    else:
-        _write_new(to, data)
-        note(f"exported {plural(len(exported.states), 'shard')} to {to}")
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """A backup is whole or not there, and overwrites no other one."""
+        return
     try:
-        with path.open("xb") as file:
+        with to.open("xb") as file:  # a backup is whole or not there, and overwrites no other one
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError as exc:
-        raise CliError(f"--to {path}: the file exists already", _NAME_ANOTHER) from exc
+        raise CliError(f"--to {to}: the file exists already", _NAME_ANOTHER) from exc
     except OSError as exc:
-        problem = f"--to {path}: cannot be written: {exc.strerror}"
+        problem = f"--to {to}: cannot be written: {exc.strerror}"
         raise CliError(problem, "choose a file that can be written") from exc
+    note(f"exported {counted(len(exported.states), 'shard')} to {to}")
 
 
-@command(
-    writes=True,
-    options={"file": typer.Argument(metavar="FILE", help="A file that `export` wrote.")},
-)
+@command(writes=True)
 def import_export(
-    op: Operation, file: Path, *, replace: bool = False, allow_skip: bool = False
+    op: Operation,
+    file: Path = argument("A file that `export` wrote.", "FILE"),
+    *,
+    replace: bool = REPLACE,
+    allow_skip: bool = ALLOW_SKIP,
 ) -> None:
     """Restore an application's state from a file that `checkpoint export` wrote.
 
@@ -483,8 +458,7 @@ def import_export(
         raise CliError(
             f"{file} cannot be read: {exc.strerror}", "name a file that `checkpoint export` wrote"
         ) from exc
-    exported = decode_export(data, str(file))
-    store = op.place.new_store(op.stack)
+    exported, store = decode_export(data, str(file)), op.place.store(op.stack, is_new=True)
     with op.patience():
         transfer.check_stream(exported, op.client.describe().identity)
         transfer.check_states(store, exported)

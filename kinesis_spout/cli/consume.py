@@ -5,6 +5,7 @@ a summary at the end.
 """
 
 import logging
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,16 +23,23 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_spout.cli.exec_process import ExecProcess
-from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CliError, StopSignals, exit_code_of
+from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CODES, CliError, StopSignals
 from kinesis_spout.cli.line_io import LineWriter
-from kinesis_spout.cli.places import Operation, command, note, patience, services, shown_log
-from kinesis_spout.cli.plain_text import plural
+from kinesis_spout.cli.places import (
+    Operation,
+    command,
+    fitting,
+    note,
+    patience,
+    services,
+    shown_log,
+)
 from kinesis_spout.cli.record_lines import raw_line, record_line
 from kinesis_spout.cli.shared_options import flag, option, scheme_flag, with_zone, wrong_usage
 from kinesis_spout.config import duration, parse_duration_ms
 from kinesis_spout.dead_letter.letter import LetterFile
-from kinesis_spout.errors import ConfigError, KinesisError
-from kinesis_spout.inspection.wording import short_shard
+from kinesis_spout.errors import KinesisError
+from kinesis_spout.inspection.wording import are, counted, records, short_shard
 from kinesis_spout.options import SHARED
 from kinesis_spout.prometheus_exporter import MetricsServer
 from kinesis_spout.spout.config import DEFAULT_MAX_PENDING
@@ -41,6 +49,7 @@ from kinesis_spout.spout.metrics import ShardMetrics, SpoutMetrics, quantile_ms
 from state.retry_policy import RetryPolicy
 
 INPUT, OUTPUT, MONITORING = "Input", "Output", "Monitoring"
+_read, _write, _watch = (partial(option, panel=panel) for panel in (INPUT, OUTPUT, MONITORING))
 ANSWERS_GRACE_S = 10.0  # how long the command may take for its last answers at the end
 COMMAND_MAX_PENDING = 100  # few enough not to time out in the pipe to a slow command
 _BATCH_RECORDS = 500
@@ -48,30 +57,12 @@ _BATCH_BYTES = 1024 * 1024
 _REFRESH_S = 1.0
 _WIDE = 200  # in a file, a row must not be folded
 MAX_WARNINGS = 10
-# Headers of the counts -> fields of the metrics.
-_COUNTS = {
-    name: name.replace(" ", "_").replace("-", "_")
-    for name in ("emitted", "acked", "failed", "retried", "timed out", "dead-lettered")
-}
-_COLUMNS = (*_COUNTS, "pending", "queued", "lag", "p50", "p99")
+# Counts as the table names them; the fields of the metrics have the same names.
+_COUNTS = ("emitted", "acked", "failed", "retried", "timed out", "dead-lettered")
 # In a terminal that has no room for all columns, headers take two lines, and these are left out.
 _BROKEN = {"timed out": "timed\nout", "dead-lettered": "dead-\nlettered"}
 _LEAST = ("p50", "retried", "p99", "queued", "timed out", "failed", "dead-lettered", "pending")
 MAX_SHARDS = 40
-# Fields of SpoutConfig, and of the objects given to it -> options of this command.
-_OPTION_NAMES = {
-    "starting_position": "--from",
-    "shards": "--shard",
-    "message_timeout_s": "--message-timeout",
-    "port": "--metrics-port",
-    "wire_format": "wireFormat",
-} | {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        *("until", "max_records", "aggregated_records", "read_mode", "consumer_name"),
-        *("consumer_arn", "task_index", "total_tasks", "max_pending", "dead_letter", "exec"),
-    )
-}
 
 
 @command(
@@ -80,92 +71,74 @@ _OPTION_NAMES = {
     only_typed="application",  # with an application it writes checkpoints
     panel=INPUT,
     notes=False,
-    code_of=exit_code_of,
-    options={
-        INPUT: {
-            "start": option(
-                "Start position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. "
-                "An application that has already started continues where it stopped.",
-                "--from",
-            ),
-            "until": "End once all records that arrived by this time are read: now, -2h, 14:00 (of "
-            "today, UTC) or an ISO time.",
-            "shard": option("Read only this shard. Repeatable.", metavar="ID"),
-            "task_index": option(
-                "The number of this process, counted from 0, among the --total-tasks processes "
-                "that share the stream's shards.",
-                min=0,
-            ),
-            "total_tasks": option(
-                "How many processes share the stream's shards. Requires --application.", min=1
-            ),
-            "max_records": option("End after this many records. Retries do not count.", min=1),
-            "aggregated_records": flag("aggregated_records"),
-            "read_mode": flag("read_mode"),
-            "consumer_name": flag("consumer_name"),
-            "consumer_arn": flag("consumer_arn"),
-            "fail_on_data_loss": option(
-                "With records that expired before they were read: stop with an error, or warn and "
-                "read the remaining records.",
-                "--fail-on-data-loss/--no-fail-on-data-loss",
-            ),
-        },
-        OUTPUT: {
-            "raw": "Write only the payloads, each followed by a line end.",
-            "scheme": scheme_flag(),
-            "exec_": option(
-                "Write the lines to the stdin of this command, which answers each with a line: "
-                '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
-                "--exec",
-                metavar="COMMAND",
-            ),
-            "message_timeout": "A record that the command has not answered after this time counts "
-            "as failed.",
-            "max_pending": option(
-                "Maximum number of records that wait for an answer of the command (default: 100).",
-                min=1,
-            ),
-            "retry_limit": option("How many times a failed record is retried.", min=0),
-            "dead_letter": option(
-                "Append each record that has used up its retries to this file, as a line of JSON.",
-                metavar="FILE",
-            ),
-        },
-        MONITORING: {
-            "stats": option(
-                "Show a table of counts on stderr (default: only on a terminal that does not also "
-                "show the records).",
-                "--stats/--no-stats",
-            ),
-            "metrics_port": option(
-                "Serve metrics to Prometheus on this port of 127.0.0.1.", min=0, max=65_535
-            ),
-        },
-    },
+    codes=CODES,
 )
 def consume(
     op: Operation,
     *,
-    start: str = "LATEST",
-    until: str | None = None,
-    shard: list[str] | None = None,
-    task_index: int = 0,
-    total_tasks: int = 1,
-    max_records: int | None = None,
-    aggregated_records: str = SHARED["aggregated_records"].value,
-    read_mode: str = SHARED["read_mode"].value,
-    consumer_name: str | None = None,
-    consumer_arn: str | None = None,
-    fail_on_data_loss: bool = True,
-    raw: bool = False,
-    scheme: Any = None,
-    exec_: str | None = None,
-    message_timeout: str = "30s",
-    max_pending: int | None = None,
-    retry_limit: int = RetryPolicy().retry_limit,
-    dead_letter: Path | None = None,
-    stats: bool | None = None,
-    metrics_port: int | None = None,
+    start: str = _read(
+        "Start position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. An "
+        "application that has already started continues where it stopped.",
+        "--from",
+        default="LATEST",
+    ),
+    until: str | None = _read(
+        "End once all records that arrived by this time are read: now, -2h, 14:00 (of today, UTC) "
+        "or an ISO time."
+    ),
+    shard: list[str] | None = _read("Read only this shard. Repeatable.", metavar="ID"),
+    task_index: int = _read(
+        "The number of this process, counted from 0, among the --total-tasks processes that share "
+        "the stream's shards.",
+        default=0,
+        min=0,
+    ),
+    total_tasks: int = _read(
+        "How many processes share the stream's shards. Requires --application.", default=1, min=1
+    ),
+    max_records: int | None = _read("End after this many records. Retries do not count.", min=1),
+    aggregated_records: str = flag(
+        "aggregated_records", default=SHARED["aggregated_records"].value, panel=INPUT
+    ),
+    read_mode: str = flag("read_mode", default=SHARED["read_mode"].value, panel=INPUT),
+    consumer_name: str | None = flag("consumer_name", panel=INPUT),
+    consumer_arn: str | None = flag("consumer_arn", panel=INPUT),
+    fail_on_data_loss: bool = _read(
+        "With records that expired before they were read: stop with an error, or warn and read the "
+        "remaining records.",
+        "--fail-on-data-loss/--no-fail-on-data-loss",
+        default=True,
+    ),
+    raw: bool = _write("Write only the payloads, each followed by a line end."),
+    scheme: Any | None = scheme_flag(panel=OUTPUT),
+    exec_: str | None = _write(
+        "Write the lines to the stdin of this command, which answers each with a line: "
+        '{"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
+        "--exec",
+        metavar="COMMAND",
+    ),
+    message_timeout: str = _write(
+        "A record that the command has not answered after this time counts as failed.",
+        default="30s",
+    ),
+    max_pending: int | None = _write(
+        "Maximum number of records that wait for an answer of the command (default: 100).", min=1
+    ),
+    retry_limit: int = _write(
+        "How many times a failed record is retried.", default=RetryPolicy().retry_limit, min=0
+    ),
+    dead_letter: Path | None = _write(
+        "Append each record that has used up its retries to this file, as a line of JSON.",
+        metavar="FILE",
+    ),
+    stats: bool | None = _watch(
+        "Show a table of counts on stderr (default: only on a terminal that does not also show the "
+        "records).",
+        "--stats/--no-stats",
+    ),
+    metrics_port: int | None = _watch(
+        "Serve metrics to Prometheus on this port of 127.0.0.1.", min=0, max=65_535
+    ),
 ) -> None:
     """Write a stream's records to stdout as lines of JSON, or pass them to a command.
 
@@ -184,37 +157,32 @@ def consume(
         )
     stop = op.signals()
     timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
-    try:
-        spout = SpoutConfig(
-            stream=place.stream,
-            application=application,
-            zookeeper=None if application is None else place.zookeeper,
-            zookeeper_root=place.zookeeper_root,
-            zookeeper_security=place.security(),
-            aws=place.aws(),
-            starting_position=with_zone("--from", start, note) or start,
-            until=with_zone("--until", until, note),
-            shards=tuple(shard or ()),
-            task_index=task_index,
-            total_tasks=total_tasks,
-            max_records=max_records,
-            fail_on_data_loss=fail_on_data_loss,
-            aggregated_records=aggregated_records,
-            read_mode=read_mode,
-            consumer_name=consumer_name,
-            consumer_arn=consumer_arn,
-            max_pending=max_pending
-            or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
-            # A line on stdout is acked once it is written. A slow reader must not make its
-            # record time out.
-            message_timeout_s=None if exec_ is None else timeout_s,
-            retry=replace(RetryPolicy(), retry_limit=retry_limit),
-            scheme=scheme,
-        )
-        _consume(spout, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
-    except ConfigError as exc:
-        spelt = _OPTION_NAMES.get(exc.option or "")
-        raise (exc if spelt is None else exc.respelt(spelt)) from None
+    config = SpoutConfig(
+        stream=place.stream,
+        application=application,
+        zookeeper=None if application is None else place.zookeeper,
+        zookeeper_root=place.zookeeper_root,
+        zookeeper_security=place.security(),
+        aws=place.aws(),
+        starting_position=with_zone("--from", start, note) or start,
+        until=with_zone("--until", until, note),
+        shards=tuple(shard or ()),
+        task_index=task_index,
+        total_tasks=total_tasks,
+        max_records=max_records,
+        fail_on_data_loss=fail_on_data_loss,
+        aggregated_records=aggregated_records,
+        read_mode=read_mode,
+        consumer_name=consumer_name,
+        consumer_arn=consumer_arn,
+        max_pending=max_pending or (DEFAULT_MAX_PENDING if exec_ is None else COMMAND_MAX_PENDING),
+        # A line on stdout is acked once it is written. A slow reader must not make its record time
+        # out.
+        message_timeout_s=None if exec_ is None else timeout_s,
+        retry=replace(RetryPolicy(), retry_limit=retry_limit),
+        scheme=scheme,
+    )
+    _consume(config, stop, exec_, dead_letter, raw=raw, stats=stats, port=metrics_port)
 
 
 def _consume(
@@ -263,8 +231,7 @@ def _consume(
             try:
                 with screen.live(spout):
                     if command is not None:
-                        is_kept = config.application is not None
-                        _run_command(spout, command, line_of, stopped, is_kept=is_kept)
+                        _run_command(spout, command, line_of, stopped)
                     else:
                         write_records(spout, line_of, stopped, config.max_records)
                 spout.close()
@@ -277,14 +244,17 @@ def _consume(
                 raise
             screen.finish(spout)
             if command is not None and (bad := command.bad_answers):
-                screen.note(f"{bad:,} lines of the command's output are not valid answers")
+                no_answers = are(bad, "is not a valid answer", "are not valid answers")
+                screen.note(f"{counted(bad, 'line')} of the command's output {no_answers}")
             count = spout.metrics().total.counts.dead_lettered
             if count and not stop.stopping:
-                how = f"dead-lettered to {letters}"
+                what = f"{records(count)} {are(count, 'was', 'were')} not processed"
                 if letters is None:
-                    how = "dropped; --dead-letter FILE keeps such records"
-                what = plural(count, "record was", "records were")
-                raise CliError(f"{what} not processed, and {how}")
+                    keep = "give --dead-letter FILE to keep such records"
+                    raise CliError(f"{what}, but dropped", keep)
+                redrive = shlex.join(("kinesis-spout", "redrive", str(letters)))
+                put_back = f"put the records back with `{redrive}`"
+                raise CliError(f"{what}, but dead-lettered to {letters}", put_back)
 
 
 def _run_command(
@@ -292,13 +262,11 @@ def _run_command(
     command: ExecProcess,
     line_of: Callable[[SpoutEmission], bytes],
     stopped: Callable[[], bool],
-    *,
-    is_kept: bool,
 ) -> None:
     """Pass each record to the command, which answers by itself, until the end or `stopped()`.
 
     Raises `CliError` when the command ends by itself: a record may have ended it, and will do so
-    again in the next run. `is_kept`: whether checkpoints are stored.
+    again in the next run.
     """
     command.open(spout.ack)
     try:
@@ -310,17 +278,18 @@ def _run_command(
         command.close(ANSWERS_GRACE_S)
     if not has_ended or stopped():
         return
-    left = ""
-    if command.waiting:
-        what = (
-            "that it was sent but has not read" if command.has_read_nothing else "without an answer"
-        )
-        later = "read again in the next run"
-        if not is_kept:
-            later = "not remembered, because there is no --application"
-        verb = "is" if command.waiting == 1 else "are"
-        left = f". {plural(command.waiting, 'record')} {what} {verb} {later}"
-    ended = CliError(f"the command {command.outcome}, so no more records are processed{left}")
+    problem = f"the command {command.outcome}, so no more records are processed"
+    remedy = "repair the command"
+    if count := command.waiting:
+        problem += f"; {records(count)} {are(count, 'has no answer', 'have no answer')}"
+        if command.has_read_nothing:
+            problem += "; the command has read none of its input"
+        remedy += "; the next run redelivers the records without an answer"
+        if spout.config.application is None:
+            remedy = (
+                "repair the command; give --application if the next run is to redeliver records"
+            )
+    ended = CliError(problem, remedy)
     spout.close(crashed=command.has_crashed, error=ended)
     raise ended
 
@@ -368,7 +337,7 @@ def _batch(spout: KinesisSpout, first: SpoutEmission, max_records: int) -> Itera
 
 
 class ConsumeScreen:
-    """Writes to stderr. Any thread may call `note` and `print_line`.
+    """Writes to stderr. Any thread may call `note`, `warn` and `print_line`.
 
     `table`: whether to show the table. `quiet`: no summary at the end.
     """
@@ -376,6 +345,8 @@ class ConsumeScreen:
     def __init__(self, stream: str, *, table: bool, quiet: bool) -> None:
         console = Console(stderr=True)
         self._console = console if console.is_terminal else Console(stderr=True, width=_WIDE)
+        # Whether the table is redrawn on a terminal: then others print by way of this screen.
+        self.is_live = table and console.is_terminal
         self._stream = stream
         self._table = table
         self._quiet = quiet
@@ -388,18 +359,13 @@ class ConsumeScreen:
         """Print a sentence above the table."""
         self._print(f"[yellow]note:[/] {escape(text)}")
 
-    def _print(self, line: RenderableType) -> None:
-        with self._writing:
-            self._console.print(line, highlight=False, soft_wrap=True)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether the table is redrawn on a terminal: then others print by way of this screen."""
-        return self._table and self._console.is_terminal
-
     def print_line(self, line: str) -> None:
         """Print another program's line above the table, with its colours."""
         self._print(Text.from_ansi(line))
+
+    def _print(self, line: RenderableType) -> None:
+        with self._writing:
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     def warn(self, sentence: str) -> None:
         """Print a note of a kind that may be frequent. After the tenth, none is printed."""
@@ -419,27 +385,29 @@ class ConsumeScreen:
         if not self.is_live:
             yield
             return
-        live = Live(self._rendered(spout), console=self._console, auto_refresh=False)
-        ended = threading.Event()
+        live, ended = Live(console=self._console, auto_refresh=False), threading.Event()
+
+        def draw() -> None:
+            table = stats_table(self._stream, spout.metrics(), self._console.width)
+            with self._writing:
+                live.update(table, refresh=True)
 
         def redraw() -> None:
             while not ended.wait(_REFRESH_S):
-                table = self._rendered(spout)
-                with self._writing:
-                    live.update(table, refresh=True)
+                draw()
 
         redrawing = threading.Thread(target=redraw, daemon=True)
         with self._writing:
-            live.start(refresh=True)
+            live.start()
         redrawing.start()
         try:
+            draw()
             yield
         finally:
             ended.set()
             redrawing.join()
-            table = self._rendered(spout)
+            draw()
             with self._writing:
-                live.update(table, refresh=True)
                 live.stop()
 
     def finish(self, spout: KinesisSpout) -> None:
@@ -452,12 +420,6 @@ class ConsumeScreen:
             self._console.print(stats_table(self._stream, metrics))
         if not self._quiet:
             self._console.print(summary(self._stream, metrics), highlight=False, soft_wrap=True)
-
-    def _rendered(self, spout: KinesisSpout) -> RenderableType:
-        try:
-            return stats_table(self._stream, spout.metrics(), self._console.width)
-        except KinesisError:
-            return ""
 
     def logs(self) -> AbstractContextManager[None]:
         """Print warnings and errors of the log as sentences here, while the block runs."""
@@ -474,58 +436,55 @@ def stats_table(stream: str, metrics: SpoutMetrics, width: int = _WIDE) -> Table
     and p99 are upper bounds of the time from a record's arrival to its ack.
     """
     shown = list(metrics.shards)[:MAX_SHARDS]
-    cells = [_cells(metrics.total), *(_cells(metrics.shards[shard_id]) for shard_id in shown)]
-    widths = {name: max(len(row[at]) for row in cells) for at, name in enumerate(_COLUMNS)}
-    names, gap = ["all shards", *shown], 2
-    headers = {name: name for name in _COLUMNS}
-
-    def needed() -> int:
-        parts = [max(widths[name], *map(len, text.split("\n"))) for name, text in headers.items()]
-        return max(map(len, names)) + sum(parts) + gap * len(parts)
-
-    if needed() > width:
-        names, gap = ["all", *(f"shard {short_shard(shard_id)}" for shard_id in shown)], 1
-        headers |= _BROKEN
-    left_out: list[str] = []
-    while needed() > width and len(left_out) < len(_LEAST):
-        left_out.append(_LEAST[len(left_out)])
-        del headers[left_out[-1]]
     more = len(metrics.shards) - len(shown)
-    notes = [f"and {more} more shards"] if more else []
-    notes += [f"no room for {', '.join(left_out)}"] if left_out else []
-    has_room = len(stream) <= max(map(len, names))  # for its name, in the first column
-    table = Table(
-        title=None if has_room else stream,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1) if gap > 1 else (0, 1, 0, 0),
-        caption="; ".join(notes) or None,
-    )
-    table.add_column(stream if has_room else "", no_wrap=True)
-    for header in headers.values():
-        table.add_column(header, justify="right", no_wrap=True)
-    for at, (name, row) in enumerate(zip(names, cells, strict=True)):
-        kept = (text for column, text in zip(_COLUMNS, row, strict=True) if column in headers)
-        table.add_row(name, *kept, style="" if at else "bold")
-    return table
+    rows = [_cells(metrics.total), *(_cells(metrics.shards[shard_id]) for shard_id in shown)]
+
+    def layout(left_out: tuple[str, ...] | None) -> Table:
+        """Without these columns; None for all of them under headers of one line."""
+        is_wide = left_out is None
+        first = ["all shards", *shown]
+        if not is_wide:
+            first = ["all", *(f"shard {short_shard(shard_id)}" for shard_id in shown)]
+        notes = [f"and {more} more shards"] if more else []
+        notes += [f"no room for {', '.join(left_out)}"] if left_out else []
+        has_room = len(stream) <= max(map(len, first))  # for its name, in the first column
+        table = Table(
+            title=None if has_room else stream,
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+            padding=(0, 1) if is_wide else (0, 1, 0, 0),
+            caption="; ".join(notes) or None,
+        )
+        table.add_column(stream if has_room else "", no_wrap=True)
+        names = [name for name in rows[0] if name not in (left_out or ())]
+        for name in names:
+            header = name if is_wide else _BROKEN.get(name, name)
+            table.add_column(header, justify="right", no_wrap=True)
+        for at, (name, row) in enumerate(zip(first, rows, strict=True)):
+            table.add_row(name, *map(row.__getitem__, names), style="" if at else "bold")
+        return table
+
+    return fitting(width, map(layout, [None, *(_LEAST[:most] for most in range(len(_LEAST) + 1))]))
+
+
+def _counts(one: ShardMetrics) -> dict[str, int]:
+    fields = {name: name.replace(" ", "_").replace("-", "_") for name in _COUNTS}
+    counts = {name: getattr(one.counts, field) for name, field in fields.items()}
+    return counts | {"pending": one.pending, "queued": one.queued}
+
+
+def _cells(one: ShardMetrics) -> dict[str, str]:
+    latency = one.counts.latency
+    times = {"lag": one.lag_ms, "p50": quantile_ms(latency, 0.5), "p99": quantile_ms(latency, 0.99)}
+    return {name: f"{number:,}" for name, number in _counts(one).items()} | {
+        name: "-" if ms is None else duration(ms) for name, ms in times.items()
+    }
 
 
 def summary(stream: str, metrics: SpoutMetrics) -> str:
     """The counts in one line. Counts of zero are left out, except emitted and acked."""
-    counts = metrics.total.counts
-    rest = {name: getattr(counts, field) for name, field in _COUNTS.items() if name != "emitted"}
-    rest |= {"pending": metrics.total.pending, "queued": metrics.total.queued}
-    rest["left out (of another shard)"] = counts.left_out
-    parts = [f"{value:,} {name}" for name, value in rest.items() if value or name == "acked"]
-    return f"stream {stream}: {counts.emitted:,} emitted, {', '.join(parts)}"
-
-
-def _cells(one: ShardMetrics) -> list[str]:
-    numbers = (*(getattr(one.counts, field) for field in _COUNTS.values()), one.pending, one.queued)
-    latency = one.counts.latency
-    times = (one.lag_ms, quantile_ms(latency, 0.5), quantile_ms(latency, 0.99))
-    return [
-        *(f"{number:,}" for number in numbers),
-        *("-" if ms is None else duration(ms) for ms in times),
-    ]
+    total = metrics.total
+    found = _counts(total) | {"left out (of another shard)": total.counts.left_out}
+    parts = [f"{value:,} {name}" for name, value in found.items() if value or name in _COUNTS[:2]]
+    return f"stream {stream}: {', '.join(parts)}"

@@ -2,11 +2,9 @@
 
 from dataclasses import asdict
 
-import typer
-
 from kinesis_spout.cli.places import Operation, command, say
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import command_group
+from kinesis_spout.cli.shared_options import argument, command_group
 from kinesis_spout.inspection.wording import moment
 from kinesis_spout.service.consumers import ConsumerRegistry
 
@@ -29,15 +27,8 @@ def list_(op: Operation) -> None:
     op.show([asdict(consumer) for consumer in found], lines if found else none)
 
 
-@command(
-    "none",
-    stream_is_argument=True,
-    writes=True,
-    options={
-        "name": typer.Argument(metavar="NAME", help="Name of the consumer.", show_default=False)
-    },
-)
-def remove(op: Operation, name: str) -> None:
+@command("none", stream_is_argument=True, writes=True)
+def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME")) -> None:
     """Remove a consumer from a stream.
 
     A reader that uses the consumer then polls, or registers it again under its name.

@@ -29,30 +29,24 @@ COLOURS = {
 _THING_COLUMNS = 24  # as wide as the longest name of an action; other things are folded
 
 
-@command(
-    "free",
-    shows=True,
-    options={
-        "read_mode": option(
-            "efo also checks the needs of enhanced fan-out. It registers no consumer.",
-            metavar="[polling|efo]",
-        ),
-        "consumer_name": flag("consumer_name"),
-        "consumer_arn": flag("consumer_arn"),
-        "master": "Spark master whose executors are checked too. Starts Spark there.",
-        "conf": option("Spark configuration for --master. Repeatable.", metavar="KEY=VALUE"),
-        "profile": flag("profile"),
-    },
-)
+@command("free", shows=True)
 def doctor(
     op: Operation,
     *,
-    read_mode: str = "polling",
-    consumer_name: str | None = None,
-    consumer_arn: str | None = None,
-    master: str | None = None,
-    conf: list[str] | None = None,
-    profile: str | None = None,
+    read_mode: str = option(
+        "efo also checks the needs of enhanced fan-out. It registers no consumer.",
+        default="polling",
+        metavar="[polling|efo]",
+    ),
+    consumer_name: str | None = flag("consumer_name"),
+    consumer_arn: str | None = flag("consumer_arn"),
+    master: str | None = option(
+        "Spark master whose executors are checked too. Starts Spark there."
+    ),
+    conf: list[str] | None = option(
+        "Spark configuration for --master. Repeatable.", metavar="KEY=VALUE"
+    ),
+    profile: str | None = flag("profile"),
 ) -> None:
     """Check everything that a job needs: packages, credentials, permissions, services, clock.
 
@@ -64,7 +58,7 @@ def doctor(
     service does not answer.
     """
     if conf and master is None:
-        raise wrong_usage("--conf", "it needs --master")
+        raise wrong_usage("--conf", "--conf needs --master")
     op.signals()
     place = op.place
     named = StreamRef.of(place.stream) if place.stream else None
@@ -73,7 +67,7 @@ def doctor(
     given = {"read_mode": read_mode, "consumer_name": consumer_name, "consumer_arn": consumer_arn}
     check_consumer(given, named or StreamRef.of("any"), lambda name: f"--{name.replace('_', '-')}")
     if read_mode == "efo" and named is None:
-        raise wrong_usage("--read-mode", "efo needs --stream")
+        raise wrong_usage("--read-mode", "--read-mode efo needs --stream")
     target = Target(
         aws=place.aws(profile=profile),
         stream=named,
@@ -112,15 +106,15 @@ def exit_code_for(findings: Iterable[Finding]) -> int:
 
 
 def _as_json(found: list[AreaFinding]) -> dict[str, object]:
+    counts = Counter(one.finding.verdict for one in found)
     shown = [
         {"area": area, "about": one.about, "verdict": one.verdict.value, "sentence": one.sentence}
         for area, one in found
     ]
-    counts = Counter(one["verdict"] for one in shown)
     return {
-        "ok": not counts[Verdict.FAILED.value],
+        "ok": not counts[Verdict.FAILED],
         "findings": shown,
-        "counts": {verdict.value: counts[verdict.value] for verdict in Verdict},
+        "counts": {verdict.value: counts[verdict] for verdict in Verdict},
     }
 
 

@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSign
 from kinesis_spout.cli.places import say, show, stdout_console, write_file
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import (
+    argument,
     option,
     own_options,
     tell,
@@ -39,78 +41,60 @@ from state.errors import StateError
 
 _LOG_LINES = 12
 LOCALSTACK = "http://127.0.0.1:4566"
-JOB, WORLD, OUTPUT = "The job", "Where it runs", "The verdict"
 
 
-@own_options(
-    {
-        "names": typer.Argument(
-            metavar="NAME...", help="Names of drills, or all, or soak.", show_default=False
-        ),
-        "list_": option("List the drills and their requirements.", "--list"),
-        JOB: {
-            "spout": "Drill the standalone spout instead of a Spark job.",
-            "efo": "Read by enhanced fan-out.",
-            "executors": "Run the Spark job on two executors, in processes of their own.",
-            "process": option(
-                "A function of your own that takes a TrackedBatch, as module:function, called "
-                "instead of the drill's function. The module is looked for in the current "
-                "directory first. Data that the function writes to sinks stays there.",
-                metavar="MODULE:FUNCTION",
-            ),
-            "payload": option(
-                "A function of your own that makes the records: it takes a key and a number and "
-                "returns bytes.",
-                metavar="MODULE:FUNCTION",
-            ),
-        },
-        WORLD: {
-            "ensemble": "Run three ZooKeeper servers instead of one.",
-            "localstack": f"Use the emulator at --endpoint-url (default: {LOCALSTACK}).",
-            "endpoint_url": "Kinesis endpoint to use instead of the drill's own local Kinesis.",
-            "region": "AWS region whose Kinesis is used instead of the drill's own local Kinesis.",
-            "stream_prefix": "On AWS: the drill creates the stream PREFIX-drill-ID and deletes it "
-            "at the end.",
-            "records_per_second": option("Number of records to put per second.", min=1, max=1_000),
-            "seed": "Seed of the keys and of the random faults.",
-            "minutes": option("For how many minutes a soak disturbs the job.", min=0.1),
-        },
-        OUTPUT: {
-            "json_file": option(
-                "Write the verdicts to this file, as JSON.", "--json", metavar="FILE"
-            ),
-            "html_file": option(
-                "Write the verdict to this file, as an HTML page. With several drills, each gets a "
-                "file with its name in the file name.",
-                "--html",
-                metavar="FILE",
-            ),
-            "keep": option(
-                "Keep logs, output and ZooKeeper's data in this directory.", metavar="DIR"
-            ),
-        },
-    }
+_job, _world, _verdict = (
+    partial(option, panel=panel) for panel in ("The job", "Where it runs", "The verdict")
 )
+
+
+@own_options
 def drill(
     *,
-    names: list[str] | None = None,
-    list_: bool = False,
-    spout: bool = False,
-    efo: bool = False,
-    executors: bool = False,
-    process: str | None = None,
-    payload: str | None = None,
-    ensemble: bool = False,
-    localstack: bool = False,
-    endpoint_url: str | None = None,
-    region: str | None = None,
-    stream_prefix: str | None = None,
-    records_per_second: float = 50.0,
-    seed: int = 1,
-    minutes: float = 10.0,
-    json_file: Path | None = None,
-    html_file: Path | None = None,
-    keep: Path | None = None,
+    names: list[str] | None = argument("Names of drills, or all, or soak.", "NAME..."),
+    list_: bool = option("List the drills and their requirements.", "--list"),
+    spout: bool = _job("Drill the standalone spout instead of a Spark job."),
+    efo: bool = _job("Read by enhanced fan-out."),
+    executors: bool = _job("Run the Spark job on two executors, in processes of their own."),
+    process: str | None = _job(
+        "A function of your own that takes a TrackedBatch, as module:function, called instead of "
+        "the drill's function. The module is looked for in the current directory first. Data that "
+        "the function writes to sinks stays there.",
+        metavar="MODULE:FUNCTION",
+    ),
+    payload: str | None = _job(
+        "A function of your own that makes the records: it takes a key and a number and returns "
+        "bytes.",
+        metavar="MODULE:FUNCTION",
+    ),
+    ensemble: bool = _world("Run three ZooKeeper servers instead of one."),
+    localstack: bool = _world(f"Use the emulator at --endpoint-url (default: {LOCALSTACK})."),
+    endpoint_url: str | None = _world(
+        "Kinesis endpoint to use instead of the drill's own local Kinesis."
+    ),
+    region: str | None = _world(
+        "AWS region whose Kinesis is used instead of the drill's own local Kinesis."
+    ),
+    stream_prefix: str | None = _world(
+        "On AWS: the drill creates the stream PREFIX-drill-ID and deletes it at the end."
+    ),
+    records_per_second: float = _world(
+        "Number of records to put per second.", default=50.0, min=1, max=1_000
+    ),
+    seed: int = _world("Seed of the keys and of the random faults.", default=1),
+    minutes: float = _world("For how many minutes a soak disturbs the job.", default=10.0, min=0.1),
+    json_file: Path | None = _verdict(
+        "Write the verdicts to this file, as JSON.", "--json", metavar="FILE"
+    ),
+    html_file: Path | None = _verdict(
+        "Write the verdict to this file, as an HTML page. With several drills, each gets a file "
+        "with its name in the file name.",
+        "--html",
+        metavar="FILE",
+    ),
+    keep: Path | None = _verdict(
+        "Keep logs, output and ZooKeeper's data in this directory.", metavar="DIR"
+    ),
 ) -> None:
     """Disturb a job with kills, faults and reshards, and show whether a record was lost.
 
@@ -155,25 +139,25 @@ def drill(
             )
         verdicts: list[Verdict] = []
         undone: list[str] = []  # the drills that could not do their work, and so have no verdict
-        for one in chosen:
-            try:
-                with _directory(keep, one.name) as directory:
-                    verdict, html = _judged(one, directory, is_kept=keep is not None)
-            except DrillError as exc:
-                _tell_error(exc)
+        try:
+            for one in chosen:
                 undone.append(one.name)
-                continue
-            except (KinesisError, StateError) as exc:  # the next one would meet it, too
-                _tell_error(exc)
-                _report(verdicts, [*undone, one.name], json_file)
-                raise typer.Exit(UNREACHABLE) from exc
-            if html_file is not None:
-                of_several = html_file.with_stem(f"{html_file.stem}-{one.name}")
-                write_file(html_file if len(chosen) == 1 else of_several, html)
-            if verdict.undone is not None:
-                undone.append(one.name)
-            else:
-                verdicts.append(verdict)
+                try:
+                    with _directory(keep, one.name) as directory:
+                        verdict, html = _judged(one, directory, is_kept=keep is not None)
+                except DrillError as exc:
+                    tell(str(exc), "error:", "bold red")
+                    continue
+                if html_file is not None:
+                    of_several = html_file.with_stem(f"{html_file.stem}-{one.name}")
+                    write_file(html_file if len(chosen) == 1 else of_several, html)
+                if verdict.undone is None:
+                    verdicts.append(verdict)
+                    undone.pop()
+        except (KinesisError, StateError) as exc:  # the next drill would meet it, too
+            tell(str(exc), "error:", "bold red")
+            _report(verdicts, undone, json_file)
+            raise typer.Exit(UNREACHABLE) from exc
         _report(verdicts, undone, json_file)
     if undone or not all(one.ok for one in verdicts):
         raise typer.Exit(FAILED)
@@ -224,7 +208,7 @@ def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, by
     for name, data in (("history.json", stored), ("verdict.json", figures), ("verdict.html", html)):
         write_file(directory / name, data)
     if drilled.undone is not None:
-        _tell_error(DrillError(drilled.undone))
+        tell(drilled.undone, "error:", "bold red")
     else:
         timed("ok" if verdict.ok else "BROKEN")
     if drilled.log is not None and (drilled.undone is not None or drilled.troubles):
@@ -259,13 +243,13 @@ def _unexplained(history: History, again: Sequence[Redelivery]) -> Iterator[dict
 
 @contextmanager
 def _directory(keep: Path | None, name: str) -> Iterator[Path]:
-    """A directory for a drill: a new one in `keep`, or one that is removed at the end."""
     try:
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=keep)).absolute()
     except OSError as exc:
-        raise CliError(f"a directory cannot be made in {keep}: {exc.strerror}") from exc
+        problem = f"a directory cannot be made in {keep or tempfile.gettempdir()}: {exc.strerror}"
+        raise CliError(problem, "give --keep a directory that can be written") from exc
     try:
         yield directory
     finally:
@@ -281,8 +265,5 @@ def _report(verdicts: Sequence[Verdict], undone: Sequence[str], json_file: Path 
     for name in undone:
         say(f"{name}: not done")
     if json_file is not None:
-        write_file(json_file, b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n")
-
-
-def _tell_error(exc: Exception) -> None:
-    tell(str(exc), "error:", "bold red")
+        data = b"[" + b",".join(verdict_json(one) for one in verdicts) + b"]\n"
+        write_file(json_file, data)

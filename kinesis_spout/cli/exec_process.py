@@ -48,9 +48,6 @@ class _Answer(msgspec.Struct):
     retry: bool = True
 
 
-_decoder = msgspec.json.Decoder(_Answer)
-
-
 class _Records:
     """The records that the command has. Any thread may call it."""
 
@@ -210,19 +207,14 @@ class ExecProcess(SpoutListener):
 
     def timed_out(self, emission: SpoutEmission) -> None:
         """A late ack still counts. The log says so if the command is silent."""
-        if self._records.timed_out(emission.message_id, is_read=self._has_read_all):
+        if self._records.timed_out(
+            emission.message_id, is_read=lambda: _unread_bytes(self._stdin) == 0
+        ):
             log.warning(
                 "the command has read all its records but has written nothing during "
                 "--message-timeout. If it does answer, its answers are still in its own output "
                 "buffer: let it flush after each line (print(..., flush=True), stdbuf -oL)"
             )
-
-    def _has_read_all(self) -> bool:
-        """As far as the system tells."""
-        try:
-            return _unread_bytes(self._stdin) <= 0
-        except ValueError:  # it was closed meanwhile
-            return False
 
     def close(self, grace_s: float) -> None:
         """Close the command's stdin, wait up to `grace_s` for its last answers, and end it.
@@ -263,76 +255,69 @@ class ExecProcess(SpoutListener):
             self._answers_ended.set()
 
     def _apply(self, line: bytes | LongLine) -> None:
-        where = f"line {self._records.next_line()} of the command's output"
+        number = self._records.next_line()
         if not isinstance(line, LongLine) and not line.strip():
             return
         answer, fault = _answer_of(line)
+        if answer is not None:
+            emission, is_late = self._records.answered(answer.id)
+            if emission is not None and answer.ok:
+                emission.ack()
+            elif emission is not None:
+                emission.fail(answer.reason, retry=answer.retry)
+            elif is_late and answer.ok:  # a late failure changes nothing: the time-out was one
+                self._ack_late(answer.id)
+            elif not is_late:
+                fault = fault or (
+                    "answers a record that does not wait for an answer. The line is ignored"
+                )
         if fault:
-            self._reject(f"{where} {fault}")
-        if answer is None:
-            return
-        emission, is_late = self._records.answered(answer.id)
-        if emission is not None and answer.ok:
-            emission.ack()
-        elif emission is not None:
-            emission.fail(answer.reason, retry=answer.retry)
-        elif is_late and answer.ok:  # a late failure changes nothing: the time-out was the failure
-            self._ack_late(answer.id)
-        elif not (is_late or fault):
-            self._reject(
-                f"{where} answers a record that does not wait for an answer. The line is ignored"
-            )
-
-    def _reject(self, sentence: str) -> None:
-        self.bad_answers += 1
-        self._warn(sentence)
+            self.bad_answers += 1
+            self._warn(f"line {number} of the command's output {fault}")
 
 
 def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
     """The answer of a line, and what is wrong with the line; None for one that is no answer. An
     answer that is not valid, or too long to be read, is a failure of its record, which else would
     time out, again and again.
+
+    JSON is read as other programs write it: with bytes that are not UTF-8, with halves of surrogate
+    pairs, with NaN, with integers of any length. Of one that is nested too deeply, only the id is
+    read.
     """
+    named = _ID.search(line.head if isinstance(line, LongLine) else line)
+    message_id = "" if named is None else named[1].decode(errors="replace")
     if isinstance(line, LongLine):
-        named = _ID.search(line.head)
-        message_id = "" if named is None else named[1].decode(errors="replace")
         size = f"has {line.size_bytes:,} bytes"
         return (
             _Answer(message_id, ok=False, reason=f"its answer {size}"),
             f"{size}, but an answer has at most {MAX_ANSWER_BYTES:,}. Its record counts as failed",
         )
+    found: Any = None
+    why = ""
     try:
-        answer, fault = _decoder.decode(line), ""
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        found = _lenient(line)
-        if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
-            such = '{"id": "...", "ok": true}'
-            return None, f"is not an answer such as {such}: {exc}. The line is ignored"
-        try:
-            answer, fault = msgspec.convert(found, _Answer), ""
-        except msgspec.ValidationError as wrong_type:
-            fault = f"is not a valid answer: {exc}. Its record counts as failed"
-            reason = f"its answer is not valid: {wrong_type}"
-            answer = _Answer(str(found["id"]), ok=False, reason=reason)
+        found = json.loads(line.decode(errors="replace"), parse_int=_whole)
+    except ValueError as exc:
+        why = f": {exc}"
+    except RecursionError:
+        if message_id and b'"ok"' in line:
+            found = {"id": message_id, "ok": None}
+    if not isinstance(found, dict) or not {"id", "ok"} <= found.keys():
+        such = '{"id": "...", "ok": true}'
+        return None, f"is not an answer such as {such}{why}. The line is ignored"
+    try:
+        answer = msgspec.convert(found, _Answer)
+    except msgspec.ValidationError as exc:
+        answer = _Answer(str(found["id"]), ok=False, reason=f"its answer is not valid: {exc}")
+        return answer, f"is not a valid answer: {exc}. Its record counts as failed"
     if answer.reason is not None and not isinstance(answer.reason, str | float):
         answer.reason = json.dumps(answer.reason)
-    return answer, fault
+    return answer, ""
 
 
-def _lenient(line: bytes) -> object:
-    """The JSON of a line as other programs write it: with bytes that are not UTF-8, with halves of
-    surrogate pairs, with NaN, with integers of any length. Of one that is nested too deeply, only
-    the id, as of an answer that is not ok. None for a line that is not JSON.
-    """
-    try:
-        return json.loads(line.decode(errors="replace"), parse_int=float)
-    except ValueError:
-        return None
-    except RecursionError:
-        named = _ID.search(line)
-        if named is None or b'"ok"' not in line:
-            return None
-        return {"id": named[1].decode(errors="replace"), "ok": None}
+def _whole(text: str) -> float:
+    """Python refuses to make an int of thousands of digits."""
+    return int(text) if len(text) < 20 else float(text)
 
 
 def _has_ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
@@ -347,6 +332,6 @@ def _unread_bytes(pipe: IO[bytes]) -> int:
     """How many bytes of a pipe nobody has read; -1 where the system does not tell."""
     try:
         unread = fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(struct.calcsize("i")))
-    except OSError:
+    except (OSError, ValueError):  # it was closed meanwhile
         return -1
     return int.from_bytes(unread, sys.byteorder, signed=True)

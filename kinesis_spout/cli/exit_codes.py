@@ -3,8 +3,8 @@
     CliError        what is wrong, where, what to do: FAILED
     Interrupted     SIGINT or SIGTERM: exit code 128 + the signal's number, as in a shell
 
-Of other errors, `exit_code_of` says which code they have, or `operators_exit_code_of` in commands
-that look at an application or change one. Usage errors are typer's: USAGE.
+Of other errors, `CODES` says which code they have, or `OPERATORS_CODES` in commands that look at an
+application or change one. Usage errors are typer's: USAGE.
 """
 
 import os
@@ -12,7 +12,7 @@ import re
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -24,26 +24,24 @@ from rich.text import Text
 
 from kinesis_spout import errors as service_errors
 from kinesis_spout.cli.plain_text import visible
+from kinesis_spout.errors import ConfigError
+from kinesis_spout.options import SHARED
 from state import errors as state_errors
 
 FAILED, USAGE, UNREACHABLE, OWNED = 1, 2, 3, 4
-# The flag of a command for an option of Spark's reader, or for a field of the spout.
-_FLAGS = {
-    **dict.fromkeys(("streamName", "streamArn", "stream"), "--stream"),
-    **dict.fromkeys(("applicationName", "application"), "--application"),
-    **dict.fromkeys(("startingPosition", "starting_position"), "--from"),
-    **dict.fromkeys(("endpointUrl", "endpoint_url"), "--endpoint-url"),
-    **{name: f"--{name}" for name in ("zookeeper", "region")},
-}
-_OPTION = re.compile(rf"\boption ({'|'.join(_FLAGS)})(?![\w.])")
 BROKEN_PIPE = 141  # of a program ended by SIGPIPE
-_CODES: dict[type[Exception], int] = {
+Codes = Mapping[type[Exception], int]
+# 3 where Kinesis or ZooKeeper cannot be reached, 4 where another process owns the application, 1
+# for all else.
+CODES: Codes = {
     service_errors.ServiceUnavailableError: UNREACHABLE,
     state_errors.StoreUnavailableError: UNREACHABLE,
     state_errors.OwnedByAnotherError: OWNED,
 }
-_OPERATORS_CODES: dict[type[Exception], int] = {
-    service_errors.ConfigError: USAGE,
+# An operator's command tells more: 2 for a wrong name or setting, 3 also where Kinesis or ZooKeeper
+# refuses to answer.
+OPERATORS_CODES: Codes = {
+    ConfigError: USAGE,
     service_errors.StreamNotFoundError: USAGE,
     state_errors.InvalidStoreSettingError: USAGE,
     service_errors.AccessDeniedError: UNREACHABLE,
@@ -51,24 +49,17 @@ _OPERATORS_CODES: dict[type[Exception], int] = {
     service_errors.ThrottledError: UNREACHABLE,
     state_errors.EmbeddedZookeeperError: UNREACHABLE,
     state_errors.StoreAccessError: UNREACHABLE,
-    **_CODES,
+    **CODES,
 }
-
-
-def exit_code_of(exc: Exception, codes: Mapping[type[Exception], int] = _CODES) -> int:
-    """The exit code of a command that failed with this error: 3 where Kinesis or ZooKeeper cannot
-    be reached, 4 where another process owns the application, 1 for all else.
-    """
-    if isinstance(exc, CliError) and isinstance(exc.__cause__, Exception):
-        exc = exc.__cause__  # the sentence of a `CliError` may add to another error's
-    return next((code for kind, code in codes.items() if isinstance(exc, kind)), FAILED)
-
-
-def operators_exit_code_of(exc: Exception) -> int:
-    """The same for an operator's command. It tells more: 2 for a wrong name or setting, 3 also
-    where Kinesis or ZooKeeper refuses to answer.
-    """
-    return exit_code_of(exc, _OPERATORS_CODES)
+# Fields of the spout and of Spark's reader -> options of commands that have another name.
+_OPTION_NAMES = {
+    **dict.fromkeys(("stream_name", "stream_arn"), "stream"),
+    "application_name": "application",
+    "starting_position": "from",
+    "shards": "shard",
+    "message_timeout_s": "message-timeout",
+    "port": "metrics-port",
+}
 
 
 class CliError(state_errors.RemediedError):
@@ -155,15 +146,14 @@ def one_sentence(
     errors: Console,
     *,
     ctx: typer.Context | None = None,
-    debug: bool = False,
     log_file: Path | None = None,
-    code_of: Callable[[Exception], int] = exit_code_of,
+    codes: Codes = CODES,
 ) -> Iterator[None]:
     """Turn an error raised inside into a sentence on `errors` and an exit code. A reader of stdout
-    that is gone, as `head` goes, is no error to be told.
+    that is gone, as `head` goes, is no error to be reported.
 
-    `ctx`: the command's, whose flags the sentence then names. The traceback goes to `log_file` if
-    there is one, and with `debug` also to `errors`.
+    `ctx`: the command's, whose options the sentence then names. The traceback goes to `log_file` if
+    there is one, and with --debug also to `errors`.
     """
     try:
         yield
@@ -180,17 +170,23 @@ def one_sentence(
         raise typer.Exit(BROKEN_PIPE) from None
     except Exception as exc:
         log_file = getattr(exc, "log_file", None) or log_file
-        if debug:
+        if ctx is not None and ctx.find_root().params.get("_debug"):
             traceback.print_exc(file=errors.file)
         if log_file is not None:
             # A log that cannot be written must not hide the sentence on stderr.
             with suppress(OSError), log_file.open("a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
-        sentence = in_flags(sentence_of(exc), ctx)
-        errors.print(_line("error:", "bold red", sentence), soft_wrap=True)
+        lines = [("error:", "bold red", sentence_of(as_typed(exc, ctx)))]
         if log_file is not None and log_file.exists():
-            errors.print(_line("details in", "dim", str(log_file)), soft_wrap=True)
-        raise typer.Exit(code_of(exc)) from exc
+            lines.append(("details in", "dim", str(log_file)))
+        for head, style, text in lines:
+            # A file or a service may have put anything into the text: it is neither markup nor a
+            # command to the terminal.
+            errors.print(Text.assemble((head, style), " ", visible(text)), soft_wrap=True)
+        # The sentence of a `CliError` may add to another error's.
+        cause = exc.__cause__ if isinstance(exc, CliError) and exc.__cause__ else exc
+        found = (code for kind, code in codes.items() if isinstance(cause, kind))
+        raise typer.Exit(next(found, FAILED)) from exc
 
 
 def sentence_of(exc: BaseException) -> str:
@@ -200,31 +196,22 @@ def sentence_of(exc: BaseException) -> str:
     return text if ours else f"{type(exc).__name__}: {text}"
 
 
-def in_flags(sentence: str, context: typer.Context | None) -> str:
-    """A sentence with its options as the command spells them: `option startingPosition` is `option
-    --from`. One that the user gave as `--option KEY=VALUE` stays, and so does one that the command
-    has no flag for.
+def as_typed(exc: Exception, ctx: typer.Context | None) -> Exception:
+    """The error with its option as the command spells it: `option startingPosition` is `option
+    --from`. One that the user gave by `--option KEY=VALUE`, or that the command has no option for,
+    is spelt as such a key.
     """
-    if context is None:
-        return sentence
-    flags = {flag: one for one in context.command.params for flag in one.opts}
-    pairs = {str(one).partition("=")[0].lower() for one in context.params.get("option") or ()}
-
-    def spelt(match: re.Match[str]) -> str:
-        flag = _FLAGS[match[1]]
-        if match[1].lower() in pairs:
-            return match[0]
-        if flag in flags:
-            return f"option {flag}"
-        argument = flags.get(flag.removeprefix("--"))
-        name = argument and (argument.metavar or argument.name)
-        return f"argument {name.upper()}" if name else match[0]
-
-    return _OPTION.sub(spelt, sentence)
-
-
-def _line(head: str, style: str, text: str) -> Text:
-    """A styled head and a text that is neither markup nor a command to the terminal: a file or a
-    service may have put anything into it.
-    """
-    return Text.assemble((head, style), " ", visible(text))
+    if ctx is None or not isinstance(exc, ConfigError):
+        return exc
+    name = exc.option or "--"
+    if name.startswith("--"):
+        return exc
+    field = re.sub("([A-Z])", r"_\1", name).lower()
+    keys = {pair.partition("=")[0].lower() for pair in ctx.params.get("option") or ()}
+    typed = _OPTION_NAMES.get(field, field.replace("_", "-"))
+    for one in () if name.lower() in keys else ctx.command.params:
+        if f"--{typed}" in one.opts:
+            return exc.respelt(f"--{typed}")
+        if typed in one.opts:
+            return exc.respelt(typed.upper(), "argument")
+    return exc.respelt(SHARED[field].name) if field in SHARED else exc

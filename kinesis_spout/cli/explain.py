@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-import typer
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -12,8 +11,8 @@ from rich.text import Text
 
 from kinesis_spout.cli.looking import looking
 from kinesis_spout.cli.places import (
-    DEFAULT_ASKED,
-    DEFAULT_WINDOW,
+    ASK,
+    WINDOW,
     Operation,
     Place,
     command,
@@ -21,7 +20,7 @@ from kinesis_spout.cli.places import (
     stdout_console,
     whole_command,
 )
-from kinesis_spout.cli.shared_options import shard_id_of, wrong_usage
+from kinesis_spout.cli.shared_options import argument, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import COLOURS
 from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.cause import Action, ActionKind, introduced
@@ -39,25 +38,17 @@ MAX_NAMED = 5
 _INDENT = 5  # of what an arrow points to
 
 
-@command(
-    shows=True,
-    options={
-        "shard": typer.Argument(
-            metavar="SHARD",
-            help=(
-                "Id or number of a shard. Without it, all shards are explained; shards with the "
-                "same cause are shown together."
-            ),
-            show_default=False,
-        )
-    },
-)
+@command(shows=True)
 def explain_command(
     op: Operation,
-    shard: str | None = None,
+    shard: str | None = argument(
+        "Id or number of a shard. Without it, all shards are explained; shards with the same cause "
+        "are shown together.",
+        "SHARD",
+    ),
     *,
-    window: str = DEFAULT_WINDOW,
-    ask: int = DEFAULT_ASKED,
+    window: str = WINDOW,
+    ask: int = ASK,
 ) -> None:
     """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
 
@@ -68,14 +59,14 @@ def explain_command(
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
     window_s = parse_duration_ms(window, option="window") / 1000
     shard_id = None if shard is None else shard_id_of(shard)
-    before, now = looks.watch(signals, window_s, shard_id, is_silent=False)
+    look = looks.watch(signals, window_s, shard_id)
+    now, commands, place = look.now, op.commands, op.place
     if now.is_known and shard_id is not None and shard_id not in now.known_shards:
         raise wrong_usage(
             "SHARD",
             f"stream {now.stream.name} does not list {shard_id}, and application "
             f"{now.application} has no state of it; see the shards with kinesis-spout shards",
         )
-    look, commands, place = looks.look(before, now, first=shard_id), op.commands, op.place
     found = grouped(look)
     if shard_id is not None:
         found = [Group(explain(look, shard_id), (shard_id,))]
@@ -134,8 +125,9 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
         head.append(f"  {shards_named(waiting, MAX_NAMED)} {verb} for {holder}")
     if count and health is Health.OK:
         head.append(f"  {records(count)} not acked")
+    if len(group.shards) > 1:  # each has numbers of its own
+        head.append(f"  (numbers of shard {short_shard(explained.shard_id)})")
     yield head
-    # Each shard has numbers of its own; the chain is that of one of them.
     lines = [(word, cause.text) for word, cause in explained.introduced()]
     held = [one for one in states if one.unresolved]
     if len(states) > 1 and any(one.shard_id == explained.shard_id for one in held):

@@ -8,15 +8,15 @@ from typing import Any
 
 import typer
 
-from kinesis_spout.checkpoints.application_moves import check_bound_stream, check_past
+from kinesis_spout.checkpoints.application_moves import check_bound_stream, past_position
 from kinesis_spout.checkpoints.migration import kcl, spark_queries, storm_spout
 from kinesis_spout.checkpoints.migration.import_plan import Item, Origin, ShardImport, find_import
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.transfer import Changes, import_application, import_of
 from kinesis_spout.cli.checkpoint import check_replaced
-from kinesis_spout.cli.places import DEFAULT_COUNT, Operation, command, note, records_of, say
+from kinesis_spout.cli.places import COUNT, REPLACE, Operation, command, note, records_of, say
 from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.cli.shared_options import option, parameter, usage_errors, wrong_usage
+from kinesis_spout.cli.shared_options import option, usage_errors, wrong_usage
 from kinesis_spout.service.dynamodb import scan_table
 from kinesis_spout.service.shard_info import StreamSummary
 from state.position import Position
@@ -59,15 +59,6 @@ _STATE: dict[str, tuple[list[System], str]] = {
     ),
 }
 _PATHS = {"checkpoint_location", "metadata_path", "progress"}
-_OPTIONS = [
-    parameter(
-        name,
-        Path | None if name in _PATHS else str | None,
-        f"{', '.join(systems)}: {meaning}.",
-        default=None,
-    )
-    for name, (systems, meaning) in _STATE.items()
-]
 
 
 @usage_errors()
@@ -83,24 +74,26 @@ def _in_all_shards(text: str) -> RequestedPosition:
 
 @command(
     writes=True,
-    options={
-        "system": option("The consumer whose state is imported.", "--from"),
-        "at": option(
-            "Where to start in shards for which the other consumer has no position: TRIM_HORIZON, "
-            "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
-            metavar="POSITION",
-            parser=_in_all_shards,
-        ),
+    more={
+        name: (
+            Path | None if name in _PATHS else str | None,
+            option(f"{', '.join(systems)}: {meaning}."),
+        )
+        for name, (systems, meaning) in _STATE.items()
     },
-    more=_OPTIONS,
 )
 def import_(
     op: Operation,
     *,
-    system: System,
-    at: RequestedPosition | None = None,
-    replace: bool = False,
-    count: int = DEFAULT_COUNT,
+    system: System = option("The consumer whose state is imported.", "--from"),
+    at: RequestedPosition | None = option(
+        "Where to start in shards for which the other consumer has no position: TRIM_HORIZON, "
+        "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
+        metavar="POSITION",
+        parser=_in_all_shards,
+    ),
+    replace: bool = REPLACE,
+    count: int = COUNT,
     **given: Any,
 ) -> None:
     """Continue where another consumer of the stream has stopped.
@@ -112,46 +105,41 @@ def import_(
 
     Exit codes: 0 done, 1 refused, 3 a service cannot be reached, 4 the application runs.
     """
-    own_options = [name for name, (systems, _) in _STATE.items() if system in systems]
+    flags = {name: f"--{name.replace('_', '-')}" for name in _STATE}
+    own = [name for name, (systems, _) in _STATE.items() if system in systems]
     for name, value in given.items():
-        if value is not None and name not in own_options:
-            named = ", ".join(map(_flag, own_options))
-            raise wrong_usage(
-                _flag(name), f"does not apply with --from {system}, which takes {named}"
-            )
-    needed = own_options[0]
-    if system is not System.DATABRICKS and given[needed] is None:
-        raise wrong_usage(_flag(needed), f"--from {system} needs {_flag(needed)}")
-    store = op.place.new_store(op.stack)
+        if value is not None and name not in own:
+            takes = ", ".join(flags[one] for one in own)
+            wrong = f"does not apply with --from {system}, which takes {takes}"
+            raise wrong_usage(flags[name], wrong)
+    if system is not System.DATABRICKS and given[own[0]] is None:
+        raise wrong_usage(flags[own[0]], f"--from {system} needs {flags[own[0]]}")
+    store = op.place.store(op.stack, is_new=True)
     with op.patience():
         summary = op.client.describe()
         now_ms = summary.now_ms(op.clock.now_ms())
         check_bound_stream(store, summary)
         op.own(store)
         origin = _origin(op, store, system, summary, given)
-        position = None if at is None else at.at(now_ms)
-        if position is not None:
-            check_past(position, now_ms)
         plan = find_import(
             op.client,
             origin,
             summary,
             op.place.application,
-            at=position,
+            at=None if at is None else past_position(at, now_ms),
             now_ms=now_ms,
             clock=op.clock,
             max_counted=count,
         )
         found = import_of(plan.application, store.shard_states.load())
-    for line in (line for one in plan.shards for line in _lines(one, found)):
-        say(line)
+    for one in plan.shards:
+        for line in _lines(one, found):
+            say(line)
     for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
         say(shard_id)
         say("  its state is removed, because the stream no longer lists the shard")
-    for shard_id in plan.expired:
-        lost = "expired before it was read to its end: its remaining records are lost"
-        note(f"{visible(shard_id)} {lost}")
-    for sentence in origin.notes:
+    lost = "expired before it was read to its end: its remaining records are lost"
+    for sentence in (*(f"{shard_id} {lost}" for shard_id in plan.expired), *origin.notes):
         note(visible(sentence))
     check_replaced(op, store, found, replace=replace or origin.in_place)
     if op.confirmed("Import these positions?"):
@@ -170,21 +158,18 @@ def _origin(
         aws, region = op.client.aws, op.client.stream.region_or(op.client.aws.region)
         return scan_table(aws, name, region=region, endpoint_url=given["dynamodb_endpoint_url"])
 
-    if system is System.STORM_SPOUT:
+    if system is STORM:
         return _storm_spout(op, store, given, summary.name)
-    if system is System.KCL:
+    if system is KCL:
+        name, account = given["lease_table"], summary.arn.split(":")[4]
+        created_ms = summary.created_ms
         return kcl.origin_of(
-            table(given["lease_table"]),
-            given["lease_table"],
-            summary.name,
-            created_ms=summary.created_ms,
-            account=summary.arn.split(":")[4],
+            table(name), name, summary.name, created_ms=created_ms, account=account
         )
     location = given["checkpoint_location"]
-    if system is System.DATABRICKS:
-        return spark_queries.databricks_origin(
-            summary.name, progress=given["progress"], location=location
-        )
+    if system is DATABRICKS:
+        progress = given["progress"]
+        return spark_queries.databricks_origin(summary.name, progress=progress, location=location)
     return spark_queries.awslabs_origin(
         location,
         summary.name,
@@ -198,12 +183,12 @@ def _storm_spout(
 ) -> Origin:
     """From the znodes by a store of their own; from the application's store, if it has the same."""
     place, topology = op.place, given["topology"]
-    prefix = given["prefix"] or storm_spout.PREFIX
-    where = f"/{prefix.strip('/')}/{topology}/{stream}"
+    prefix = (given["prefix"] or storm_spout.PREFIX).strip("/")
+    where = f"/{prefix}/{topology}/{stream}"
     # The prefix may be a path, whose last name is a root of ours.
-    *above, root = prefix.strip("/").split("/")
-    zookeeper = given["from_zookeeper"] or place.zookeeper
-    zookeeper = "/".join([zookeeper.rstrip("/"), *above])
+    *above, root = prefix.split("/")
+    zookeeper = (given["from_zookeeper"] or place.zookeeper).rstrip("/")
+    zookeeper = "/".join([zookeeper, *above])
     mine = (place.zookeeper.rstrip("/"), place.zookeeper_root, place.application)
     if (zookeeper, root, topology) == mine:
         return storm_spout.origin_of(store, where, in_place=True)
@@ -213,25 +198,18 @@ def _storm_spout(
     return storm_spout.origin_of(op.stack.enter_context(closing(other)), where)
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def _lines(one: ShardImport, found: Changes) -> Iterator[str]:
     before, _ = found[one.state.shard_id]
-    arrived_ms = one.arrival_ms
-    arrival = (
-        "" if arrived_ms is None else f"  (next record arrived {Position.at_timestamp(arrived_ms)})"
-    )
+    arrival = ""
+    if one.arrival_ms is not None:
+        arrival = f"  (next record arrived {Position.at_timestamp(one.arrival_ms)})"
     yield one.state.shard_id
     yield f"  source  {visible(one.stored)}"
     yield f"  before  {'no state' if before is None else before.read_position}"
     yield f"  after   {one.state.read_position}{arrival}"
     repeats = f", repeats {records_of(one.repeated)}" if one.repeated.records else ""
-    yield (
-        f"  reads {records_of(one.waiting, 'waiting record')}{repeats}, skips "
-        f"{records_of(one.skipped)}"
-    )
+    waiting = records_of(one.waiting, "waiting record")
+    yield f"  reads {waiting}{repeats}, skips {records_of(one.skipped)}"
     if one.lost_until_ms is not None:
         until = Position.at_timestamp(one.lost_until_ms)
         yield f"  records that arrived before {until} may have expired"

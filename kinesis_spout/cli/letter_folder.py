@@ -8,17 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.dead_letter.files import FileName, LetterFormat, LocalLetterFiles, pieces_of
 from kinesis_spout.dead_letter.letter import Letter, iso
 from kinesis_spout.errors import ConfigError
+from kinesis_spout.inspection.wording import are, counted
 
 MAX_LETTERS, MAX_FILES, MAX_REASONS = 200_000, 20_000, 50
 READ_EVERY = 15  # observations
-_OTHERS = (
-    "letter of another application or stream is left out.",
-    "letters of other applications or streams are left out.",
-)
 _COLUMNS = frozenset(  # without the payloads
     {
         *("messageId", "streamName", "shardId", "sequenceNumber", "subSequenceNumber"),
@@ -99,20 +95,21 @@ class LetterFolder:
                         _add(reasons, letter)
             except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
                 unreadable.append(f"{path.name}: {exc}")
-        notes = [
-            plural(many, *what)
-            for many, what in (
-                (no_letters, ("line is not a dead letter.", "lines are not dead letters.")),
-                (others, _OTHERS),
+        notes = []
+        if no_letters:
+            no_letter = are(no_letters, "is not a dead letter", "are not dead letters")
+            notes.append(f"{counted(no_letters, 'line')} {no_letter}.")
+        if others:
+            of = are(
+                others, "another application or stream is", "other applications or streams are"
             )
-            if many
-        ]
+            notes.append(f"{counted(others, 'letter')} of {of} left out.")
         if len(ids) >= MAX_LETTERS:
             notes.append(f"Only the first {MAX_LETTERS:,} letters are counted.")
         if len(files) >= MAX_FILES:
             notes.append(f"Only the first {MAX_FILES:,} files are read.")
         if unreadable:
-            notes.append(f"{plural(len(unreadable), 'file')} cannot be read: {unreadable[0]}")
+            notes.append(f"{counted(len(unreadable), 'file')} cannot be read: {unreadable[0]}")
         worst = sorted(reasons.values(), key=lambda one: (-one["records"], one["reason"]))
         return {
             "place": str(self.path),

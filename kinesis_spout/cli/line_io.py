@@ -1,4 +1,4 @@
-"""Lines through file descriptors: `LineReader` reads them in batches, `LineWriter` writes them,
+"""Lines through file descriptors: `line_batches` reads them in batches, `LineWriter` writes them,
 `LineSplitter` cuts a stream of bytes into them.
 
 Neither blocks for ever. A line that has arrived does not wait long for others. A reader that is
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kinesis_spout.clock import Clock, SystemClock
+from kinesis_spout.clock import SystemClock
 
 _READ_BYTES = 1024 * 1024
 _MAX_WRITE_BYTES = 1024 * 1024
@@ -70,78 +70,68 @@ class LineSplitter:
         return LongLine(whole, size_bytes) if is_long else whole.removesuffix(b"\r")
 
 
-@dataclass(kw_only=True)
-class LineReader:
-    """Reads lines from a file descriptor: a pipe, a terminal, a file. For one thread.
+def line_batches(
+    descriptor: int,
+    stopped: Callable[[], bool],
+    *,
+    max_lines: int,
+    max_bytes: int,
+    max_line_bytes: int,
+) -> Iterator[list[bytes | LongLine]]:
+    """Lists of lines of a file descriptor (a pipe, a terminal, a file), none empty, until the input
+    ends or `stopped()`, which is polled while no input comes. Blocks between them.
 
-    Lines are as `LineSplitter` gives them. `stopped()` is polled while no input comes.
+    A list is complete when it has about `max_lines` or `max_bytes`, or when its first line has
+    waited for `LINGER_S`. When stopped, the last list has the complete lines that have arrived.
     """
-
-    descriptor: int
-    stopped: Callable[[], bool]
-    max_lines: int
-    max_bytes: int
-    max_line_bytes: int
-    clock: Clock = field(default_factory=SystemClock)
-
-    def batches(self) -> Iterator[list[bytes | LongLine]]:
-        """Lists of lines, none empty, until the input ends or `stopped()`. Blocks between them.
-
-        A list is complete when it has about `max_lines` or `max_bytes`, or when its first line has
-        waited for `LINGER_S`. When stopped, the last list has the complete lines that have arrived.
-        """
-        lines: list[bytes | LongLine] = []
-        splitter, held_bytes = LineSplitter(self.max_line_bytes), 0
-        due_s = 0.0
-        while not self.stopped():
-            wait_s = max(0.0, due_s - self.clock.monotonic_s()) if lines else _POLL_MS / 1000
-            has_arrived = select.select([self.descriptor], [], [], wait_s)[0]
-            chunk = os.read(self.descriptor, _READ_BYTES) if has_arrived else None
-            if chunk == b"":
-                last = splitter.rest()
-                lines += [] if last is None else [last]
-                break
-            if not lines:
-                due_s = self.clock.monotonic_s() + LINGER_S
-            if chunk is not None:
-                lines += splitter.feed(chunk)
-                held_bytes += len(chunk)
-            is_full = len(lines) >= self.max_lines or held_bytes >= self.max_bytes
-            if lines and (is_full or self.clock.monotonic_s() >= due_s):
-                yield lines
-                lines, held_bytes = [], 0
-        if lines:
+    lines: list[bytes | LongLine] = []
+    splitter, clock, held_bytes, due_s = LineSplitter(max_line_bytes), SystemClock(), 0, 0.0
+    while not stopped():
+        wait_s = max(0.0, due_s - clock.monotonic_s()) if lines else _POLL_MS / 1000
+        has_arrived = select.select([descriptor], [], [], wait_s)[0]
+        chunk = os.read(descriptor, _READ_BYTES) if has_arrived else None
+        if chunk == b"":
+            last = splitter.rest()
+            lines += [] if last is None else [last]
+            break
+        if not lines:
+            due_s = clock.monotonic_s() + LINGER_S
+        if chunk is not None:
+            lines += splitter.feed(chunk)
+            held_bytes += len(chunk)
+        is_full = len(lines) >= max_lines or held_bytes >= max_bytes
+        if lines and (is_full or clock.monotonic_s() >= due_s):
             yield lines
+            lines, held_bytes = [], 0
+    if lines:
+        yield lines
 
 
 class LineWriter:
     """Writes to a file descriptor without a buffer of its own. For one thread.
 
     The bytes that `write` counts are in the pipe or the file. While a reader does not read,
-    `stopped()` is polled; once it is true, the reader has `grace_s` more.
+    `stopped()` is polled; once it is true, the reader has `GRACE_S` more.
     """
 
-    def __init__(
-        self, descriptor: int, stopped: Callable[[], bool], *, grace_s: float = GRACE_S
-    ) -> None:
+    def __init__(self, descriptor: int, stopped: Callable[[], bool]) -> None:
         self._descriptor = descriptor
         self._stopped = stopped
-        self._grace_ms = grace_s * 1000
         kind = os.fstat(descriptor).st_mode
         self._is_pipe = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
         # A pipe that poll() reports as writable accepts PIPE_BUF bytes without blocking.
         self._max_write_bytes = select.PIPE_BUF if self._is_pipe else _MAX_WRITE_BYTES
-        self._poll = select.poll()
-        self._poll.register(descriptor, select.POLLOUT)
-        self._error_poll = select.poll()
-        self._error_poll.register(descriptor, 0)
+
+    def _poll(self, event: int, timeout_ms: int) -> int:
+        """The events of the descriptor: this one, or an error."""
+        poll = select.poll()
+        poll.register(self._descriptor, event)
+        return next((found for _, found in poll.poll(timeout_ms)), 0)
 
     @property
     def reader_is_gone(self) -> bool:
         """Whether nobody reads from the pipe any more. False for a file."""
-        return self._is_pipe and any(
-            event & select.POLLERR for _, event in self._error_poll.poll(0)
-        )
+        return self._is_pipe and bool(self._poll(0, 0) & select.POLLERR)
 
     def write(self, data: bytes) -> int:
         """Write, and return the number of bytes written: all of them, unless stopped.
@@ -152,10 +142,10 @@ class LineWriter:
         rest = memoryview(data)
         waited_ms = 0
         while rest:
-            if self._poll.poll(_POLL_MS):
+            if self._poll(select.POLLOUT, _POLL_MS):
                 rest = rest[os.write(self._descriptor, rest[: self._max_write_bytes]) :]
             elif self._stopped():
                 waited_ms += _POLL_MS
-                if waited_ms >= self._grace_ms:
+                if waited_ms >= GRACE_S * 1000:
                     break
         return len(data) - len(rest)

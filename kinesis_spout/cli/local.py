@@ -8,8 +8,8 @@ import re
 import typer
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
-from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.shared_options import option, own_options, warn, wrong_usage
+from kinesis_spout.inspection.wording import counted
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings, ServiceError
 
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -18,25 +18,24 @@ _REGION = re.compile(r"[a-z0-9-]+", re.ASCII)
 _WAIT_S = 3_600.0  # `wait` needs a limit; a signal ends it at once
 
 
-@own_options(
-    {
-        "port": option("Port to listen on; 0 chooses a free one.", min=0, max=65_535),
-        "host": "Address to listen on. Anybody who can reach it can read and write the streams.",
-        "stream": option("Create this stream at the start. Repeatable.", metavar="NAME[:SHARDS]"),
-        "region": "AWS region in the ARNs.",
-        "limits": option(
-            "Enforce the service's limits on reads, writes and stream operations.",
-            "--limits/--no-limits",
-        ),
-    }
-)
+@own_options
 def local(
     *,
-    port: int = DEFAULT_PORT,
-    host: str = LOOPBACK[0],
-    stream: list[str] | None = None,
-    region: str = "us-east-1",
-    limits: bool = False,
+    port: int = option(
+        "Port to listen on; 0 chooses a free one.", default=DEFAULT_PORT, min=0, max=65_535
+    ),
+    host: str = option(
+        "Address to listen on. Anybody who can reach it can read and write the streams.",
+        default=LOOPBACK[0],
+    ),
+    stream: list[str] | None = option(
+        "Create this stream at the start. Repeatable.", metavar="NAME[:SHARDS]"
+    ),
+    region: str = option("AWS region in the ARNs.", default="us-east-1"),
+    limits: bool = option(
+        "Enforce the service's limits on reads, writes and stream operations.",
+        "--limits/--no-limits",
+    ),
 ) -> None:
     """Serve a local Kinesis to boto3, Spark or any other client, until Ctrl-C.
 
@@ -90,8 +89,7 @@ def _created(fake: FakeKinesis, text: str) -> tuple[str, int]:
 
 
 def _usage(endpoint_url: str, region: str, streams: list[tuple[str, int]]) -> str:
-    """The address and how to use it, in lines that can be copied."""
-    created = ", ".join(f"{name} ({plural(count, 'shard')})" for name, count in streams)
+    created = ", ".join(f"{name} ({counted(count, 'shard')})" for name, count in streams)
     name = streams[0][0] if streams else "orders"
     create = f'kinesis.create_stream(StreamName="{name}", ShardCount=1)\n'
     return f"""\

@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import Place
@@ -31,7 +32,6 @@ class Looking:
     clock: Clock
     application: str
     max_asked: int
-    _began: tuple[Snapshot, Mapping[str, TipAnswer]] | None = field(default=None, init=False)
 
     def snapshot(self) -> Snapshot:
         return read_snapshot(
@@ -39,36 +39,47 @@ class Looking:
         )
 
     def watch(
-        self, signals: StopSignals, window_s: float, first: str | None = None, *, is_silent: bool
-    ) -> tuple[Snapshot, Snapshot]:
-        """Snapshots at the beginning and at the end of the window; the same one twice where there
-        is no window, or nothing to watch. Says on a terminal that it waits, unless it `is_silent`.
-        `first`: a shard to ask before all others.
+        self,
+        signals: StopSignals,
+        window_s: float,
+        first: str | None = None,
+        *,
+        is_silent: bool = False,
+    ) -> Look:
+        """A look with the window between its snapshots; both are the same one where there is no
+        window, or nothing to watch. Blocks for the window, and says so on a terminal unless it
+        `is_silent`. `first`: a shard to ask before all others. Raises the errors of both services.
         """
         before = self.snapshot()
         if not window_s or not before.is_known:
-            return before, before
-        # Those that are not known to be at their tips, so that `look` tells how fast they are read.
+            return self.look(before, before, first)
+        # Those that are not known to be at their tips, so that the look tells how fast they are
+        # read.
         every = worth_asking(Look(before=before, now=before), len(before.shard_ids))
         wanted = [one for one in every if one != first and not before.states[one].at_tip]
         shards = ([] if first is None else [first]) + wanted
-        self._began = before, self._tips_of(before, shards[: self.max_asked])
+        tips_before = self._tips_of(before, shards[: self.max_asked])
         if not is_silent:
             say_watching(window_s)
         signals.wait(window_s)
-        return before, self.snapshot()
+        return self.look(before, self.snapshot(), first, tips_before)
 
-    def look(self, before: Snapshot, now: Snapshot, *, first: str | None = None) -> Look:
+    def look(
+        self,
+        before: Snapshot,
+        now: Snapshot,
+        first: str | None = None,
+        tips_before: Mapping[str, TipAnswer] = MappingProxyType({}),
+    ) -> Look:
         """Ask the shards whose tips decide, `first` before all others."""
         wanted = worth_asking(Look(before=before, now=now), self.max_asked)
         if first is not None and self.max_asked:
             wanted = [first, *wanted]
-        began, tips_before = self._began or (None, {})
         return Look(
             before=before,
             now=now,
             tips=self._tips_of(now, wanted),
-            tips_before=tips_before if began is before else {},
+            tips_before=tips_before,
             throttled=self.tips.throttled,
             unanswered=self.tips.unanswered,
             refusal=self.tips.refused,
@@ -90,14 +101,6 @@ class MovingWindow:
         self._window_ms = window_s * 1000
         self._seen: deque[Snapshot] = deque()
 
-    def look(self) -> Look:
-        """One snapshot, the oldest in the window before it, and the tips that decide. Blocks, and
-        raises the errors of both services, and `CliError` for the state of an earlier stream of
-        that name. An error changes nothing.
-        """
-        now = self.begin()
-        return self._looks.look(self._seen[0], now)
-
     def begin(self) -> Snapshot:
         """Take a snapshot, and ask no shard. Blocks and raises as `look` does."""
         now, seen = self._looks.snapshot(), self._seen
@@ -107,16 +110,31 @@ class MovingWindow:
             seen.popleft()
         return now
 
+    def look(self) -> Look:
+        """One snapshot, the oldest in the window before it, and the tips that decide. Blocks, and
+        raises the errors of both services, and `CliError` for the state of another stream. An error
+        changes nothing.
+        """
+        now = self.begin()
+        return self._looks.look(self._seen[0], now)
+
 
 def refuse_another_stream(seen: Snapshot) -> None:
-    """Raise `CliError` when the state belongs to an earlier stream of that name."""
-    known = seen.stored.identity
-    if known is not None and seen.is_of_another_stream:
-        raise CliError(
-            f"the application's state belongs to another stream: {known.arn}, created at "
-            f"{Position.at_timestamp(known.created_ms)}",
-            "use another application name, or remove that state with kinesis-spout reset",
-        )
+    """Raise `CliError` when the state belongs to another stream."""
+    known, stream = seen.stored.identity, seen.stream.identity
+    if known is None or not seen.is_of_another_stream:
+        return
+    then, now = map(Position.at_timestamp, (known.created_ms, stream.created_ms))
+    which = f"another stream: to {known.arn}, and not to {stream.arn}"
+    if known.arn == stream.arn:
+        created = f"was created at {then}, and the present stream at {now}"
+        which = f"an earlier stream of this name: {known.arn} {created}"
+    raise CliError(
+        f"the application's state belongs to {which}",
+        "use another application name; or remove that state with kinesis-spout reset, and start "
+        "the job from TRIM_HORIZON: from LATEST, it skips the records that the present stream "
+        "already contains",
+    )
 
 
 def looking(place: Place, stack: ExitStack, *, max_asked: int) -> Looking:
@@ -136,9 +154,9 @@ def say_watching(window_s: float) -> None:
 def look_once(
     looks: Looking, signals: StopSignals, window_s: float, *, is_silent: bool = False
 ) -> ApplicationStatus:
-    """Two snapshots with the window between them, and the shards' tips. Blocks for the window.
-    Raises the errors of both services, and `CliError` for the state of an earlier stream.
+    """The status over a window. Blocks and raises as `watch`, and raises `CliError` for the state
+    of another stream.
     """
-    before, now = looks.watch(signals, window_s, is_silent=is_silent)
-    refuse_another_stream(now)
-    return status_of(looks.look(before, now))
+    look = looks.watch(signals, window_s, is_silent=is_silent)
+    refuse_another_stream(look.now)
+    return status_of(look)

@@ -9,11 +9,9 @@ because the package of an extra is missing stays in the list, and says what to i
 
 import ast
 import importlib.metadata
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.markup import escape
@@ -21,8 +19,8 @@ from typer.core import TyperGroup
 
 from kinesis_spout import __version__
 from kinesis_spout.cli import early_interrupt
-from kinesis_spout.cli.exit_codes import CliError
-from kinesis_spout.cli.shared_options import sentences
+from kinesis_spout.cli.exit_codes import CliError, one_sentence
+from kinesis_spout.cli.shared_options import errors, option
 from kinesis_spout.programs import how_to_install
 
 COMMAND_GROUP = "kinesis_spout.commands"
@@ -52,15 +50,15 @@ EXTRAS_BY_MODULE = {"pyspark": ("PySpark", ("spark",)), "psutil": ("psutil", ("s
 class CommandsByEntryPoint(TyperGroup):
     """The commands of this package, and those that other packages register."""
 
-    _is_listing = False
+    _is_listing = False  # commands are wanted for their names and sentences, not to be called
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        with self._listing():
-            super().format_help(ctx, formatter)
+        self._is_listing = True
+        super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        with self._listing():
-            return super().shell_complete(ctx, incomplete)
+        self._is_listing = True
+        return super().shell_complete(ctx, incomplete)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # typer suggests names out of `commands`, which has none while commands are loaded by name.
@@ -87,15 +85,6 @@ class CommandsByEntryPoint(TyperGroup):
         listed.command(cmd_name, help=sentence)(lambda: None)
         return typer.main.get_command(listed)
 
-    @contextmanager
-    def _listing(self) -> Iterator[None]:
-        """Commands are wanted for their names and sentences alone, not to be called."""
-        self._is_listing = True
-        try:
-            yield
-        finally:
-            self._is_listing = False
-
 
 app = typer.Typer(
     name="kinesis-spout",
@@ -116,15 +105,14 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
 @app.callback()
 def kinesis_spout(
     *,
-    _debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error.")
-    ] = False,
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
-        ),
-    ] = False,
+    _debug: bool = option("Show the traceback of an error.", "--debug", default=False),
+    _version: bool = option(
+        "Print the version and exit.",
+        "--version",
+        default=False,
+        callback=_print_version,
+        is_eager=True,
+    ),
 ) -> None:
     """Read Kinesis streams, track every record in flight, checkpoint in ZooKeeper."""
 
@@ -164,7 +152,7 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
         install = how_to_install(*extras)
 
         def fail(ctx: typer.Context) -> None:
-            with sentences(ctx):
+            with one_sentence(errors(), ctx=ctx):
                 what = f"kinesis-spout {ctx.info_name} needs {package}, which is not installed"
                 raise CliError(what, install)
 

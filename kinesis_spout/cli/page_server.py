@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from socketserver import TCPServer
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -60,7 +60,7 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, answer: Callable[[str], Answer], port: int, host: str = LOOPBACK) -> None:
         self.answer = answer
         self.host = host
-        self._open: dict[Any, None] = {}
+        self._open: dict[Any, None] = {}  # connections, the oldest first
         self._lock = threading.Lock()
         if ":" in host:
             self.address_family = socket.AF_INET6
@@ -85,10 +85,17 @@ class PageServer(ThreadingHTTPServer):
         """Ends open connections."""
         self.shutdown()
         self.server_close()
+        self._end_all_but(0)
+
+    def _end_all_but(self, most: int) -> None:
+        """End the oldest connections, so that this many are left at most."""
         with self._lock:
-            left = list(self._open)
-        for one in left:
-            _end(one)
+            ended = list(self._open)[: max(0, len(self._open) - most)]
+            for connection in ended:
+                del self._open[connection]
+        for connection in ended:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     # what the library calls -----------------------------------------------------------------------
     def server_bind(self) -> None:
@@ -96,12 +103,9 @@ class PageServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        self._end_all_but(MAX_CONNECTIONS - 1)
         with self._lock:
-            oldest = next(iter(self._open)) if len(self._open) >= MAX_CONNECTIONS else None
-            self._open.pop(oldest, None)
             self._open[request] = None
-        if oldest is not None:
-            _end(oldest)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -113,22 +117,17 @@ class PageServer(ThreadingHTTPServer):
         """A reader that went away is no error; nobody reads a trace of another one."""
 
 
-def _end(connection: Any) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-def _address(host: str) -> IPv4Address | IPv6Address | None:
+def _is_address(host: str) -> bool:
     try:
-        return ip_address(host)
+        ip_address(host)
     except ValueError:
-        return None
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:
     """Whether the name or address is this machine's own."""
-    address = _address(host)
-    return host.lower() == "localhost" if address is None else address.is_loopback
+    return ip_address(host).is_loopback if _is_address(host) else host.lower() == "localhost"
 
 
 def _may_be_asked_as(host: str, bound_to: str) -> bool:
@@ -142,7 +141,7 @@ def _may_be_asked_as(host: str, bound_to: str) -> bool:
         return False
     if is_loopback(name) or is_loopback(bound_to):
         return is_loopback(name)
-    return name == bound_to.lower() or _address(name) is not None
+    return name == bound_to.lower() or _is_address(name)
 
 
 class _Handler(BaseHTTPRequestHandler):

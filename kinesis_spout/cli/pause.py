@@ -19,24 +19,18 @@ SETTLES_S = 3.0
 MAX_REASON = 1_000
 
 
-@command(
-    aws=False,
-    options={
-        "reason": option(
-            "The reason for the pause, which status and explain show.", metavar="TEXT"
-        ),
-        "wait": "Wait until the application is at rest: nothing is in flight.",
-        "timeout": option("How long --wait waits at most, e.g. 10m.", metavar="TIME"),
-        "before_start": "Also pause an application that has never run.",
-    },
-)
+@command(aws=False)
 def pause(
     op: Operation,
     *,
-    reason: str | None = None,
-    wait: bool = False,
-    timeout: str = "60s",
-    before_start: bool = False,
+    reason: str | None = option(
+        "The reason for the pause, which status and explain show.", metavar="TEXT"
+    ),
+    wait: bool = option("Wait until the application is at rest: nothing is in flight."),
+    timeout: str = option(
+        "How long --wait waits at most, e.g. 10m.", default="60s", metavar="TIME"
+    ),
+    before_start: bool = option("Also pause an application that has never run."),
 ) -> None:
     """Pause an application: it keeps its positions and its ownership, and reads nothing.
 

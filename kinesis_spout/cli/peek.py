@@ -16,7 +16,12 @@ from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Operation, command, reason_text
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import decoded_fields, json_text, payload_field
-from kinesis_spout.cli.shared_options import scheme_flag, shard_id_of, usage_errors
+from kinesis_spout.cli.shared_options import (
+    argument,
+    scheme_flag,
+    shard_id_of,
+    usage_errors,
+)
 from kinesis_spout.config import nearest_name
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
@@ -28,22 +33,17 @@ from state.shard_state import ShardState
 MAX_SHOWN = 2_000  # characters of data; with --json all
 
 
-@command(
-    "optional",
-    shows=True,
-    options={
-        "shard": typer.Argument(
-            metavar="SHARD", parser=shard_id_of, help="The shard, by id or number."
-        ),
-        "sequence": typer.Argument(
-            metavar="SEQUENCE",
-            parser=usage_errors()(SequenceNumber.parse),
-            help="The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
-        ),
-        "scheme": scheme_flag(),
-    },
-)
-def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None) -> None:
+@command("optional", shows=True)
+def peek(
+    op: Operation,
+    shard: str = argument("The shard, by id or number.", "SHARD", parser=shard_id_of),
+    sequence: SequenceNumber = argument(
+        "The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
+        "SEQUENCE",
+        parser=usage_errors()(SequenceNumber.parse),
+    ),
+    scheme: Any | None = scheme_flag(),
+) -> None:
     """Show a record: its data, its key, its attempts and why they failed.
 
     It only reads, so it may run beside the job. With --application it also shows whether
@@ -80,10 +80,8 @@ def peek(op: Operation, shard: str, sequence: SequenceNumber, scheme: Any = None
             }
             for record in (users if found.users else [found.record])
         ]
-    op.show(
-        {"aggregate": bool(found.users), "records": records},
-        _lines(found, sequence, records, application, state),
-    )
+    lines = _lines(found, sequence, records, application, state)
+    op.show({"aggregate": bool(found.users), "records": records}, lines)
     if found.record is None:
         raise typer.Exit(1)
     if sequence.sub and not any(user.number == sequence for user in found.users):
@@ -135,35 +133,37 @@ def _lines(
             for name in ("value", "rows", "malformed"):
                 if name in record:
                     yield f"  {name:<8} {_cut(visible(json_text(record[name])))}"
-            if "dataBase64" in record or "data" in record:
-                data = record.get("dataBase64") or visible(record["data"])
-                yield f"  data     {_cut(data)}"
             if "dataBase64" in record:
+                yield f"  data     {_cut(record['dataBase64'])}"
                 yield "           (in base64)"
+            elif "data" in record:
+                yield f"  data     {_cut(visible(record['data']))}"
         if application and state is None:
-            yield f"  {application}: has no state of the shard, so it is not read yet"
+            yield f"  {application}: not read yet; the application has no state of the shard"
         elif application:
             # The number of another shard lies before the position as well.
             is_sure = record.get("arrival") is not None or "range" in record
             doubt = "" if is_sure else ", if it belongs to this shard"
             yield f"  {application}: {record['standing']}{doubt}"
-            if "range" not in record:
-                continue
-            if record["standing"] == RecordStatus.UNKNOWN:
-                together = record["range"]
-                ends = f"from {together['first']} to {together['last']}"
-                yield f"    one of {together['count']} records {ends} that are unresolved together"
-            yield f"    attempts {record['attempts']}, due {record['due']}"
-            yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
-            yield f"    reason: {reason_text(record['reason'])}"
-            if record["blocked"]:
-                yield "    it was not delivered; it waits for an earlier record"
-            if record["rejected"]:
-                yield "    it is not retried; it waits for its dead letter"
+            yield from _failures(record)
+
+
+def _failures(record: dict[str, Any]) -> Iterator[str]:
+    if (together := record.get("range")) is None:
+        return
+    if record["standing"] == RecordStatus.UNKNOWN:
+        ends = f"from {together['first']} to {together['last']}"
+        yield f"    one of {together['count']} records {ends} that are unresolved together"
+    yield f"    attempts {record['attempts']}, due {record['due']}"
+    yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
+    yield f"    reason: {reason_text(record['reason'])}"
+    if record["blocked"]:
+        yield "    the record was not delivered; it waits for an earlier one"
+    if record["rejected"]:
+        yield "    the record is not retried any more; its dead letter is not written yet"
 
 
 def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:
-    """The fields, or why the record is malformed, and its payload."""
     delivered = Record(
         stream_name="",
         shard_id="",

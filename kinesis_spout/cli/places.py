@@ -2,44 +2,48 @@
 they ask and print.
 """
 
-import inspect
 import logging
 import shlex
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import typer
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 
 from kinesis_spout.checkpoints.located import Counted
 from kinesis_spout.checkpoints.moves import RequestedPosition
 from kinesis_spout.checkpoints.recorded_move import service_time
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, operators_exit_code_of
+from kinesis_spout.cli.exit_codes import (
+    OPERATORS_CODES,
+    CliError,
+    Codes,
+    StopSignals,
+    one_sentence,
+)
 from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import json_text
 from kinesis_spout.cli.shared_options import (
     AWS,
     CONNECTION_OPTIONS,
-    PAIRS,
-    Options,
+    argument,
     as_command,
     connection_of,
+    errors,
     flag,
     known_option,
     option,
     parameter,
-    parameters_of,
     parse_pairs,
     security_of,
-    sentences,
     shard_id_of,
     tell,
     typed_text,
@@ -60,45 +64,40 @@ PATIENCE_S = 2.0
 OWNER_WAIT_S = 15.0  # of an application that was just killed: until its session expires
 RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
 FILE_WIDTH = 10_000
-DEFAULT_WINDOW, DEFAULT_ASKED, DEFAULT_COUNT = "10s", 100, 10_000
 TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
 _CONTINUES = " \\"
-# Options that mean the same in several commands.
-COMMON: Options = {
-    "dry_run": "Show the changes without making them.",
-    "yes": option("Do not ask for confirmation.", "--yes", "-y"),
-    "as_json": option("Print only JSON on stdout.", "--json"),
-    "shard": option(
-        "Id or number of a shard (default: all shards). Repeatable.",
-        metavar="SHARD",
-        parser=shard_id_of,
-    ),
-    "allow_skip": "Also move the checkpoint of a shard where that skips unread records, or where "
-    "its records have expired. Those records are never read.",
-    "count": option(
-        "Count at most this many repeated or skipped records in each shard. Counting reads them.",
-        min=0,
-        max=1_000_000,
-    ),
-    "replace": "Replace the state that the application has.",
-    "window": option(
-        "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, without "
-        "knowing whether positions move.",
-        metavar="TIME",
-    ),
-    "ask": option(
-        "How many shards to ask for their tips; those whose position does not move come first. "
-        "Each question takes one of a shard's 5 reads per second.",
-        metavar="SHARDS",
-        min=0,
-    ),
-}
+_Shown = TypeVar("_Shown", bound=RenderableType)
 
-
-def zookeeper_flag(*, panel: str | None = None, needs: str = "") -> Any:
-    """The option --zookeeper, with its default from the environment."""
-    environment = {"envvar": "KINESIS_SPOUT_ZOOKEEPER"}
-    return flag("zookeeper", "--zookeeper", "-z", panel=panel, needs=needs, **environment)
+# Options that several commands declare.
+SHARDS = option(
+    "Id or number of a shard (default: all shards). Repeatable.",
+    metavar="SHARD",
+    parser=shard_id_of,
+)
+ALLOW_SKIP = option(
+    "Also move the checkpoint of a shard where that skips unread records, or where its records "
+    "have expired. Those records are never read."
+)
+COUNT = option(
+    "Count at most this many repeated or skipped records in each shard. Counting reads them.",
+    default=10_000,
+    min=0,
+    max=1_000_000,
+)
+REPLACE = option("Replace the state that the application has.")
+WINDOW = option(
+    "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, without "
+    "knowing whether positions move.",
+    default="10s",
+    metavar="TIME",
+)
+ASK = option(
+    "How many shards to ask for their tips; those whose position does not move come first. Each "
+    "question takes one of a shard's 5 reads per second.",
+    default=100,
+    metavar="SHARDS",
+    min=0,
+)
 
 
 @contextmanager
@@ -106,26 +105,22 @@ def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
     """Call `say`, in another thread, if the block takes longer than `PATIENCE_S`; and again when it
     has ended without an error, which speaks for itself.
     """
-    lock, clock = threading.Lock(), SystemClock()
+    is_over, clock, is_said = threading.Event(), SystemClock(), False
     began_s = clock.monotonic_s()
-    is_over = is_said = False
 
     def complain() -> None:
         nonlocal is_said
-        with lock:
-            if not is_over:
-                is_said = True
-                say(f"no answer yet; still trying {what}")
+        if not is_over.wait(PATIENCE_S):
+            is_said = True
+            say(f"no answer yet; still trying {what}")
 
-    timer = threading.Timer(PATIENCE_S, complain)
-    timer.daemon = True
-    timer.start()
+    waiting = threading.Thread(target=complain, daemon=True)
+    waiting.start()
     try:
         yield
     finally:
-        with lock:
-            is_over = True
-        timer.cancel()
+        is_over.set()
+        waiting.join()
     if is_said:
         say(f"answered after {duration(round(1000 * (clock.monotonic_s() - began_s)))}: {what}")
 
@@ -164,17 +159,14 @@ class Place:
         client = KinesisClient(self.aws(), StreamRef.of(self.stream), retry_for_s=RETRY_FOR_S)
         return stack.enter_context(closing(client))
 
-    def store(self, stack: ExitStack) -> ZookeeperStateStore:
+    def store(self, stack: ExitStack, *, is_new: bool = False) -> ZookeeperStateStore:
         """The application's state. Does no I/O with ZooKeeper yet.
 
         Raises `ConfigError`, and `CliError` for an embedded ZooKeeper that never ran: connecting
-        would create it.
+        would create it, which is meant only where the state may be new.
         """
-        self._check_has_run()
-        return self.new_store(stack)
-
-    def new_store(self, stack: ExitStack) -> ZookeeperStateStore:
-        """The same, but an embedded ZooKeeper is created where there is none."""
+        if not is_new:
+            self._check_has_run()
         store = ZookeeperStateStore(
             self.zookeeper,
             root=self.zookeeper_root,
@@ -293,6 +285,12 @@ class Operation:
 
 
 Need = Literal["required", "optional", "any", "free", "none"]
+_PAIRS = "Any other connection option, e.g. profile=work. Repeatable."
+_WRITES = {
+    "dry_run": (bool, option("Show the changes without making them.")),
+    "yes": (bool, option("Do not ask for confirmation.", "--yes", "-y")),
+}
+_SHOWS = {"as_json": (bool, option("Print only JSON on stdout.", "--json"))}
 _MAY_LACK: dict[Need, tuple[str, ...]] = {
     "required": (),
     "optional": ("application", "zookeeper"),
@@ -311,10 +309,9 @@ def command(
     writes: bool = False,
     shows: bool = False,
     panel: str | None = None,
-    options: Options = MappingProxyType({}),
-    more: Sequence[inspect.Parameter] = (),
+    more: Mapping[str, tuple[Any, Any]] = MappingProxyType({}),
     notes: bool = True,
-    code_of: Callable[[Exception], int] = operators_exit_code_of,
+    codes: Codes = OPERATORS_CODES,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The decorated command gets an `Operation`, and its command line the options that all commands
     share: those that say which application come before the command's own, those that say how to
@@ -325,104 +322,77 @@ def command(
       ZooKeeper where none is named, and the stream may be left out then; "free" needs nothing.
     - `aws`: whether the command asks the service. `stream_is_argument`: STREAM instead of --stream.
     - `only_typed`: the option of these that no environment variable sets.
-    - `writes`: has --dry-run and --yes. `shows`: has --json.
-    - `options`: the command's own, those of `COMMON` left out. `more`: options that the command
-      gets by name, though its signature does not have them. `panel`: of the shared ones.
+    - `writes`: has --dry-run and --yes. `shows`: has --json. `panel`: of the shared options.
+    - `more`: types and declarations of options that the function takes as `**given`.
     """
+    may_lack = _MAY_LACK[application]
 
-    def environment(name: str) -> str | None:
-        return None if name == only_typed else f"KINESIS_SPOUT_{name.upper()}"
+    def named(name: str) -> dict[str, Any]:
+        variable = None if name == only_typed else f"KINESIS_SPOUT_{name.upper()}"
+        return {"envvar": variable, "panel": panel if name in may_lack else None}
 
-    words: Any = {"help": "Name or ARN of the stream.", "envvar": environment("stream")}
-    has_application = application != "none"
-    short: Any = {"callback": typed_text, "envvar": environment("application")}
-    named = {
-        "application": flag("application", "--application", "-a", **short),
-        "stream": typer.Argument(metavar="STREAM", show_default=False, **words)
+    needs, stream = "--application" * (application == "optional"), "Name or ARN of the stream."
+    place = {
+        "application": flag(
+            "application", "--application", "-a", callback=typed_text, **named("application")
+        ),
+        "stream": argument(stream, "STREAM", **named("stream"))
         if stream_is_argument
-        else typer.Option("--stream", "-s", **words),
-        "zookeeper": zookeeper_flag(needs="--application" if application == "optional" else ""),
+        else option(stream, "--stream", "-s", **named("stream")),
+        "zookeeper": flag("zookeeper", "--zookeeper", "-z", needs=needs, **named("zookeeper")),
     }
-    lacking = _MAY_LACK[application]
+    how = {
+        "zookeeper_root": (str, flag("zookeeper_root", panel=panel, default=DEFAULT_ROOT)),
+        "region": (str | None, flag("region", panel=panel)),
+        "endpoint_url": (str | None, flag("endpoint_url", panel=panel)),
+        "option": (list[str] | None, option(_PAIRS, metavar="KEY=VALUE", panel=panel)),
+    }
+    if application == "none":
+        del place["application"], place["zookeeper"], how["zookeeper_root"]
+    if not aws:
+        del how["region"], how["endpoint_url"]
+    switches = (_WRITES if writes else {}) | (_SHOWS if shows else {})
     first = [
-        parameter(name, str | None, told, panel, None)
-        if name in lacking
-        else parameter(name, str, told)
-        for name, told in named.items()
-        if has_application or name == "stream"
+        parameter(name, str | None if name in may_lack else str, declared)
+        for name, declared in place.items()
     ]
-    last = [
-        parameter(name, str | None, flag(name), panel, None)
-        for name in ("region", "endpoint_url")
-        if aws
-    ]
-    last.append(parameter("option", list[str] | None, PAIRS, panel, None))
-    if has_application:
-        root = flag("zookeeper_root")
-        last.insert(0, parameter("zookeeper_root", str, root, panel, DEFAULT_ROOT))
-    names = {one.name for one in (*first, *last)}
-    switches = ["dry_run", "yes"] * writes + ["as_json"] * shows
+    last = [parameter(name, *one) for name, one in {**more, **switches, **how}.items()]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def run(ctx: typer.Context, **given: Any) -> None:
-            values = {name: given.pop(name) for name in names}
+            values = {name: given.pop(name) for name in (*place, *how)}
             if application == "any" and values["application"] is not None and not values["stream"]:
                 raise wrong_usage(
                     "--stream",
                     "name the stream: an application has a state for each of its streams",
                 )
             if application == "optional":
-                both = both_or_neither(ctx, values["application"], values["zookeeper"])
-                values["application"], values["zookeeper"] = both
-            place = Place(**{name: one for name, one in values.items() if one is not None})
-            chosen = {name: given.pop(name) for name in switches}
-            with sentences(ctx, code_of), ExitStack() as stack:
+                values |= _both_or_neither(ctx, values)
+            found = Place(**{name: one for name, one in values.items() if one is not None})
+            options = {name: given.pop(name) for name in switches}
+            with one_sentence(errors(), ctx=ctx, codes=codes), ExitStack() as stack:
                 if notes:
                     # until the connections are closed
                     stack.enter_context(shown_log(lambda record: note(record.getMessage())))
-                function(Operation(ctx, place, stack, **chosen), **given)
+                function(Operation(ctx, found, stack, **options), **given)
 
-        own = parameters_of(function, {**COMMON, **options}, "op", "given")
-        added = [parameter(name, bool, COMMON[name], default=False) for name in switches]
-        return as_command(run, function, [*first, *own, *more, *added, *last])
+        return as_command(function, run, first, last)
 
     return decorate
 
 
-def both_or_neither(
-    ctx: typer.Context, application: str | None, zookeeper: str | None
-) -> tuple[str | None, str | None]:
+def _both_or_neither(ctx: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
     """An application and the ZooKeeper of its state, or None for both. Raises typer's usage error
     where one is missing, unless the environment gave the other one: that is for other commands.
     """
-    if application is not None and zookeeper is not None:
-        return application, zookeeper
-    for name, value in (("application", application), ("zookeeper", zookeeper)):
-        source = ctx.get_parameter_source(name)
-        if value is not None and (source is None or source.name != "ENVIRONMENT"):
+    found = {name: values[name] for name in ("application", "zookeeper")}
+    given = [name for name, value in found.items() if value is not None]
+    if len(given) == 1:
+        source = ctx.get_parameter_source(given[0])
+        if source is None or source.name != "ENVIRONMENT":
             raise wrong_usage("--application, --zookeeper", "give both, or neither of them")
-    return None, None
-
-
-def options_of(place: Place, command: str) -> list[tuple[str, str]]:
-    """The options by which another command finds the same place, as far as it has them. A value
-    that may be a secret is left to be filled in: `zookeeperPassword=...`.
-    """
-    has_aws, has_application = command not in {"pause", "resume", "reset"}, command != "redrive"
-    root = place.zookeeper_root
-    found = [
-        ("--application", place.application if has_application else None),
-        ("--stream", place.stream if has_application else None),
-        ("--zookeeper", place.zookeeper if has_application else None),
-        ("--zookeeper-root", root if has_application and root != DEFAULT_ROOT else None),
-        ("--region", place.region if has_aws else None),
-        ("--endpoint-url", place.endpoint_url if has_aws else None),
-    ]
-    for key, value in parse_pairs("--option", place.option or ()).items():
-        option = CONNECTION_OPTIONS[field := known_option(key)]
-        if (has_aws and field in AWS) or (has_application and field in SECURITY):
-            found.append(("--option", f"{option.name}={'...' if option.secret else value}"))
-    return [(name, value) for name, value in found if value is not None]
+        return dict.fromkeys(found)
+    return found
 
 
 def whole_command(place: Place, arguments: Sequence[str]) -> str:
@@ -433,11 +403,27 @@ def whole_command(place: Place, arguments: Sequence[str]) -> str:
 def folded_command(place: Place, arguments: Sequence[str], width: int) -> list[str]:
     """The same in lines of `width` columns, if no word is longer. Each but the last ends with a
     backslash, so that all of them together can be pasted into a shell.
+
+    It has the options by which the command finds the place, as far as it has them. A value that may
+    be a secret is left to be filled in: `zookeeperPassword=...`.
     """
-    words = [shlex.quote(word) for word in ("kinesis-spout", *arguments)]
-    words += [shlex.join(pair) for pair in options_of(place, arguments[0])]
-    lines, last = list[str](), words[0]
-    for word in words[1:]:
+    has_aws = arguments[0] not in {"pause", "resume", "reset"}
+    has_application = arguments[0] != "redrive"
+    names = ["application", "stream", "zookeeper", "zookeeper_root"] if has_application else []
+    names += ["region", "endpoint_url"] if has_aws else []
+    found = [
+        (f"--{name.replace('_', '-')}", value)
+        for name in names
+        if (value := getattr(place, name)) is not None
+        and (name != "zookeeper_root" or value != DEFAULT_ROOT)
+    ]
+    for key, value in parse_pairs("--option", place.option or ()).items():
+        option = CONNECTION_OPTIONS[field := known_option(key)]
+        if (has_aws and field in AWS) or (has_application and field in SECURITY):
+            found.append(("--option", f"{option.name}={'...' if option.secret else value}"))
+    words = [shlex.quote(word) for word in arguments] + [shlex.join(pair) for pair in found]
+    lines, last = list[str](), "kinesis-spout"
+    for word in words:
         if len(last) + 1 + len(word) + len(_CONTINUES) > width:
             lines.append(f"{last}{_CONTINUES}")
             last = f"  {word}"
@@ -474,18 +460,28 @@ def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def write_file(file: Path, data: bytes, option: str = "", remedy: str = "") -> None:
+def write_file(file: Path, data: bytes, option: str = "") -> None:
     """Raises `CliError`, which names the option."""
     try:
         file.write_bytes(data)
     except OSError as exc:
-        raise CliError(f"{option}{file} cannot be written: {exc.strerror}", remedy) from exc
+        problem = f"{option}{file} cannot be written: {exc.strerror}"
+        raise CliError(problem, "choose a file that can be written") from exc
 
 
 def stdout_console() -> Console:
     """The console on stdout. A shard may take two lines on a terminal, and takes one in a file."""
     console = Console()
     return console if console.is_terminal else Console(width=FILE_WIDTH)
+
+
+def fitting(width: int, layouts: Iterable[_Shown]) -> _Shown:
+    """The first one that fits so many columns, else the last."""
+    endless = Console(width=FILE_WIDTH)
+    for shown in layouts:
+        if Measurement.get(endless, endless.options, shown).maximum <= width:
+            break
+    return shown
 
 
 def show(console: Console, shown: RenderableType) -> None:
@@ -499,6 +495,11 @@ def show(console: Console, shown: RenderableType) -> None:
         typer.echo(line.rstrip())
 
 
+def say(line: str) -> None:
+    """Print a line on stdout as it is."""
+    Console().print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
 @usage_errors()
 def past_time(text: str) -> RequestedPosition:
     """The parser of an option that is a time in the past. Raises typer's usage error."""
@@ -508,11 +509,6 @@ def past_time(text: str) -> RequestedPosition:
             f"{text} is not a time; use -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z"
         )
     return requested
-
-
-def say(line: str) -> None:
-    """Print a line on stdout as it is."""
-    Console().print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def reason_text(reason: str | None) -> str:

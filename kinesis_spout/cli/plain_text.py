@@ -1,4 +1,4 @@
-"""Texts that people read: no character unseen, and counts."""
+"""Texts that people read, with no character unseen."""
 
 from __future__ import annotations
 
@@ -23,8 +23,3 @@ _UNSEEN = re.compile(
 def visible(text: str) -> str:
     r"""The text with an escape (`\x00`, `\n`, `\u202e`) for each character that is not seen."""
     return _UNSEEN.sub(lambda found: ascii(found.group())[1:-1], text)
-
-
-def plural(number: int, one: str, more: str = "") -> str:
-    """1 shard, 12,345 shards"""
-    return f"{number:,} {one if number == 1 else more or one + 's'}"

@@ -3,17 +3,17 @@
 import secrets
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kinesis_spout.aggregation.packing import Packer, users_of
-from kinesis_spout.cli.exit_codes import CliError, exit_code_of
-from kinesis_spout.cli.line_io import LineReader, LongLine
+from kinesis_spout.cli.exit_codes import CODES, CliError
+from kinesis_spout.cli.line_io import LongLine, line_batches
 from kinesis_spout.cli.places import Operation, command, note
-from kinesis_spout.cli.plain_text import plural
 from kinesis_spout.cli.record_lines import LineError, key_of_json, outgoing_of_json
 from kinesis_spout.cli.shared_options import option, tell, typed_text, wrong_usage
 from kinesis_spout.errors import KinesisError, RequestRefusedError
+from kinesis_spout.inspection.wording import are, counted, joined, records
 from kinesis_spout.service.record_putter import (
     REQUEST_BYTES,
     REQUEST_RECORDS,
@@ -60,34 +60,33 @@ class LinePutter:
         When the service refuses a request, it is halved until only the records at fault are left
         out. Raises any other `KinesisError`.
         """
-        made = [one for line in lines for one in self._records(line)]
+        made: list[tuple[int, OutgoingRecord]] = []
+        for line in lines:
+            self._line += 1
+            if isinstance(line, LongLine):
+                self._refuse(self._line, f"has {line.size_bytes:,} {_TOO_LONG}")
+            elif not line.strip():
+                self.empty_count += 1
+            else:
+                try:
+                    made.append((self._line, self._record(line)))
+                except LineError as exc:
+                    self._refuse(self._line, str(exc))
         at = 0
         for request in self.split(record for _, record in made):
             self._put(made[at : at + len(request)])
             at += len(request)
 
-    def _records(self, line: bytes | LongLine) -> Iterator[tuple[int, OutgoingRecord]]:
-        """The record of a line with the line's number, if it has one within the service's
-        limits.
-        """
-        self._line += 1
-        if isinstance(line, LongLine):
-            self._refuse(self._line, f"has {line.size_bytes:,} {_TOO_LONG}")
-        elif not line.strip():
-            self.empty_count += 1
-        else:
-            try:
-                record = self.record_of(line)
-            except LineError as exc:
-                self._refuse(self._line, str(exc))
-                return
-            if not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
-                empty = f"empty or longer than {MAX_KEY_LENGTH} characters"
-                self._refuse(self._line, f"has a partition key that is {empty}")
-            elif record.size_bytes > MAX_RECORD_BYTES:
-                self._refuse(self._line, f"has {record.size_bytes:,} {_TOO_LONG}")
-            else:
-                yield self._line, record
+    def _record(self, line: bytes) -> OutgoingRecord:
+        """Within the service's limits. Raises `LineError`."""
+        record = self.record_of(line)
+        if not 0 < len(record.partition_key) <= MAX_KEY_LENGTH:
+            raise LineError(
+                f"has a partition key that is empty or longer than {MAX_KEY_LENGTH} characters"
+            )
+        if record.size_bytes > MAX_RECORD_BYTES:
+            raise LineError(f"has {record.size_bytes:,} {_TOO_LONG}")
+        return record
 
     def _put(self, made: Sequence[tuple[int, OutgoingRecord]]) -> None:
         waiting = {id(record): (line, record) for line, record in made}
@@ -169,38 +168,29 @@ class AggregatingPutter:
         return len(records)
 
 
-@command(
-    "none",
-    stream_is_argument=True,
-    only_typed="stream",
-    code_of=exit_code_of,
-    options={
-        "key": option(
-            "Partition key of all records (default: a random key for each).",
-            metavar="TEXT",
-            callback=typed_text,
-        ),
-        "key_from": option(
-            "Read each line as a JSON object and take the partition key from this field.",
-            metavar="FIELD",
-            callback=typed_text,
-        ),
-        "as_json": option(
-            "Read each line as JSON in the form that consume and its --dead-letter write. The "
-            "record gets the data and the partition key of that JSON.",
-            "--json",
-        ),
-        "aggregate": "Pack lines that arrive at the same time into aggregates of the Kinesis "
-        "Producer Library. Readers must unpack them.",
-    },
-)
+@command("none", stream_is_argument=True, only_typed="stream", codes=CODES)
 def produce(
     op: Operation,
     *,
-    key: str | None = None,
-    key_from: str | None = None,
-    as_json: bool = False,
-    aggregate: bool = False,
+    key: str | None = option(
+        "Partition key of all records (default: a random key for each).",
+        metavar="TEXT",
+        callback=typed_text,
+    ),
+    key_from: str | None = option(
+        "Read each line as a JSON object and take the partition key from this field.",
+        metavar="FIELD",
+        callback=typed_text,
+    ),
+    as_json: bool = option(
+        "Read each line as JSON in the form that consume and its --dead-letter write. The record "
+        "gets the data and the partition key of that JSON.",
+        "--json",
+    ),
+    aggregate: bool = option(
+        "Pack lines that arrive at the same time into aggregates of the Kinesis Producer Library. "
+        "Readers must unpack them."
+    ),
 ) -> None:
     """Put each line of stdin on a stream as one record, as it arrives.
 
@@ -234,32 +224,36 @@ def produce(
             return OutgoingRecord(key_of_json(line, key_from), line)
         return OutgoingRecord(random_key() if key is None else key, line)
 
-    is_json = key_from is not None or as_json
-    reader = LineReader(
-        descriptor=sys.stdin.fileno(),
-        stopped=lambda: stop.stopping,
+    batches = line_batches(
+        sys.stdin.fileno(),
+        lambda: stop.stopping,
         max_lines=AGGREGATED_LINES if aggregate else REQUEST_RECORDS,
         max_bytes=REQUEST_BYTES,
-        max_line_bytes=MAX_JSON_LINE_BYTES if is_json else MAX_RECORD_BYTES,
+        max_line_bytes=MAX_JSON_LINE_BYTES if key_from is not None or as_json else MAX_RECORD_BYTES,
     )
     split = (lambda records: [list(records)]) if aggregate else in_requests
     lines = LinePutter(put_records, record_of, note, split)
     try:
-        for batch in reader.batches():
+        for batch in batches:
             with op.patience():
                 lines.put(batch)
     except KinesisError as exc:
-        put = plural(lines.put_count, "record was", "records were")
+        put = f"{records(lines.put_count)} {are(lines.put_count, 'was', 'were')} put"
         raise CliError(
-            f"{exc}; {put} put, {_named(lines.unconfirmed)} may have been put, and later lines "
-            "were not put"
+            f"{exc.message}; {put}, {_named(lines.unconfirmed)} may have been put, and later lines "
+            "were not put",
+            exc.remedy or "put the later lines again",
         ) from exc
     finally:
-        put = plural(lines.put_count, "record")
-        skipped = f"; {plural(lines.empty_count, 'empty line was', 'empty lines were')} skipped"
-        tell(f"put {put} on stream {client.stream.name}{skipped if lines.empty_count else ''}")
-    if lines.refused_count:
-        raise CliError(f"{plural(lines.refused_count, 'line was', 'lines were')} not put")
+        empty = lines.empty_count
+        skipped = f"; {counted(empty, 'empty line')} {are(empty, 'was', 'were')} skipped"
+        put = f"put {records(lines.put_count)} on stream {client.stream.name}"
+        tell(f"{put}{skipped if empty else ''}")
+    if refused := lines.refused_count:
+        raise CliError(
+            f"{counted(refused, 'line')} {are(refused, 'was', 'were')} not put",
+            "correct them as the notes say, and put them again",
+        )
 
 
 def _named(lines: Sequence[int]) -> str:
@@ -272,5 +266,5 @@ def _named(lines: Sequence[int]) -> str:
     if last - first == len(lines) - 1:
         return f"lines {first} to {last}"
     if len(lines) <= MAX_NAMED_LINES:
-        return f"lines {', '.join(map(str, lines[:-1]))} and {last}"
+        return f"lines {joined(lines)}"
     return f"{len(lines):,} lines from {first} to {last}"

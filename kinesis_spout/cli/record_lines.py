@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -39,9 +39,7 @@ class _PutLine(
 
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
-_put_decoder = msgspec.json.Decoder(_PutLine)
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_NOT_JSON = (msgspec.DecodeError, ValueError, RecursionError)
+_NOT_JSON = (msgspec.ValidationError, ValueError, RecursionError)
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _LONGEST_PLAIN = 256  # characters of a number that is written without an exponent
 
@@ -107,7 +105,7 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
     A line without a key gets a random one.
     """
     try:
-        found = _put_line(line)
+        found = msgspec.convert(_parsed(line, float), _PutLine)
     except _NOT_JSON as exc:
         raise LineError(f"is not a JSON object with key and data ({exc})") from exc
     if found.letter_id is not None and found.data_base64 is None:
@@ -125,6 +123,12 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
         raise LineError("has a payload that is not base64") from exc
 
 
+class _Number(str):
+    """A number as the line has it: a float would change some, and has no place for others."""
+
+    __slots__ = ()
+
+
 def key_of_json(line: bytes, name: str) -> str:
     """The value of the field `name` of the line's object, a string or a number, as text. Equal
     numbers have one text: 7, 7.0 and 70e-1 are `7`.
@@ -132,11 +136,12 @@ def key_of_json(line: bytes, name: str) -> str:
     Raises `LineError`.
     """
     try:
-        value = _field(line, name)
+        found = _parsed(line, _Number)
     except _NOT_JSON as exc:
         raise LineError(
             f"is not JSON, so it has no field {name} for the partition key ({exc})"
         ) from exc
+    value = found.get(name) if isinstance(found, dict) else None
     if isinstance(value, _Number):
         return _number_text(value, name)
     if not isinstance(value, str):
@@ -146,63 +151,27 @@ def key_of_json(line: bytes, name: str) -> str:
     return _utf8(value, name)
 
 
-class _Number(str):
-    """A number as the line has it: a float would change some, and has no place for others."""
-
-    __slots__ = ()
-
-
-def _field(line: bytes, name: str) -> object:
-    """The value of a field: a string, a `_Number`, or anything else; None without it. Raises one
-    of `_NOT_JSON`.
+def _parsed(line: bytes, number: Callable[[str], Any]) -> Any:
+    """The value of a line, its numbers made by `number`. It may have half a surrogate pair: the
+    grammar allows that, and msgspec does not. Raises ValueError or RecursionError.
     """
-    line.decode()
-    try:
-        raw = _fields_decoder.decode(line).get(name)
-    except msgspec.ValidationError:
-        return None  # not an object
-    except msgspec.DecodeError:
-        found = _leniently(line)
-        return found.get(name) if isinstance(found, dict) else None
-    text = b"" if raw is None else bytes(raw)
-    return _Number(text.decode()) if text[:1] in b"-0123456789" and text else _leniently(text)
 
+    def refuse(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not a valid JSON value")
 
-def _put_line(line: bytes) -> _PutLine:
-    try:
-        return _put_decoder.decode(line)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        return msgspec.convert(_leniently(line), _PutLine)
-
-
-def _leniently(text: bytes) -> Any:
-    """The value of a JSON text that may hold half a surrogate pair: the grammar allows it, and
-    msgspec does not. Raises ValueError or RecursionError.
-    """
-    if not text:
-        return None
-    return json.loads(
-        text.decode(), parse_float=_Number, parse_int=_Number, parse_constant=_refuse_constant
-    )
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a valid JSON value")
+    return json.loads(line.decode(), parse_float=number, parse_int=number, parse_constant=refuse)
 
 
 def _number_text(number: str, name: str) -> str:
+    exact = Context(prec=len(number), Emax=MAX_EMAX, Emin=MIN_EMIN)
     try:
-        sign, digits, exponent = Decimal(number).as_tuple()
+        shortest = Decimal(number).normalize(exact)
     except InvalidOperation as exc:
         raise LineError(f"has a number in {name} whose exponent is too large for a key") from exc
-    kept = "".join(map(str, digits)).rstrip("0")
-    if not kept:
+    if not shortest:
         return "0"
-    exponent = int(exponent) + len(digits) - len(kept)
-    shortest = Decimal((sign, tuple(map(int, kept)), exponent))
-    is_short = len(kept) + abs(exponent) < _LONGEST_PLAIN
+    _, digits, exponent = shortest.as_tuple()
+    is_short = len(digits) + abs(int(exponent)) < _LONGEST_PLAIN
     return f"{shortest:f}" if is_short else f"{shortest:E}"
 
 

@@ -4,15 +4,13 @@ Read-only. `--json` prints the shards of `status --json`, oldest first, then the
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.measure import Measurement
 from rich.text import Text
 from rich.tree import Tree
 
-from kinesis_spout.cli.exit_codes import exit_code_of
+from kinesis_spout.cli.exit_codes import CODES
 from kinesis_spout.cli.looking import Looking, refuse_another_stream
-from kinesis_spout.cli.places import Operation, command, note, stdout_console
-from kinesis_spout.cli.shared_options import wrong_usage
+from kinesis_spout.cli.places import Operation, command, fitting, note, stdout_console
+from kinesis_spout.cli.shared_options import option, wrong_usage
 from kinesis_spout.cli.status import lag_cell
 from kinesis_spout.clock import Clock
 from kinesis_spout.inspection.reader import TipReader, read_snapshot
@@ -38,16 +36,14 @@ _COLOURS: dict[str, str] = {
 }
 
 
-@command(
-    "optional",
-    stream_is_argument=True,
-    shows=True,
-    options={
-        "lag": "Measure the lag of each shard. This takes one of the shard's 5 reads per second."
-    },
-    code_of=exit_code_of,
-)
-def shards(op: Operation, *, lag: bool = False) -> None:
+@command("optional", stream_is_argument=True, shows=True, codes=CODES)
+def shards(
+    op: Operation,
+    *,
+    lag: bool = option(
+        "Measure the lag of each shard. This takes one of the shard's 5 reads per second."
+    ),
+) -> None:
     """Show a stream's shards as a tree of splits and merges, with an application's progress.
 
     It only reads, so it may run beside the job. Without --application it shows
@@ -55,13 +51,17 @@ def shards(op: Operation, *, lag: bool = False) -> None:
     """
     application = op.place.application
     if lag and not application:
-        raise wrong_usage("--lag", "it needs --application: a lag belongs to an application")
+        needs = "--lag needs --application, because a lag belongs to an application"
+        raise wrong_usage("--lag", needs)
     client, store = op.client, op.store if application else None
     with op.patience():
         seen, found = inspect_shards(client, store, application, op.clock, lag=lag)
     if store is not None and not seen.states:
         note(f"application {application} has no state on stream {client.stream.name}")
-    op.show(shards_json(found), _fitting(stdout_console(), seen, found))
+    of = f"  application {seen.application}" if seen.application else ""
+    title = f"{seen.stream.name}  {seen.stream.status}{of}"
+    trees = (shard_tree(title, found, is_narrow=is_narrow) for is_narrow in (False, True))
+    op.show(shards_json(found), [fitting(stdout_console().width, trees)])
 
 
 def inspect_shards(
@@ -81,16 +81,6 @@ def inspect_shards(
     most = len(seen.shard_ids) if lag else 0
     look = Looking(client, store, tips, clock, application, most).look(seen, seen)
     return seen, [*(shard_status(look, one) for one in seen.shard_ids), *holes_of(seen)]
-
-
-def _fitting(console: Console, seen: Snapshot, found: Sequence[ShardStatus]) -> Iterator[Tree]:
-    """The tree as the console has room for it."""
-    of = f"  application {seen.application}" if seen.application else ""
-    title = f"{seen.stream.name}  {seen.stream.status}{of}"
-    tree = shard_tree(title, found)
-    if Measurement.get(console, console.options, tree).maximum > console.width:
-        tree = shard_tree(title, found, is_narrow=True)
-    yield tree
 
 
 def shard_tree(title: str, found: Sequence[ShardStatus], *, is_narrow: bool = False) -> Tree:

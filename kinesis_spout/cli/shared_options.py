@@ -1,24 +1,26 @@
-"""How commands declare their options, and the options that several of them share: the connections
-to Kinesis and ZooKeeper, `--option KEY=VALUE`, and those before the command's name. Also the
-console on stderr.
+"""How commands declare and read their options, and the console on stderr.
 
-A command's own options are the arguments of its function, with their types and defaults. What the
-help says of each stands in a table of `Options`.
+A command states each of its options once, as the default of its function's argument:
+
+    until: str | None = option("End once all records that arrived by this time are read.")
+
+Its type says whether it is required: it is, unless None is of the type. A bool is a switch, which
+has one name, and is off. The options that say where an application is are `places.command`'s.
 """
 
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from copy import copy
-from typing import Annotated, Any
+from contextlib import contextmanager
+from typing import Any, get_args
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.models import OptionInfo, ParameterInfo
 
 from kinesis_spout import options
-from kinesis_spout.cli.exit_codes import exit_code_of, one_sentence
+from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import AwsConfig, nearest_name
 from kinesis_spout.errors import ConfigError
@@ -32,90 +34,25 @@ from state.zookeeper.security import ZookeeperSecurity
 # The options of the Spark reader that a command takes by `--option`.
 AWS = {name: option for name, option in SHARED.items() if name in AwsConfig.__dataclass_fields__}
 CONNECTION_OPTIONS = AWS | SECURITY
-Options = Mapping[str, Any]
-"""By the name of its argument, an option: its help, or what `option` or typer makes of it. A switch
-has one name only. The options of a panel stand in a table below the panel's name.
-"""
 
 
-def option(text: str, *names: str, **more: Any) -> Any:
-    """An option with this help."""
-    return typer.Option(*names, help=text, **more)
-
-
-PAIRS = option("Any other connection option, e.g. profile=work. Repeatable.", metavar="KEY=VALUE")
-
-
-def parameters_of(
-    command: Callable[..., None], table: Options, *others: str
-) -> list[inspect.Parameter]:
-    """The arguments of a command, but `others`, as typer takes them."""
-    panels = {name: told for name, told in table.items() if isinstance(told, dict)}
-    found = {name: (told, None) for name, told in table.items() if name not in panels}
-    for panel, told in panels.items():
-        found |= {name: (one, panel) for name, one in told.items()}
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    return [
-        parameter(one.name, one.annotation, *found[one.name], default=one.default)
-        for one in own
-        if one.name not in others
-    ]
-
-
-def parameter(
-    name: str,
-    kind: Any,
-    told: Any,
-    panel: str | None = None,
-    default: Any = inspect.Parameter.empty,
-) -> inspect.Parameter:
-    """One argument of this type, as typer takes it."""
-    if isinstance(told, str):
-        told = option(told, *([f"--{name.replace('_', '-')}"] if kind is bool else []))
-    if panel is not None:
-        told = copy(told)
-        told.rich_help_panel = panel
-    annotated = Annotated[kind, told]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated
-    )
-
-
-def as_command(
-    run: Callable[..., None], command: Callable[..., None], parameters: Sequence[inspect.Parameter]
-) -> Callable[..., None]:
-    """`run` as typer is to see it: with the name and the help of the command, and these arguments
-    behind the context.
+# declaring options --------------------------------------------------------------------------------
+def option(
+    text: str, *names: str, default: Any = None, panel: str | None = None, **more: Any
+) -> Any:
+    """An option with this help, as the default of an argument. `names`: from the argument's name,
+    if none is given.
     """
-    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    whole = [context, *parameters]
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {one.name: one.annotation for one in whole}
-    return run
+    return typer.Option(default, *names, help=text, rich_help_panel=panel, **more)
 
 
-def own_options(table: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The decorated command has the options of the table alone. An error becomes a sentence."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def run(ctx: typer.Context, **given: Any) -> None:
-            with sentences(ctx):
-                command(**given)
-
-        return as_command(run, command, parameters_of(command, table))
-
-    return decorate
+def argument(text: str, name: str, panel: str | None = None, **more: Any) -> Any:
+    """An argument without an option's name, which the help shows as `name`."""
+    shown: Any = {"metavar": name, "help": text, "show_default": False, "rich_help_panel": panel}
+    return typer.Argument(None, **shown, **more)
 
 
-def sentences(
-    ctx: typer.Context, code_of: Callable[[Exception], int] = exit_code_of
-) -> AbstractContextManager[None]:
-    """`one_sentence` on stderr, for this command."""
-    return one_sentence(errors(), ctx=ctx, debug=is_debug(ctx), code_of=code_of)
-
-
-def flag(field: str, *names: str, panel: str | None = None, needs: str = "", **more: Any) -> Any:
+def flag(field: str, *names: str, needs: str = "", **more: Any) -> Any:
     """The command's option for one of the shared options, whose meaning is its help. `needs`: the
     option that must be given with it.
     """
@@ -124,51 +61,81 @@ def flag(field: str, *names: str, panel: str | None = None, needs: str = "", **m
         more["metavar"] = f"[{'|'.join(shared.choices)}]"
     text = meaning_of(field, lambda name: f"--{name.replace('_', '-')}").replace("`", "")
     text = f"{text[0].upper()}{text[1:]}."
-    if needs:
-        text = f"{text} Requires {needs}."
-    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+    return option(f"{text} Requires {needs}." if needs else text, *names, **more)
 
 
-def with_zone(option: str, text: str | None, say: Callable[[str], object]) -> str | None:
-    """The text of an option that is a position. A time without a zone, which is in UTC, comes back
-    whole and with its zone, and `say` gets a sentence about that.
+def scheme_flag(panel: str | None = None) -> Any:
+    """The option `--scheme`, whose value is a `RecordScheme`."""
+    text = f"Show the fields that this scheme reads, in place of the payload: {FORMS}."
+    return option(text, "--scheme", metavar="SCHEME", parser=usage_errors()(scheme_of), panel=panel)
+
+
+def parameter(name: str, kind: Any, declared: ParameterInfo) -> inspect.Parameter:
+    """One argument of a command, as typer takes it."""
+    if kind is bool and isinstance(declared, OptionInfo):
+        declared.param_decls = declared.param_decls or (f"--{name.replace('_', '-')}",)
+        declared.default = bool(declared.default)
+    elif declared.default is None and type(None) not in get_args(kind):
+        declared.default = ...
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=declared, annotation=kind
+    )
+
+
+def as_command(
+    command: Callable[..., None],
+    run: Callable[..., None],
+    first: Sequence[inspect.Parameter] = (),
+    last: Sequence[inspect.Parameter] = (),
+) -> Callable[..., None]:
+    """`run` as typer is to see it: with the name and the help of the command, and behind the
+    context, with its arguments between `first` and `last`.
     """
-    try:
-        start = None if text is None else StartingPosition.parse(text)
-    except InvalidPositionError:
-        return text  # whoever reads it raises
-    if start is None or not start.lacks_zone:
-        return text
-    moment = str(start.pin(SystemClock().now_ms()))
-    say(f"{option} {start.text} is {moment}: a time without a zone is in UTC")
-    return moment
+    own = [
+        parameter(one.name, one.annotation, one.default)
+        for one in inspect.signature(command, eval_str=True).parameters.values()
+        if isinstance(one.default, ParameterInfo)
+    ]
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    whole = [context, *first, *own, *last]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {one.name: one.annotation for one in whole}
+    return run
 
 
-def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:
-    """The connection from fields and from `key=value` texts, which win. Raises `ConfigError`, or
-    typer's usage error for a text that is not `key=value`.
-    """
-    texts = {name: text for name, text in named.items() if text is not None}
-    return options.connection_of(_read(AWS, texts | _given(pairs)))
+def own_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The decorated command has its own options alone. An error becomes a sentence."""
+
+    def run(ctx: typer.Context, **given: Any) -> None:
+        with one_sentence(errors(), ctx=ctx):
+            command(**given)
+
+    return as_command(command, run)
 
 
-def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
-    """ZooKeeper's security from the same texts. Raises as `connection_of`."""
-    return options.security_of(_read(SECURITY, _given(pairs)))
+def command_group(
+    commands: Mapping[str, Callable[..., None]],
+) -> Callable[[Callable[[], None]], typer.Typer]:
+    """The decorated function as a group of these commands, in their order."""
+
+    def group(function: Callable[[], None]) -> typer.Typer:
+        made = typer.Typer(
+            add_completion=False,
+            no_args_is_help=True,
+            rich_markup_mode="rich",
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        made.callback()(function)
+        for name, command in commands.items():
+            made.command(name)(command)
+        return made
+
+    return group
 
 
-def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
-    """`key=value` texts as a mapping. Raises typer's usage error, which names `option`."""
-    found: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            # Do not show the text: it may be a secret, which cannot be recognised without its key.
-            raise wrong_usage(option, "expected key=value")
-        found[key.strip()] = value
-    return found
-
-
+# reading their values -----------------------------------------------------------------------------
 @contextmanager
 def usage_errors(option: str | None = None) -> Iterator[None]:
     """Turn an error about an option's text into typer's usage error, which names `option`. A parser
@@ -196,7 +163,7 @@ def typed_text(text: str | None) -> str | None:
 
     Raises typer's usage error. Not for a path: that has to keep the locale's form.
     """
-    if text is None or text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text):
+    if text is None or not any("\ud800" <= one <= "\udfff" for one in text):
         return text
     try:
         return os.fsencode(text).decode()
@@ -204,28 +171,57 @@ def typed_text(text: str | None) -> str | None:
         raise typer.BadParameter("the text is not UTF-8") from None
 
 
-def scheme_flag(panel: str | None = None) -> Any:
-    """The option `--scheme`, whose value is a `RecordScheme`."""
-    return typer.Option(
-        "--scheme",
-        metavar="SCHEME",
-        parser=usage_errors()(scheme_of),
-        rich_help_panel=panel,
-        help=f"Show the fields that this scheme reads, in place of the payload: {FORMS}.",
-    )
-
-
 def shard_id_of(text: str) -> str:
     """The shard that a user names, by its id or, as the screens do, by its number alone."""
     return f"shardId-{int(text):012}" if text.isdigit() and text.isascii() else text
 
 
-def _read(table: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, Any]:
+def with_zone(option: str, text: str | None, say: Callable[[str], object]) -> str | None:
+    """The text of an option that is a position. A time without a zone, which is in UTC, comes back
+    whole and with its zone, and `say` gets a sentence about that.
+    """
+    try:
+        start = None if text is None else StartingPosition.parse(text)
+    except InvalidPositionError:
+        return text  # whoever reads it raises
+    if start is None or not start.lacks_zone:
+        return text
+    moment = str(start.pin(SystemClock().now_ms()))
+    say(f"{option} {start.text} is {moment}: a time without a zone is in UTC")
+    return moment
+
+
+def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` texts as a mapping. Raises typer's usage error, which names `option`."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            # Do not show the text: it may be a secret, which cannot be recognised without its key.
+            raise wrong_usage(option, "expected key=value")
+        found[key.strip()] = value
+    return found
+
+
+def connection_of(named: Mapping[str, str | None], pairs: Sequence[str]) -> AwsConfig:
+    """The connection from fields and from `key=value` texts, which win. Raises `ConfigError`, or
+    typer's usage error for a text that is not `key=value`.
+    """
+    texts = {name: text for name, text in named.items() if text is not None}
+    return options.connection_of(_values(AWS, texts | _by_field(pairs)))
+
+
+def security_of(pairs: Sequence[str]) -> ZookeeperSecurity:
+    """ZooKeeper's security from the same texts. Raises as `connection_of`."""
+    return options.security_of(_values(SECURITY, _by_field(pairs)))
+
+
+def _values(table: Mapping[str, Option], texts: Mapping[str, str]) -> dict[str, Any]:
     return {name: table[name].read(text) for name, text in texts.items() if name in table}
 
 
-def _given(pairs: Sequence[str]) -> dict[str, str]:
-    """The texts of the connection options, by field. Raises `ConfigError` for any other option."""
+def _by_field(pairs: Sequence[str]) -> dict[str, str]:
+    """Raises `ConfigError` for an option that is not of the connection."""
     return {known_option(key): text for key, text in parse_pairs("--option", pairs).items()}
 
 
@@ -237,14 +233,10 @@ def known_option(key: str) -> str:
     known = [option.name for option in CONNECTION_OPTIONS.values()]
     nearest = nearest_name(key, known)
     hint = f"did you mean {nearest}?" if nearest else f"connection options are {', '.join(known)}"
-    raise ConfigError(f"option {key} is not a connection option", hint, option=key)
+    raise ConfigError.about(key, " is not a connection option", hint)
 
 
-def is_debug(ctx: typer.Context) -> bool:
-    """Whether --debug stands before the command's name."""
-    return bool(ctx.find_root().params.get("_debug"))
-
-
+# stderr -------------------------------------------------------------------------------------------
 def errors() -> Console:
     """The console on stderr."""
     return Console(stderr=True)
@@ -258,24 +250,3 @@ def tell(sentence: str, head: str = "", style: str = "") -> None:
 def warn(sentence: str) -> None:
     """Print a warning on stderr."""
     tell(sentence, "warning:", "bold yellow")
-
-
-def command_group(
-    commands: Mapping[str, Callable[..., None]],
-) -> Callable[[Callable[[], None]], typer.Typer]:
-    """The decorated function as a group of these commands, in their order."""
-
-    def group(function: Callable[[], None]) -> typer.Typer:
-        made = typer.Typer(
-            add_completion=False,
-            no_args_is_help=True,
-            rich_markup_mode="rich",
-            pretty_exceptions_enable=False,
-            context_settings={"help_option_names": ["-h", "--help"]},
-        )
-        made.callback()(function)
-        for name, command in commands.items():
-            made.command(name)(command)
-        return made
-
-    return group

@@ -25,11 +25,12 @@ from kinesis_spout.cli.looking import (
     say_watching,
 )
 from kinesis_spout.cli.places import (
-    DEFAULT_ASKED,
-    DEFAULT_WINDOW,
+    ASK,
+    WINDOW,
     Operation,
     Place,
     command,
+    fitting,
     note,
     stdout_console,
 )
@@ -59,7 +60,6 @@ WIDE = 110
 MANY = 1_000
 _MORE = f">{MANY - 1}"
 _LEFT = frozenset({"shard", "health", "state", "read to", "checkpoint"})
-_ENDLESS = Console(width=10_000)
 COLOURS = {
     Health.OK: "green",
     Health.UNKNOWN: "dim",
@@ -71,21 +71,14 @@ COLOURS = {
 }
 
 
-@command(
-    "any",
-    shows=True,
-    options={
-        "watch": "Refresh until Ctrl-C. Each verdict is over the latest --window.",
-        "show_all": option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
-    },
-)
+@command("any", shows=True)
 def status(
     op: Operation,
     *,
-    window: str = DEFAULT_WINDOW,
-    ask: int = DEFAULT_ASKED,
-    watch: bool = False,
-    show_all: bool = False,
+    window: str = WINDOW,
+    ask: int = ASK,
+    watch: bool = option("Refresh until Ctrl-C. Each verdict is over the latest --window."),
+    show_all: bool = option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
 ) -> None:
     """Show an application's health: one verdict, then a line for each shard, the worst first.
 
@@ -98,7 +91,8 @@ def status(
     if watch and op.as_json:
         raise wrong_usage("--watch, --json", "give one of the two")
     if watch and not op.place.application:
-        raise wrong_usage("--watch", "it needs --application: it watches one application")
+        needs = "--watch needs --application, because it watches one application"
+        raise wrong_usage("--watch", needs)
     signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
     if not op.place.application:
         lines = look_at_all(op.place, signals, window_s, ask)
@@ -203,12 +197,8 @@ def look_at_all(
 
 
 def show_applications(op: Operation, lines: Sequence[ApplicationLine]) -> None:
-    if not lines and not op.as_json:
-        on = f" on stream {op.place.stream}" if op.place.stream else ""
-        note(
-            f"no application has state{on} under {op.place.zookeeper_root} in {op.place.zookeeper}"
-        )
-        return
+    on = f" on stream {op.place.stream}" if op.place.stream else ""
+    where = f"under {op.place.zookeeper_root} in {op.place.zookeeper}"
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in ("application", "stream", "verdict", "lag", "owner"):
         justify: JustifyMethod = "right" if name == "lag" else "left"
@@ -217,9 +207,13 @@ def show_applications(op: Operation, lines: Sequence[ApplicationLine]) -> None:
         lag = lag_cell(None if one.status is None else one.status.lag_ms)
         verdict = Text(one.verdict.value, COLOURS[one.verdict])
         table.add_row(Text(one.application), Text(one.stream), verdict, lag, Text(one.owner))
-    op.show([one.as_json() for one in lines], [table])
+    op.show([one.as_json() for one in lines], [table] if lines else [])
+    if op.as_json:
+        return
+    if not lines:
+        note(f"no application has state{on} {where}")
     for one in lines:
-        if one.error and not op.as_json:
+        if one.error:
             note(f"application {one.application} on stream {one.stream}: {one.error}")
 
 
@@ -240,11 +234,10 @@ def _head(status: ApplicationStatus) -> Table:
     stream = f"{now.stream.name} ({now.stream.status}, keeps {duration(now.stream.retention_ms)})"
     counts = Counter(one.phase.value for one in status.shards)
     paused = Text.assemble(("yes", "magenta"), "; end it with kinesis-spout resume")
+    verdict_text = Text.assemble((verdict.value, COLOURS[verdict]), f": {verdict_sentence(status)}")
     rows: dict[str, Text | str | None] = {
         "application": f"{now.application} on stream {stream}",
-        "verdict": Text.assemble(
-            (verdict.value, COLOURS[verdict]), f": {verdict_sentence(status)}"
-        ),
+        "verdict": verdict_text,
         "owner": owners_sentence(look),
         "paused": paused if now.stored.paused else None,
         "plan": plan_sentence(look),
@@ -265,16 +258,17 @@ def _head(status: ApplicationStatus) -> Table:
 
 def shard_table(shown: Sequence[ShardStatus], *, width: int, retention_ms: int) -> Table:
     """A line for each shard, in the widest layout that fits `width` columns."""
-    for is_wide in (True, False):
+
+    def layout(is_wide: bool) -> Table:  # noqa: FBT001  # of two
         rows = [_cells(one, is_wide=is_wide, retention_ms=retention_ms) for one in shown]
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
         for name in rows[0]:
             table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
         for row in rows:
             table.add_row(*row.values())
-        if width >= WIDE and table.__rich_measure__(_ENDLESS, _ENDLESS.options).maximum <= width:
-            break
-    return table
+        return table
+
+    return fitting(width, map(layout, (True, False) if width >= WIDE else (False,)))
 
 
 def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> dict[str, Text]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import typer
@@ -23,15 +23,7 @@ from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.letter_folder import LetterFolder
 from kinesis_spout.cli.looking import REFRESH_S, MovingWindow, look_once, looking
 from kinesis_spout.cli.page_server import LOOPBACK, Answer, PageServer, is_loopback, text
-from kinesis_spout.cli.places import (
-    DEFAULT_ASKED,
-    DEFAULT_WINDOW,
-    Operation,
-    Place,
-    command,
-    note,
-    write_file,
-)
+from kinesis_spout.cli.places import ASK, WINDOW, Operation, Place, command, note, write_file
 from kinesis_spout.cli.shared_options import option, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import look_at_all
 from kinesis_spout.clock import Clock
@@ -56,12 +48,11 @@ _WAKE_S = 3_600.0
 class Observed(ABC):
     """What is observed. For one thread."""
 
-    def open(self) -> None:  # noqa: B027  # not every one has something to open
-        """Open the connections; again, after it has failed. May raise what `observe` raises."""
-
     @abstractmethod
     def observe(self) -> dict[str, Any]:
-        """The page's JSON. Blocks. An error changes nothing."""
+        """The page's JSON. Blocks, and connects first where it has not. An error changes
+        nothing.
+        """
 
     def shard(self, shard_id: str) -> dict[str, Any] | None:
         """What the page shows of one shard of the last observation; None for one that it does not
@@ -70,7 +61,7 @@ class Observed(ABC):
         del shard_id
         return None
 
-    def close(self) -> None:  # noqa: B027  # as above
+    def close(self) -> None:  # noqa: B027  # not every one has something to close
         """Close the connections."""
 
 
@@ -87,7 +78,7 @@ class Seen:
 
 
 class Watcher:
-    """A context manager around the thread. `newest` may be called by several threads.
+    """Observes in a thread. `newest` may be called by several threads.
 
     Observations follow each other at the pace of `status --watch` while somebody reads, and once in
     `slow_s` otherwise; never two at a time. One that fails changes nothing but `Seen.trouble`.
@@ -109,7 +100,6 @@ class Watcher:
         """
         if first_look:
             try:
-                self.observed.open()
                 self._observe()
             except BaseException:
                 self.observed.close()
@@ -131,29 +121,15 @@ class Watcher:
             seen, late_s = self._seen, now_s - self._seen_s
         if seen.trouble is None and late_s < self._slow_s + LATE_S:
             return seen
-        return replace(
-            seen,
-            trouble=seen.trouble or "ZooKeeper or Kinesis does not answer",
-            since_ms=round(late_s * 1000),
-        )
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        trouble = seen.trouble or "ZooKeeper or Kinesis does not answer"
+        return replace(seen, trouble=trouble, since_ms=round(late_s * 1000))
 
     # in the thread --------------------------------------------------------------------------------
     def _run(self) -> None:
-        is_open = self._seen.data is not None
-        pace_s = self._pace_s() if is_open else 0.0
+        pace_s = 0.0 if self._seen.data is None else self._pace_s()
         try:
             while not self._stop.wait(pace_s):
                 try:
-                    if not is_open:
-                        self.observed.open()
-                        is_open = True
                     self._observe()
                 except Exception as exc:  # noqa: BLE001  # whatever it is, the page reports it
                     self._keep(trouble=sentence_of(exc))
@@ -192,15 +168,13 @@ class ObservedApplication(Observed):
         default_factory=partial(deque, maxlen=MAX_SAMPLES), init=False
     )
 
-    def open(self) -> None:
-        self._stack.close()
-        looks = looking(self.place, self._stack, max_asked=self.max_asked)
-        self._window = MovingWindow(looks, self.window_s)
-        self._window.begin()
-
     def observe(self) -> dict[str, Any]:
         if self._window is None:
-            raise RuntimeError("nothing is open; call open first")
+            self._stack.close()  # of what an earlier attempt has opened
+            looks = looking(self.place, self._stack, max_asked=self.max_asked)
+            window = MovingWindow(looks, self.window_s)
+            window.begin()
+            self._window = window
         look = self._window.look()
         self._samples.append(sample_json(look, None if self._look is None else self._look.now))
         self._look = look
@@ -249,16 +223,13 @@ class ObservedApplications(Observed):
         lines = look_at_all(self.op.place, self.signals, window_s, self.max_asked, is_silent=True)
         self.is_at_once = False
         self.streams = {
-            (one.application, one.stream): one.stream
-            if one.status is None
-            else one.status.look.now.stream.arn
+            (one.application, one.stream): one.status.look.now.stream.arn
+            if one.status
+            else one.stream
             for one in lines
         }
-        return {
-            "kind": "applications",
-            "timeMs": self.op.clock.now_ms(),
-            "applications": [one.as_json() for one in lines],
-        }
+        listed = [one.as_json() for one in lines]
+        return {"kind": "applications", "timeMs": self.op.clock.now_ms(), "applications": listed}
 
 
 @dataclass(slots=True)
@@ -309,46 +280,42 @@ class PageAnswers:
             return self._kept[1]
 
     def close(self) -> None:
-        for one in self._open.values():
+        for one in (self.first, *self._open.values()):
             one.close()
 
     def _watcher(self, application: str, stream: str) -> Watcher | None:
         if not application or self.opened is None:
             return self.first
         name = application, stream
-        if name not in self._open:
-            watcher = self.opened(application, stream)
-            if watcher is None:
-                return None
-            self._open[name] = watcher
-            if len(self._open) > MAX_OPEN:
-                self._open.popitem(last=False)[1].close()
-        self._open.move_to_end(name)
-        return self._open[name]
+        if (found := self._open.pop(name, None) or self.opened(application, stream)) is None:
+            return None
+        self._open[name] = found  # as the newest
+        if len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)[1].close()
+        return found
 
 
-@command(
-    "any",
-    options={
-        "port": option("Port of the page; 0 takes a free port.", min=0, max=65_535),
-        "host": "Address to listen on. With any other address than loopback, other machines can "
-        "open the page.",
-        "dead_letters": option(
-            "File or folder with dead letters (JSON, parquet, orc). The page shows their reasons.",
-            metavar="PATH",
-        ),
-        "once": option("Write the page to this file and end, without serving it.", metavar="FILE"),
-    },
-)
+@command("any")
 def ui(
     op: Operation,
     *,
-    port: int = DEFAULT_PORT,
-    host: str = LOOPBACK,
-    window: str = DEFAULT_WINDOW,
-    ask: int = DEFAULT_ASKED,
-    dead_letters: Path | None = None,
-    once: Path | None = None,
+    port: int = option(
+        "Port of the page; 0 takes a free port.", default=DEFAULT_PORT, min=0, max=65_535
+    ),
+    host: str = option(
+        "Address to listen on. With any other address than loopback, other machines can open the "
+        "page.",
+        default=LOOPBACK,
+    ),
+    window: str = WINDOW,
+    ask: int = ASK,
+    dead_letters: Path | None = option(
+        "File or folder with dead letters (JSON, parquet, orc). The page shows their reasons.",
+        metavar="PATH",
+    ),
+    once: Path | None = option(
+        "Write the page to this file and end, without serving it.", metavar="FILE"
+    ),
 ) -> None:
     """Serve a live page of an application: shards over time, lags, unresolved records, reasons.
 
@@ -356,46 +323,42 @@ def ui(
     one to open it. It only reads, so it may run beside the jobs. The page has no login.
     Only this machine can open it, unless --host is given. Ctrl-C ends it.
     """
-    place = op.place
-    if dead_letters is not None and not place.application:
-        raise wrong_usage(
-            "--dead-letters", "it needs --application: the application of the letters"
-        )
+    place, letters = op.place, None
+    if dead_letters is not None:
+        if not place.application:
+            needs = (
+                "--dead-letters needs --application: a page shows the letters of one application"
+            )
+            raise wrong_usage("--dead-letters", needs)
+        letters = LetterFolder(dead_letters, place.application, StreamRef.of(place.stream).name)
+        letters.check()
     signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
     every = ObservedApplications(op, signals, window_s, ask, is_at_once=once is None)
     observed = partial(ObservedApplication, window_s=window_s, max_asked=ask, commands=op.commands)
-    watcher = partial(Watcher, slow_s=window_s, clock=op.clock)
-    one = None
-    if place.application:
-        letters = None
-        if dead_letters is not None:
-            stream = StreamRef.of(place.stream).name
-            letters = LetterFolder(dead_letters, place.application, stream)
-            letters.check()
-        one = observed(place=place, letters=letters)
+    one = observed(place=place, letters=letters) if place.application else None
     if once is not None:
         if one is None:
             data = every.observe()
         else:
             looks = looking(place, op.stack, max_asked=ask)
             data = one.json_of(look_once(looks, signals, window_s))
-        write_file(
-            once, page({**data, "shard": None, "trouble": None}), "--once ", "choose another file"
-        )
+        html = page({**data, "shard": None, "trouble": None})
+        write_file(once, html, "--once ")
         return
 
     def opened(application: str, stream: str) -> Watcher | None:
         arn = every.streams.get((application, stream))
         if arn is None:
             return None
-        its_place = replace(place, application=application, stream=arn)
-        found = watcher(observed(place=its_place))
-        found.open(first_look=False)
-        return found
+        found = observed(place=replace(place, application=application, stream=arn))
+        watcher = Watcher(found, slow_s=window_s, clock=op.clock)
+        watcher.open(first_look=False)
+        return watcher
 
-    answers = PageAnswers(watcher(one or every), None if one else opened)
+    first = Watcher(one or every, slow_s=window_s, clock=op.clock)
+    answers = PageAnswers(first, None if one else opened)
     try:
-        answers.first.open()
+        first.open()
         with PageServer(answers.answer, port, host) as server:
             if not is_loopback(host):
                 note(
@@ -407,10 +370,9 @@ def ui(
             while True:
                 signals.wait(_WAKE_S)
     except Interrupted as exc:
-        if not answers.first.close():
+        if not first.close():
             # A call to a service that does not answer would hold the end up. Nothing is written.
             os._exit(exc.exit_code)
         raise
     finally:
         answers.close()
-        answers.first.close()

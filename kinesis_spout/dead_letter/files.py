@@ -110,6 +110,15 @@ class FileName(NamedTuple):
         return cls(LetterFormat(kind), found[2] if kind == "json" else None)
 
 
+def ledger_in(folder: str) -> str:
+    """The folder of the ledger: beside that of a plan, which the job overwrites as a whole."""
+    folder = folder.rstrip("/")
+    parent, slash, last = folder.rpartition("/")
+    if last.startswith("plan="):
+        folder = parent if slash else "."
+    return f"{folder}/{LEDGER_FOLDER}"
+
+
 def format_of(files: LetterFiles) -> LetterFormat | None:
     """The format of the letters, from the names of the files; None without files. Raises
     `RedriveError`.
@@ -171,9 +180,7 @@ class LocalLetterFiles:
 
     @property
     def _ledger_folder(self) -> Path:
-        """Beside the folder of a plan, which the job overwrites as a whole, and beside a file."""
-        folder = self.path if self.path.is_dir() else self.path.parent
-        return (folder.parent if folder.name.startswith("plan=") else folder) / LEDGER_FOLDER
+        return Path(ledger_in(str(self.path if self.path.is_dir() else self.path.parent)))
 
     def ledger(self) -> Iterator[tuple[Any, ...]]:
         for path in sorted(self._ledger_folder.glob("*.parquet")):

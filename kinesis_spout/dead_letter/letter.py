@@ -47,12 +47,12 @@ class Column(NamedTuple):
 
 
 def _columns(table: str) -> tuple[Column, ...]:
-    def column(line: str) -> Column:
+    columns = []
+    for line in table.strip().splitlines():
         name, kind, meaning = line.split(maxsplit=2)
         snake = re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name)
-        return Column(name, kind, meaning, snake.removesuffix("_timestamp"))
-
-    return tuple(map(column, table.strip().splitlines()))
+        columns.append(Column(name, kind, meaning, snake.removesuffix("_timestamp")))
+    return tuple(columns)
 
 
 SCHEMA_VERSION = 2

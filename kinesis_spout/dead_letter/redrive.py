@@ -1,11 +1,5 @@
 """`Redrive`: puts dead letters back on the stream that they came from, each record once.
 
-    files, aws = LocalLetterFiles(Path("/data/dead/orders")), AwsConfig(region="eu-central-1")
-    with Redrive(files, aws=aws) as work:
-        work.read()
-        print(work.find())
-        work.put()
-
 A ledger beside the letters (`_redriven`) records the letters that were put, after every 500 of
 them. So a second run puts nothing twice, and after a kill at most the last 500 are put again. Do
 not start two runs on one path at a time: each would put all letters.
@@ -37,11 +31,13 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, RedriveError, format_of
 from kinesis_spout.dead_letter.letter import Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import payload_records
-from kinesis_spout.service.botocore_connection import KinesisConnection
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import RecordPutter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from kinesis_spout.dead_letter.letter import Piece
 
 REASONS_SHOWN = 20
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -78,14 +74,8 @@ class PutBefore:
 
 
 def identity_of(target: str, letter: Letter) -> Identity:
-    return (
-        target,
-        letter.stream_name,
-        letter.shard_id,
-        letter.sequence_number,
-        letter.sub_sequence_number or 0,
-        letter.is_whole,
-    )
+    numbers = letter.shard_id, letter.sequence_number, letter.sub_sequence_number or 0
+    return (target, letter.stream_name, *numbers, letter.is_whole)
 
 
 def entry_of(target: str, letter: Letter, put_at: datetime) -> tuple[Any, ...]:
@@ -116,10 +106,7 @@ class Selection:
         failed = letter.last_failure or letter.first_failure
         if failed is None:
             return self.since is None and self.until is None
-        return not (
-            (self.since is not None and failed < self.since)
-            or (self.until is not None and failed >= self.until)
-        )
+        return (self.since or failed) <= failed and (self.until is None or failed < self.until)
 
 
 class ReasonCount(msgspec.Struct, frozen=True, rename="camel"):
@@ -181,16 +168,18 @@ class _Chosen(NamedTuple):
 class Redrive:
     """Dead letters, to be put back on their stream. A context manager. Call `read` first.
 
-    `letters`: one for each selected record, by the record, with its state. Methods block on files
-    and on Kinesis. They raise `KinesisError`, of which `RedriveError` is about the files.
+    `letters`: one for each record that is to be put. `counts`: of all selected ones, by the field
+    of `Found`. `count`: how many were put. Methods block on files and on Kinesis. They raise
+    `KinesisError`, of which `RedriveError` is about the files.
     """
 
     files: LetterFiles
     selection: Selection = field(default_factory=Selection)
     aws: AwsConfig = field(default_factory=AwsConfig)
     clock: Clock = field(default_factory=SystemClock)
-    unreadable: int = 0
-    letters: dict[Identity, tuple[str, _Chosen]] = field(default_factory=dict)
+    count: int = 0
+    letters: dict[Identity, _Chosen] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     _spool: IO[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -202,15 +191,12 @@ class Redrive:
 
     def find(self) -> Found:
         """Count the letters that are to be put, and those that are not. Changes nothing."""
-        states = Counter(state for state, _ in self.letters.values())
         by_reason: dict[tuple[str, str], list[_Chosen]] = defaultdict(list)
-        for (target, *_), (state, letter) in self.letters.items():
-            if state == "to_put":
-                by_reason[target, letter.reason].append(letter)
+        for (target, *_), letter in self.letters.items():
+            by_reason[target, letter.reason].append(letter)
         most = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
         return Found(
-            **states,
-            unreadable=self.unreadable,
+            **self.counts,
             reasons=tuple(
                 ReasonCount(
                     *names,
@@ -235,13 +221,7 @@ class Redrive:
         At least once, in the chunks of `in_chunks`. `stopping` is called before each chunk, and
         True ends the run. `progress` is called after each, with the number put so far.
         """
-        count = 0
-
-        def done(more: int) -> None:
-            nonlocal count
-            count += more
-            progress(count)
-
+        self.count = 0
         self.files.append([])  # fails now if it cannot be written, before anything is put
         with ExitStack() as stack:
             putters: dict[str, RecordPutter] = {}
@@ -250,16 +230,16 @@ class Redrive:
                     break
                 for target in {name for name, _ in chunk} - putters.keys():
                     stream = self.selection.target or StreamRef.parse(target)
-                    putter = RecordPutter(KinesisConnection(self.aws, stream))
+                    putter = RecordPutter(KinesisClient(self.aws, stream))
                     putters[target] = stack.enter_context(closing(putter))
-                self._put_chunk(chunk, putters, done)
-        return count
+                self._put_chunk(chunk, putters, progress)
+        return self.count
 
     def _put_chunk(
         self,
         chunk: list[tuple[str, Letter]],
         putters: Mapping[str, RecordPutter],
-        done: Callable[[int], object],
+        progress: Callable[[int], object],
     ) -> None:
         made = [(target, letter, payload_records(letter)) for target, letter in chunk]
         # By identity: two letters may become equal records, and each of them must be put.
@@ -281,14 +261,14 @@ class Redrive:
             ]
             if put:
                 self.files.append(put)
-                done(len(put))
+                self.count += len(put)
+                progress(self.count)
 
     def _ordered(self) -> Iterator[tuple[str, Letter]]:
         """The letters to put and their targets, by target, stream, shard and sequence number."""
         to_put = [
             (*identity[:3], len(identity[3]), *identity[3:], letter.at)
-            for identity, (state, letter) in self.letters.items()
-            if state == "to_put"
+            for identity, letter in self.letters.items()
         ]
         for target, *_, at in sorted(to_put):
             yield target, self._get(at)
@@ -301,12 +281,10 @@ class Redrive:
         kind = kind or format_of(self.files)
         if kind is None:
             return
-        ledger, rows = PutBefore(self.files.ledger()), 0
-        best: dict[Identity, _Chosen] = {}
-        # A whole aggregate has the message id of its first user record, and no sub-sequence number.
-        parts: dict[tuple[str, str, int | None, int], dict[int, int]] = defaultdict(dict)
-
-        def consider(letter: Letter, *, is_incomplete: bool = False) -> None:
+        ledger, best = PutBefore(self.files.ledger()), dict[Identity, _Chosen]()
+        has_letters = False
+        for letter, is_incomplete in self._whole(self.files.pieces(kind, heads=heads)):
+            has_letters = True
             target = self.selection.target
             name = letter.stream_name if target is None else target.name
             identity = identity_of(name, letter)
@@ -323,32 +301,36 @@ class Redrive:
                 )
                 before = best.setdefault(identity, chosen)
                 best[identity] = max(chosen, before, key=lambda one: one.rank)
-
-        for piece in self.files.pieces(kind, heads=heads):
-            if piece is None:
-                self.unreadable += 1
-                continue
-            rows += 1
-            letter, part, count = piece
-            if count > 1:
-                key = letter.stream_name, letter.message_id, letter.sub_sequence_number, count
-                if part not in parts[key]:
-                    parts[key][part] = self._add(letter)
-            else:
-                consider(letter)
-        for (*_, count), found in parts.items():
-            pieces = [self._get(at) for _, at in sorted(found.items())]
-            data = b"".join(one.data or b"" for one in pieces) if len(found) == count else None
-            consider(replace(pieces[0], data=data), is_incomplete=data is None)
-        self.letters = {
-            identity: (letter.state(is_known=ledger.has(identity)), letter)
-            for identity, letter in best.items()
-        }
-        if self.unreadable and not rows:
+        for identity, chosen in best.items():
+            state = chosen.state(is_known=ledger.has(identity))
+            self.counts[state] += 1
+            if state == "to_put":
+                self.letters[identity] = chosen
+        if self.counts["unreadable"] and not has_letters:
             raise RedriveError(
                 f"the {kind} files in {self.files} contain no dead letters",
                 "give the path that a DeadLetter writes to, and its format with --format",
             )
+
+    def _whole(self, pieces: Iterable[Piece | None]) -> Iterator[tuple[Letter, bool]]:
+        """The letters, those in parts at last, and whether some of the parts are missing."""
+        # A whole aggregate has the message id of its first user record, and no sub-sequence number.
+        parts: dict[tuple[str, str, int | None, int], dict[int, int]] = defaultdict(dict)
+        for piece in pieces:
+            if piece is None:
+                self.counts["unreadable"] += 1
+                continue
+            letter, part, count = piece
+            if count <= 1:
+                yield letter, False
+                continue
+            key = letter.stream_name, letter.message_id, letter.sub_sequence_number, count
+            if part not in parts[key]:
+                parts[key][part] = self._add(letter)
+        for (*_, count), found in parts.items():
+            letters = [self._get(at) for _, at in sorted(found.items())]
+            data = b"".join(one.data or b"" for one in letters) if len(found) == count else None
+            yield replace(letters[0], data=data), data is None
 
     def _add(self, letter: Letter) -> int:
         """Returns where in the spool the letter is."""

@@ -29,8 +29,7 @@ from state.position import TRIM_HORIZON, Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kinesis_spout.service.botocore_connection import CredentialsInUse
-    from kinesis_spout.service.client import KinesisClient
+    from kinesis_spout.service.client import CredentialsInUse, KinesisClient
     from kinesis_spout.service.shard_info import StreamSummary
 
 SIGNED_FOR_S = 300  # AWS refuses a signature that is older, or from further ahead

@@ -17,7 +17,6 @@ from kinesis_spout.drills.consumer import REGION, aws_of
 from kinesis_spout.drills.history.events import Put
 from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError, StreamNotFoundError
-from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
@@ -61,9 +60,8 @@ class RemoteStream:
         self.name = name
         self.aws = aws
         self.is_local = is_local
-        self._connection = KinesisConnection(aws, StreamRef(name))
         self._client = KinesisClient(aws, StreamRef(name))
-        self._putter = RecordPutter(self._connection)
+        self._putter = RecordPutter(self._client)
         self._tick = threading.Event()
 
     def __enter__(self) -> Self:
@@ -108,12 +106,12 @@ class RemoteStream:
 
     def _reshard(self, operation: str, **arguments: Any) -> None:
         given = {"StreamName": self.name} | arguments
-        self._connection.call(operation, given, lambda answer: answer)
+        self._client.call(operation, given, lambda answer: answer)
         self._wait_until_active()
 
     def _call_apart(self, operation: str, retry_for_s: float, **arguments: Any) -> None:
         """Through a connection of its own, which is retried for so long."""
-        last = KinesisConnection(self.aws, StreamRef(self.name), retry_for_s=retry_for_s)
+        last = KinesisClient(self.aws, StreamRef(self.name), retry_for_s=retry_for_s)
         with closing(last):
             last.call(operation, {"StreamName": self.name} | arguments, lambda answer: answer)
 
@@ -132,7 +130,6 @@ class RemoteStream:
         it: an error that ended the drill says more.
         """
         self._client.close()
-        self._connection.close()
         try:
             self._call_apart("delete_stream", retry_for_s, EnforceConsumerDeletion=True)
         except StreamNotFoundError:

@@ -88,7 +88,7 @@ _TEXT = """
     [stage=sink, !is_late] fix look: check in Spark's UI what the batch does
     [is_late] fix look: check in Spark's UI what the function or its sink waits for: a thread dump
         of the driver, and a stack dump of its Python, show where
-    [is_late] fix start: restart the job if it hangs: the batch is redelivered
+    [is_late] fix start: restart the job if that hangs: the batch is redelivered
 
 :: read faster
     [consumer=spark] fix change: give the job more cores, or its function less to do; split the
@@ -98,19 +98,24 @@ _TEXT = """
         read at 2 MB per second
 
 :: other readers
-    [throttled, reads_itself] fix change: find out who uses up the shard: split it if this job alone
-        reads 2 MB per second; if others read the stream, give them consumers of their own (enhanced
-        fan-out) or fewer reads
-    [throttled, !reads_itself] fix change: find out who else reads the stream: give the others
-        consumers of their own (enhanced fan-out) or fewer reads, or split the shard
+    [throttled, reads_itself] fix look: find out from CloudWatch whether others read shard {shard}
+        too (OutgoingBytes, ReadProvisionedThroughputExceeded)
+    [throttled, reads_itself] fix change: if others read it, let them read less often, or by
+        enhanced fan-out; if this job alone reads 2 MB per second, split the shard
+    [throttled, !reads_itself] fix look: find out from CloudWatch and the stream's owner who else
+        reads shard {shard} (OutgoingBytes, ReadProvisionedThroughputExceeded)
+    [throttled, !reads_itself] fix change: let the other readers read less often, or by enhanced
+        fan-out, or split the shard
 
 :: save the records
     [expires_soon] first change: raise the stream's retention first (aws kinesis
         increase-stream-retention-period), so that unread records do not expire meanwhile
 
 :: correct the error
-    [end=failed] fix change: {remedy} #{topic}
     [is_of_command] fix look: read in its log on {host} what the command wrote to stderr
+    [end=failed, !remedy, !is_of_command] fix look: read its log and the log of its supervisor
+        (systemd, Kubernetes, cron)
+    [end=failed] fix change: {remedy} #{topic}
     [end=failed, !remedy] fix change: resolve that error
 
 :: correct the fault
@@ -150,13 +155,15 @@ _TEXT = """
 # Nothing is stored, so nothing below can be judged.
 == no application: Unknown
     application {application} does not exist on stream {stream}
-    it has never run there, its state is lost, or it has another name, --zookeeper-root or ZooKeeper
+    it has never run there, its state was removed or lost, or the job has another application name,
+        stream, ZooKeeper or --zookeeper-root
     ZooKeeper has state of this stream for {applications:names} and {more_applications} more
     [!more_applications] ZooKeeper has state of this stream for {applications:names}
     ZooKeeper has state of this application on {streams:names}
     fix look: look at one that exists, with --application {likely_application}
     fix look: look at a stream that it has, with --stream {likely_stream}
-    fix look: compare application, stream, ZooKeeper and root with the job's
+    fix look: compare --application, --stream, --zookeeper and --zookeeper-root with the options of
+        the job
     or run: if its state is lost, stop the job, and restore ZooKeeper's data or the last export
         (PATH) before it is started $ checkpoint import PATH
     or start: if it has never run, start the job
@@ -325,6 +332,8 @@ _TEXT = """
     [stage=letter refused] its dead letter is refused
     [stage=dead letter] it goes to the dead letters next
     {other_failures} of them failed, one with {other_reason:quoted}
+    [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
+    [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
     <correct the fault>
     [stage=with the program, out_since_at_ms] fix look: find out why the program, or the command of
         --exec, keeps the record: it may hang #answers
@@ -340,9 +349,8 @@ _TEXT = """
     [stage=dead letter] fix look: if this lasts, read in the log why its letter cannot be written:
         it is acked only with its letter
     [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
-    [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
-    [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
-    [stage=waits, fault] or wait: if a retry may cure it, wait until {due_at_ms}, when it is retried
+    [stage=waits, fault] or wait: if the cause may have passed, wait until {due_at_ms}, when the
+        record is retried
     [stage=due|waits, consumer=spark, !letter_is_far] or run: once it is a dead letter after its
         last attempt, put it back (PATH: where its DeadLetter writes) $ redrive PATH
     [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
@@ -356,7 +364,7 @@ _TEXT = """
     [left=records] shard {shard} has unread records
     [left=records] the oldest arrived {lag_ms} ago
     [left=not known] shard {shard} may have unread records
-    [left=not known, !is_never_read] no record that arrived more than {lag_ms} ago is unread
+    [left=not known, !is_never_read] all records that arrived more than {lag_ms} ago are read
     [left=not known, is_never_read] it was never read completely
     [left=records] the oldest expires in {expires_in_ms}
     <save the records>
@@ -402,24 +410,24 @@ _TEXT = """
     [!starts] the job has made no progress since its last run failed
     it was started {starts} times since {first_at_ms}, about every {every_ms}
     [lasted_ms] {silent} of the runs ended without a message
-    runs end after about {lasted_ms}
+    a run lasted about {lasted_ms}
     <how it ended>
+    [is_over] it was not started again since then
     it was started again at {restarted_at_ms}
     [has_same_batch] it works on the same batch again
     another start alone does not help
     <correct the error>
-    [end=failed, !is_of_command] fix look: read its log and the log of its supervisor (systemd,
-        Kubernetes, cron)
     <find the end>
+    [is_over] fix start: start the job again
 
 # A process that is halted still owns the application, or will own it again: to wake it is less than
 # to start another one.
 == process halted: Blocked
-    [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is stopped, so no batch continues
+    [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is suspended, so no batch continues
     [halt=jvm stopped] its Python process (pid {pid:id}) runs beside it and keeps the session with
         ZooKeeper
-    [halt=stopped] the process (pid {pid:id} on {host}) is stopped
-    [halted] SIGSTOP, or Ctrl-Z in its terminal, stopped it
+    [halt=stopped] the process (pid {pid:id} on {host}) is suspended
+    [halted] SIGSTOP, or Ctrl-Z in its terminal, has suspended it
     [halt=stopped, owns] ZooKeeper ends its session {session_timeout_ms} after that
     [halt=stopped, !owns] ZooKeeper has ended its session
     [halt=gone] the process (pid {pid:id} on {host}) is gone
@@ -428,7 +436,8 @@ _TEXT = """
     [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a heartbeat
     [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
     fix start: continue it: kill -CONT {halted:id} (on {host})
-    or start: if it is not to continue, end it (kill -KILL {halted:id}) and start the job again
+    or start: if it must not continue, end it (kill -KILL {halted:id}, as a suspended process does
+        not react to TERM) and start the job again
     [halt=gone] fix start: start it again: on {host} it takes over at once, elsewhere it waits for
         that session
     [halt=gone] fix look: find out what ended it: read its log and dmesg (OOM killer)
@@ -458,26 +467,23 @@ _TEXT = """
     batch {plan_id}, which it had at {starts_with_batch} earlier {starts_with_batch:start|starts},
         is redelivered at the next one
     <correct the error>
-    [end=failed, topic=access|key|loss|network|other|right] fix start: start it again after that
-    [end=failed, !is_of_command] fix look: read its log and the log of its supervisor (systemd,
-        Kubernetes, cron)
+    [end=failed, topic=access|key|loss|network|other|right] fix start: start the job again
     [starts_with_batch] <find the end>
-    [end=silent, starts_with_batch] fix start: start it again after that
+    [end=silent, starts_with_batch] fix start: start the job again
     fix start: start the job again without --shard, or with {left_shards:shards} too
     [left_by=limit, consumer=spout] fix start: start the job again with a later --until or a higher
-        --max-records: it continues from here
-    [left_by=limit, consumer=spark] fix start: start the job again: it continues from here
-    [schedule=not known, !left_by] fix look: check that its next run is scheduled: nothing stored
-        says when it is due
+        --max-records: it continues at its checkpoint
+    [left_by=limit, consumer=spark] fix start: start the job again: it continues at its checkpoint
+    [schedule=not known, !left_by] fix look: check in its scheduler when its next run is due
     [schedule=due|not known, !left_by] fix start: start the job again when its next run is due: it
-        continues from here
-    [schedule=overdue, !left_by] fix start: start the job again: it continues from here
+        continues at its checkpoint
+    [schedule=overdue, !left_by] fix start: start the job again: it continues at its checkpoint
     [schedule=overdue] fix look: find out why its schedule has not started it
-    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start it with --task-index
-        {task_index} --total-tasks {total_tasks}
+    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start consumer task
+        {task_index} (--task-index {task_index} --total-tasks {total_tasks})
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
-    [end=unknown|stopped] or look: if it should be running, read in the log of its supervisor why it
-        is not, or under which application and --zookeeper-root it runs
+    [end=unknown|stopped] or look: if somebody has started it since, compare its --application,
+        --zookeeper and --zookeeper-root with these
     [!starts_with_batch] <find the end>
 
 # From here on a process runs. One that is limited to other shards never reads this one.
@@ -510,10 +516,11 @@ _TEXT = """
     it has {max_pending:records}, as many as max_pending allows, so it gets no new ones
     [hold=full, !max_pending] it has as many as max_pending allows, so it gets no new ones
     [hold=deactivated] fix change: make the program call activate()
-    [hold=not taken] fix look: find out what the program does: it hangs, works on records that it
-        has, or nobody reads its output; restart it if it hangs #answers
-    [hold=full] fix look: find out what the program waits for: it must ack or fail the records that
-        it has #answers
+    [hold=not taken] fix look: see on {host} what the program waits for (py-spy dump --pid
+        {pid:id}, or strace): the records that it has, or a reader of its output #answers
+    [hold=not taken] or start: if it hangs, restart it
+    [hold=full] fix look: see on {host} what the program waits for (py-spy dump --pid {pid:id}, or
+        strace): it must ack or fail the records that it has #answers
     [hold=full] or change: if it needs more records at a time, raise max_pending
 
 # Records that cannot leave fill the room of the shard: before the limits, which they reach.
@@ -524,8 +531,7 @@ _TEXT = """
     {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
     the shard's checkpoint stays below {unresolved:it|them}
     nothing new is read at max_unresolved_per_shard ({max_unresolved})
-    fix change: correct dead_letter or its target: the letters are sent again automatically within
-        60 s
+    fix change: repair the target of dead_letter: the dead letters are sent again within 60 s
     fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
 
 # In an outage nothing is wrong with the records, or the limits that they reach.
@@ -546,8 +552,8 @@ _TEXT = """
     [!is_reached] the limit of unresolved records may be reached ({max_unresolved})
     the limit of unresolved records is not stored ({usual_max} unless set): it may be reached
     max_pending of its program counts the unresolved records of all shards ({total} now)
-    <correct the fault>
     [fault] fix look: see the record $ peek {shard} {sequence}
+    <correct the fault>
     [!fault] fix change: repair the system that they wait for
     or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
     or change: if more may be unresolved at a time, raise {option} from {max_unresolved}
@@ -577,9 +583,9 @@ _TEXT = """
     [stage=not reported] batch {plan_id} is read, without a report of its outcomes so far
     [stage=sink, !is_late] batch {plan_id} is read: its sink writes it, or Spark waits for its next
         trigger
-    [stage=sink, is_late] batch {plan_id} is read: its function (foreachBatch) has not returned, its
-        sink still writes it, or Spark waits for its next trigger
-    [!due_at_ms] it was made {age_ms} ago
+    [stage=sink, is_late] batch {plan_id} has not ended, though its records are read: its function
+        (foreachBatch) has not returned, its sink still writes, or Spark waits for a trigger
+    [!due_at_ms] it was planned {age_ms} ago
     [!due_at_ms] the one before took {usual_ms}
     [!due_at_ms] this run has worked on it for {run_ms}
     <throttled>

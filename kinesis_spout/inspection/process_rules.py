@@ -147,7 +147,10 @@ def crash_loop(look: Look, shard_id: str) -> Found | None:
     is_here = look.now.process_states.get(run.owner) in {ProcessState.STOPPED, ProcessState.RUNS}
     if len(runs) < CRASHES or (run.end is None and is_here):
         return None
-    return Found(_loop_facts(look, runs), subject=_task(look, shard_id))
+    # Whoever started it so often starts it no more.
+    silence_ms = look.now.now_ms - runs[-1].owner.since_ms
+    is_over = silence_ms > PATIENCE_MS + 3 * _interval_ms(runs)
+    return Found(_loop_facts(look, runs), subject=_task(look, shard_id), is_over=is_over)
 
 
 def _loop_that_runs(look: Look, shard_id: str, log: RunLog, runs: Sequence[Run]) -> Found | None:

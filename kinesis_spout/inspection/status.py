@@ -358,7 +358,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
         if status.silent and look.now.is_readable:
-            yield f"{status.silent:,} of {shards} did not answer"
+            yield f"the tips of {status.silent:,} of {shards} are not known"
     elif verdict is Health.LOSING:
         yield f"records may be lost: some of {len(alike):,} of {shards} expired unread, or may have"
     elif verdict is Health.STALLED:
@@ -451,7 +451,7 @@ def owners_sentence(look: Look) -> str:
     if not stored.owners:
         ended = ""
         if run is not None and run.end is None:
-            kept = {ProcessState.STOPPED: "is stopped", ProcessState.RUNS: "lost its session"}
+            kept = {ProcessState.STOPPED: "is suspended", ProcessState.RUNS: "lost its session"}
             if fate := kept.get(look.now.process_states.get(run.owner, ProcessState.GONE)):
                 who = f"pid {run.owner.pid} on {run.owner.host}"
                 return f"none: the process of the last run ({who}) {fate}"
@@ -471,10 +471,14 @@ def owners_sentence(look: Look) -> str:
     there = {one.task.index for one in stored.owners if one.task is not None}
     missing = [str(index) for index in range(total) if index not in there]
     hosts = sorted({one.info.host for one in stored.owners})
-    lacks = f"; {are(len(missing), 'task', 'tasks')} {', '.join(missing)} missing"
+    lacks = (
+        f"; {are(len(missing), 'task', 'tasks')} {', '.join(missing)} {are(len(missing))} missing"
+    )
+    oldest = "the oldest " if len(there) > 1 else ""
     return (
-        f"{len(there)} of {total} spout tasks, on {', '.join(hosts[:3])}"
-        f"{' ...' if len(hosts) > 3 else ''}, the oldest {since}{lacks if missing else ''}"
+        f"{len(there)} of {total} spout tasks, on "
+        f"{', '.join(hosts[:3])}{' ...' if len(hosts) > 3 else ''}, {oldest}{since}"
+        f"{lacks if missing else ''}"
     )
 
 
@@ -483,7 +487,7 @@ def plan_sentence(look: Look) -> str | None:
     plan = look.now.stored.plan
     if plan is None or look.now.is_spout:
         return None
-    made = f"made {duration(max(0, look.now.now_ms - plan.created_ms))} ago"
+    made = f"planned {duration(max(0, look.now.now_ms - plan.created_ms))} ago"
     if plan.status is PlanStatus.SETTLED:
         return f"{plan.plan_id} settled, {made}"
     sealed = sum(task.log is not None and task.log.sealed for task in plan.tasks)
@@ -503,7 +507,10 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
         return "not known: the application has no state of this stream"
     if not now.states:
         return "no record is read yet"
-    return "; ".join(_unresolved(status)) or "every record that was read is acked"
+    said = list(_unresolved(status))
+    if not said and now.open_plan is not None:
+        return "no record failed; the batch under way is not settled"
+    return "; ".join(said) or "every record that was read is acked"
 
 
 def _unresolved(status: ApplicationStatus) -> Iterator[str]:
@@ -520,13 +527,14 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
         yield f"{records(count)} not acked{parted if 0 < waiting < count else ''}"
         oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
         if oldest_ms:
-            yield f"the oldest failed for the first time {duration(max(oldest_ms))} ago"
+            first = "it" if count == 1 else "the oldest"
+            yield f"{first} failed for the first time {duration(max(oldest_ms))} ago"
     elif in_batch or out:
         yield "none failed"
     if in_batch:
         yield f"{records(in_batch)} of the batch under way {are(in_batch)} not settled"
     elif out:
-        yield "ZooKeeper does not have the records that the program is working on"
+        yield "a spout does not store how many records its program is working on"
 
 
 def _may_be_out(look: Look) -> bool:

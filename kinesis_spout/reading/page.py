@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.service.get_records_decoder import NO_RECORDS, DecodedPage
+from state.position import PositionKind
 from state.sequence_number import SequenceNumber
 from state.shard_state import verified_by_first_read
 
@@ -28,6 +29,14 @@ def continue_shard(shard_id: str, child_shards: Iterable[ChildShard]) -> bool:
     or pushed: the shard may be open, or closed with records left.
     """
     return any(shard_id in child.parents for child in child_shards)
+
+
+def record_before(position: Position) -> SequenceNumber | None:
+    """The record that a position lies after, none of which is read again from there. None where it
+    lies elsewhere, and after a user record within an aggregate: the service gives that again.
+    """
+    last = position.sequence if position.kind is PositionKind.AFTER else None
+    return None if last is None or last.sub else last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +80,11 @@ class Page(DecodedPage):
         is_pushed: bool = False,
     ) -> Self:
         """The page of an answer or an event, with what the reader makes of it."""
-        page = cls(
+        answered = {each.name: getattr(decoded, each.name) for each in fields(DecodedPage)}
+        answered["millis_behind_latest"] = decoded.millis_behind_latest or 0
+        answered["next_iterator"] = next_iterator
+        return cls(
+            **answered,
             shard_id=shard_id,
             payload_bytes=decoded.columns.payload_bytes,
             ended=ended,
@@ -79,9 +92,6 @@ class Page(DecodedPage):
             latest_ms=latest_ms,
             is_pushed=is_pushed,
         )
-        answered = {each.name: getattr(decoded, each.name) for each in fields(DecodedPage)}
-        answered["millis_behind_latest"] = decoded.millis_behind_latest or 0
-        return replace(page, **answered | {"next_iterator": next_iterator})
 
     def without_records(self) -> Self:
         """What the page says, without its records: `count`, `first` and `last` stay. It may be kept

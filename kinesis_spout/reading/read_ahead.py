@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import ThrottledError
@@ -23,7 +24,6 @@ from kinesis_spout.threads import NewPool, thread_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
     from typing import Self
 
     from kinesis_spout.clock import Clock
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.shard_getter import ShardGetter
 
 RESERVED_PAGE_BYTES = MAX_BYTES_PER_CALL
-PAGE_BYTES = 4 * 1024 * 1024
+PAGE_BYTES = 8 * 1024 * 1024
 _LOOK_AGAIN_S = 0.05
 FIRST_LIMIT = 2_500  # records of a shard of which nothing was read yet
 
@@ -39,8 +39,8 @@ FIRST_LIMIT = 2_500  # records of a shard of which nothing was read yet
 class PageLimits:
     """How many records to ask each shard for, so that its pages have about `page_bytes` of memory.
 
-    A page of ten thousand large records takes several times its size while it is decoded, and is
-    decoded no faster than one of four megabytes. It says how large a shard's records are for as
+    Each page costs a request and an Arrow batch, so small ones take CPU; large ones take memory,
+    several times their size while they are decoded. It says how large a shard's records are for as
     long as a process lives. Threads may share it: what they note of a shard is a hint.
     """
 
@@ -75,8 +75,6 @@ class ByteBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        if max_bytes < 1:
-            raise ValueError(f"a budget of {max_bytes} bytes holds nothing; use one or more")
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self.held_bytes = 0  # of pages that were fetched and not taken yet
@@ -89,9 +87,7 @@ class ByteBudget:
             return self.held_bytes >= self.max_bytes
 
     def try_reserve(self, page_bytes: int = RESERVED_PAGE_BYTES, *, force: bool = False) -> bool:
-        """Reserve the bytes of one page. False when the budget does not allow it, unless `force`d
-        to.
-        """
+        """Reserve the bytes of one page. False when the budget does not allow it."""
         with self._lock:
             wanted = self.held_bytes + self._reserved_bytes + page_bytes
             granted = (
@@ -103,9 +99,7 @@ class ByteBudget:
             return granted
 
     def settle(self, page_bytes: int, reserved_bytes: int = RESERVED_PAGE_BYTES) -> None:
-        """Replace a reservation by the bytes of the page that was fetched; 0 when there was
-        none.
-        """
+        """Replace a reservation by the bytes of the page that was fetched, if any."""
         with self._lock:
             self._reserved_bytes -= reserved_bytes
             self.held_bytes += page_bytes
@@ -118,14 +112,13 @@ class ByteBudget:
 
 class BufferedGetter:
     """One shard's pages, read ahead up to `max_records`. One thread may fetch while another one
-    takes.
+    takes. Only `fetch` blocks.
 
     - `total_records`: fetch at most so many records in all; None for no limit.
     - `page_bytes`: what the first fetch reserves. Later ones reserve twice the size of the largest
-      page so far, and at least as much. None: all reserve the largest size that there is.
+      page so far, and at least as much.
     - `limits`: bounds the records of a page by the size of records; None for no bound.
-    - `last_page`: the newest page that was fetched, even if it was taken since, without its
-      records.
+    - `last_page`: the newest page that was fetched, even if it was taken since, without records.
     - `is_demanded`: somebody waits for its next page (`demand`).
     """
 
@@ -136,14 +129,9 @@ class BufferedGetter:
         max_records: int,
         budget: ByteBudget,
         total_records: int | None = None,
-        page_bytes: int | None = None,
+        page_bytes: int = RESERVED_PAGE_BYTES,
         limits: PageLimits | None = None,
     ) -> None:
-        if max_records < 1:
-            raise ValueError(
-                f"a buffer of {max_records} records for shard {getter.shard_id} holds nothing; use "
-                "one or more"
-            )
         self.getter = getter
         self.budget = budget
         self._max_records = max_records
@@ -153,7 +141,7 @@ class BufferedGetter:
         self.buffered_bytes = 0
         self.last_page: Page | None = None
         self._left = total_records  # records that are still to be fetched; none once it is closed
-        self._page_bytes = RESERVED_PAGE_BYTES if page_bytes is None else page_bytes
+        self._page_bytes = page_bytes
         self._limits = limits
         self.is_demanded = False
         self._reserved_bytes = 0
@@ -182,8 +170,7 @@ class BufferedGetter:
         """Whether nothing more is to be read: it is closed, ended or gone, or was read as far as it
         may be.
         """
-        last = self.last_page
-        return self._left == 0 or (last is not None and (last.ended or last.gone))
+        return self._left == 0 or self.gone or (self.last_page is not None and self.last_page.ended)
 
     def start_over(self, getter: ShardGetter) -> None:
         """Fetch from this getter of the same shard from now on. The buffer must be empty. The page
@@ -205,10 +192,9 @@ class BufferedGetter:
         return self._reserved_bytes > 0
 
     def unreserve(self) -> None:
-        """Give back a reservation that no fetch will use."""
-        if self._reserved_bytes:
-            self.budget.settle(0, self._reserved_bytes)
-            self._reserved_bytes = 0
+        """Give back the reservation, which no fetch will use."""
+        reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
+        self.budget.settle(0, reserved_bytes)
 
     def demand(self) -> None:
         """Want one more fetch, whatever the budget and the limits say, and though it was closed:
@@ -223,19 +209,12 @@ class BufferedGetter:
 
         Raises `KinesisError`. After a retryable `ThrottledError`, call again at `ready_at_s()`.
         """
-        if not self._reserved_bytes:
-            raise RuntimeError(
-                f"a fetch from shard {self.shard_id} without a reservation; call try_reserve() "
-                "first"
-            )
         page_bytes, getter = 0, self.getter
-        limit = self._max_records - self.buffered_records
-        if self._left:  # else it is a demand
-            limit = min(limit, self._left)
-        if self._limits is not None:
-            limit = min(limit, self._limits.limit(self.shard_id))
+        room = self._max_records - self.buffered_records
+        left = self._left or room  # nothing is left of one that is closed: then it is a demand
+        most = room if self._limits is None else self._limits.limit(self.shard_id)
         try:
-            page = getter.fetch_unless_throttled(max(1, limit))
+            page = getter.fetch_unless_throttled(max(1, min(room, left, most)))
             page_bytes = _held_bytes(page)
             if self._limits is not None:
                 self._limits.note(page)
@@ -259,22 +238,21 @@ class BufferedGetter:
         return page
 
     def take(self) -> Page | None:
-        """Remove and return the oldest page; None when there is none. Never blocks.
+        """Remove and return the oldest page; None when there is none.
 
-        The last page taken says where reading stopped (tip, end, children), so the buffer keeps
-        empty pages too. Of a run of empty pages it keeps only the newest, which says all that the
-        others did.
+        The last page taken says where reading stopped (tip, end, children). So of a run of empty
+        pages the buffer keeps the newest, which says all that the others did.
         """
         page = self.first()
         return page if page is None or self.drop(page) else self.take()
 
     def pages(self) -> list[Page]:
-        """The pages in the buffer, oldest first. They stay in it. Never blocks."""
+        """The pages in the buffer, oldest first. They stay in it."""
         with self._lock:
             return list(self._pages)
 
     def first(self) -> Page | None:
-        """The oldest page, which stays in the buffer; None when there is none. Never blocks."""
+        """The oldest page, which stays in the buffer; None when there is none."""
         with self._lock:
             return self._pages[0] if self._pages else None
 
@@ -324,19 +302,15 @@ class RoundRobinReader:
         new_pool: NewPool = thread_pool,
         pause: Callable[[float], None] | None = None,
     ) -> None:
-        if max_concurrent < 1:
-            raise ValueError(f"{max_concurrent} concurrent fetches read nothing; use one or more")
         self._getters = list(getters)
         self._max_concurrent = max_concurrent
         self._clock = clock
-        self._new_pool = new_pool
-        self._pause = clock.sleep if pause is None else pause
+        self._pool = new_pool(max_concurrent, "kinesis-fetch")  # it starts no thread yet
+        self._pause = pause or clock.sleep
         self._next = 0
-        self._pool: Executor | None = None
         self._in_flight: dict[Future[Page], BufferedGetter] = {}
 
     def __enter__(self) -> Self:
-        self._pool = self._new_pool(self._max_concurrent, "kinesis-fetch")
         return self
 
     def replace(self, getters: Sequence[BufferedGetter]) -> None:
@@ -346,17 +320,10 @@ class RoundRobinReader:
         self._getters = list(getters)
         self._next = self._next % len(self._getters) if self._getters else 0
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # A generator that is closed early, or fails, must not wait for a fetch that nobody needs.
         is_normal = kind is None
-        if self._pool is not None:
-            self._pool.shutdown(wait=is_normal, cancel_futures=True)
-            self._pool = None
+        self._pool.shutdown(wait=is_normal, cancel_futures=True)
         if is_normal:
             self._settle_all()
 
@@ -371,7 +338,7 @@ class RoundRobinReader:
 
     def step(self, timeout_s: float, awaited: BufferedGetter | None = None) -> list[BufferedGetter]:
         """Start the fetches that are due, wait up to `timeout_s` for one to complete, and return
-        the getters whose fetches completed.
+        the getters whose fetches completed, in the order of their starts.
 
         `awaited`: the getter that somebody waits for (`BufferedGetter.demand`). It comes first,
         because the budget may hold what waits for its page.
@@ -397,9 +364,6 @@ class RoundRobinReader:
         """Submit the fetches that may start now, in rotation. Returns the seconds until the next
         one may start; None where that depends on a completion.
         """
-        pool = self._pool
-        if pool is None:
-            raise RuntimeError("the reader is not open; use it in a with statement")
         soonest_s: float | None = None
         busy = set(map(id, self._in_flight.values()))
         for index in self._rotation(awaited):
@@ -421,45 +385,38 @@ class RoundRobinReader:
                     soonest_s = self._clock.monotonic_s() + _LOOK_AGAIN_S
                 break
             self._next = (index + 1) % len(self._getters)
-            self._in_flight[pool.submit(getter.fetch)] = getter
+            self._in_flight[self._pool.submit(getter.fetch)] = getter
         return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
 
     def _rotation(self, awaited: BufferedGetter | None) -> Iterator[int]:
         """The getters' indices: the awaited one's, then from the next one on. Lazily, because most
         steps need only a few of many.
         """
-        count, begin, before = len(self._getters), self._next, None
-        if awaited is not None and awaited.is_demanded:
-            before = self._getters.index(awaited)
-            yield before
-        yield from (
-            index for offset in range(count) if (index := (begin + offset) % count) != before
-        )
+        indices = chain(range(self._next, len(self._getters)), range(self._next))
+        if awaited is None or not awaited.is_demanded:
+            return indices
+        first = self._getters.index(awaited)
+        return chain((first,), (index for index in indices if index != first))
 
     def _completed(self, timeout_s: float) -> list[BufferedGetter]:
-        """Wait for a completion. Returns the getters whose fetches completed, in the order of their
-        starts.
-        """
+        """Wait for a completion. Returns the getters whose fetches completed."""
         if not self._in_flight:
             self._pause(timeout_s)
             return []
         done, _ = wait(self._in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
-        finished = [
-            (future, self._in_flight.pop(future))
-            for future in list(self._in_flight)
-            if future in done
-        ]
-        for future, _getter in finished:
-            error = future.exception()
-            is_postponed = isinstance(error, FetchPostponedError) or (
+        completed = []
+        for future in [future for future in self._in_flight if future in done]:
+            getter, error = self._in_flight.pop(future), future.exception()
+            if error is None:
+                completed.append(getter)
+            elif not isinstance(error, FetchPostponedError) and not (
                 isinstance(error, ThrottledError) and error.retryable
-            )
-            if error is not None and not is_postponed:
+            ):
                 for other in self._in_flight:
                     other.cancel()
                 self._settle_all()
                 raise error
-        return [getter for future, getter in finished if future.exception() is None]
+        return completed
 
     def _settle_all(self) -> None:
         """Wait until no fetch is in flight. A fetch that was cancelled before it began gives its

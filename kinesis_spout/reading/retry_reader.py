@@ -1,16 +1,16 @@
 """Reading the retries of a shard: single records and ranges, far apart, by sequence number.
 
 - A page that starts at the first wanted number contains that record, if it still exists. The reader
-  then either reads the next page or jumps to the next wanted number. It reads on while pages
-  contain wanted records and the next number is estimated to be near.
+  then reads the next page while pages contain wanted records and the next number is estimated to be
+  near, or jumps to that number.
 - A record that was passed and not found is gone: a shard only ever grows at its tip. Expiry removes
   the oldest records first, so a range of which the first record or the number of records is not
   found is short: some of its records are gone.
 - One page at the tip proves nothing: emulators report a tip where there is none, and the service
   may answer once without records. Only a second page at the tip, of a new iterator that was
   requested at the first retry that was not found, proves that this one and the later ones are gone.
-- A shard that the service does not know proves nothing either. The search stops there, and the
-  retries stay queued until the shard catalog has proven the shard gone.
+- A shard that the service does not know proves nothing either: the retries stay queued until the
+  shard catalog has proven the shard gone.
 - A range may be read in part, for its `max_records` or for lack of bytes. Its other records stay
   queued, from the first one on that was seen and not read.
 - When the time is over in the middle of a run of empty pages, the next reader in the process
@@ -24,6 +24,7 @@ import sys
 import threading
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -78,9 +79,7 @@ class Search:
 
 
 class RetryServices(Protocol):
-    """The services that a reader needs. `searches`: by shard, where the next reader may continue; a
-    hint that may be lost.
-    """
+    """`searches`: by shard, where the next reader may continue; a hint that may be lost."""
 
     client: KinesisClient
     clock: Clock
@@ -108,8 +107,8 @@ class RetryByteBudget:
         self._held_bytes = 0
 
     def take(self, records: pa.RecordBatch, *, at_least: int) -> int:
-        """Reserve the bytes of as many of the first records as fit, and of `at_least` that many.
-        Returns how many.
+        """Reserve the bytes of the first records that fit, and of `at_least` so many. Returns how
+        many.
         """
         with self._lock:
             fitting = fitting_records(
@@ -168,8 +167,7 @@ class RetryReader:
     belong to another shard were not delivered and are left out (`OwnedOfRange`); a record that a
     retry names was delivered. With `only_subs`, an aggregate is unpacked only for a retry with a
     sub-sequence number, which was unpacked when it failed. A `whole` retry is not unpacked in any
-    case, but for an aggregate of which one of its ends names a user record. Without an unpacker no
-    retry may have a sub-sequence number.
+    case, but for an aggregate of which one of its ends names a user record.
     """
 
     def __init__(
@@ -178,18 +176,18 @@ class RetryReader:
         retries: Sequence[PlannedRetry],
         services: RetryServices,
         *,
+        unpacker: Unpacker,
         budget: RetryByteBudget | None = None,
         at_least_one: bool = True,
         whole_ranges: bool = False,
         one_attempt: bool = False,
-        unpacker: Unpacker | None = None,
         only_subs: bool = False,
     ) -> None:
         self.result = RetryResult()
         self._picker = _RetryPicker(
-            retries,
-            self.result,
-            budget or RetryByteBudget(),
+            retries=retries,
+            result=self.result,
+            budget=budget or RetryByteBudget(),
             at_least_one=at_least_one,
             whole_ranges=whole_ranges,
             unpacker=unpacker,
@@ -208,10 +206,7 @@ class RetryReader:
 
     def read(self, *, until_s: float = math.inf) -> Iterator[Delivery]:
         """The records that are found, until all retries were searched for, the budget is used up,
-        or the monotonic time is `until_s`.
-
-        The first retry is searched for, and a first range is read to its end, regardless of the
-        time.
+        or the monotonic time is `until_s`, which the first retry or range does not heed.
         """
         result, picker = self.result, self._picker
         while result.done < len(self._retries) and not picker.stops:
@@ -231,12 +226,10 @@ class RetryReader:
                 raise
             if page.gone:
                 result.shard_gone = True
-            else:
-                self._found_nothing = self._found_nothing and not page.count
-                yield from self._take(page)
-                self._choose_next(
-                    page, hit=result.rows > rows, moved=result.done > done or not jumped
-                )
+                break
+            self._found_nothing = self._found_nothing and not page.count
+            yield from self._take(page)
+            self._choose_next(page, hit=result.rows > rows, moved=result.done > done or not jumped)
         # What was read of a range is not returned.
         picker.budget.release(delivery.records for delivery in picker.range.deliveries)
         self._note_search()
@@ -295,10 +288,8 @@ class RetryReader:
             searches.pop(self._shard_id, None)
 
     def _choose_next(self, page: Page, *, hit: bool, moved: bool) -> None:
-        """Read the next page, or a larger one, or jump to the next retry.
-
-        `hit`: the page had wanted records. `moved`: it settled a retry, or was not the first page
-        after a jump.
+        """Read the next page, or a larger one, or jump to the next retry. `hit`: the page had
+        wanted records. `moved`: it settled a retry, or was not the first page after a jump.
         """
         if self._getter is None:
             return
@@ -342,108 +333,90 @@ class _RangeRead:
         return number_at(self.deliveries[0].records, 0)
 
 
+@dataclass(slots=True, kw_only=True)
 class _RetryPicker:
     """Picks the records of retries from the pages that come, in their order, as far as the budget
-    allows, and notes in `result` what has become of each retry.
+    allows, and notes in `result` what has become of each retry. The fields are as in `RetryReader`.
     """
 
-    def __init__(
-        self,
-        retries: Sequence[PlannedRetry],
-        result: RetryResult,
-        budget: RetryByteBudget,
-        *,
-        at_least_one: bool,
-        whole_ranges: bool,
-        unpacker: Unpacker | None,
-        only_subs: bool,
-    ) -> None:
-        self.range = _RangeRead()
-        self._retries = retries
-        self._result = result
-        self.budget = budget
-        self._at_least_one = at_least_one
-        self._whole_ranges = whole_ranges
-        self._unpacker = unpacker
-        self._only_subs = only_subs
-        self._numbers = pa.array([str(retry.first) for retry in retries], pa.string())
-        self._attempts = pa.array([retry.attempts + 1 for retry in retries], pa.int32())
-        self._is_full = False
+    retries: Sequence[PlannedRetry]
+    result: RetryResult
+    budget: RetryByteBudget
+    at_least_one: bool
+    whole_ranges: bool
+    unpacker: Unpacker
+    only_subs: bool
+    range: _RangeRead = field(default_factory=_RangeRead)
+    is_full: bool = False
 
     @property
     def stops(self) -> bool:
         """Whether no further page is wanted."""
-        return self._is_full or self._result.part is not None or self._result.shard_gone
+        return self.is_full or self.result.part is not None or self.result.shard_gone
 
     def take(self, records: pa.RecordBatch, end: int) -> Iterator[Delivery]:
         """The records of a page: of the retries before `end`, which it has passed, and of the range
         that it ends in.
         """
-        result = self._result
-        if self._unpacker is not None:
-            wanted = self._retries[result.done :]
-            records = unpacked_retries(records, self._unpacker, wanted, only_subs=self._only_subs)
-        while result.done < end and not self.stops:
-            retry = self._retries[result.done]
-            if retry.last is None:
+        result, retries = self.result, self.retries
+        wanted = retries[result.done :]
+        records = unpacked_retries(records, self.unpacker, wanted, only_subs=self.only_subs)
+        while result.done < len(retries) and not self.stops:
+            retry = retries[result.done]
+            is_passed = result.done < end
+            if retry.last is not None:
+                yield from self._extend_range(retry, retry.last, records)
+                if is_passed and not self.stops:
+                    yield from self._finish_range(retry)
+            elif is_passed:
                 yield from self._take_singles(end, records)
-                continue
-            yield from self._extend_range(retry, records)
-            if not self.stops:
-                yield from self._finish_range(retry)
-        if result.done < len(self._retries) and not self.stops:
-            yield from self._extend_range(self._retries[result.done], records)
+            if not is_passed:
+                return
 
     @property
     def _regardless(self) -> bool:
         """Whether the next record is returned regardless of the budget."""
-        return self._at_least_one and not self._result.rows
+        return self.at_least_one and not self.result.rows
 
     def _take_singles(self, end: int, records: pa.RecordBatch) -> Iterator[Delivery]:
         """The single records before the next range or `end`, as far as the budget allows."""
-        result = self._result
-        begin = result.done
-        ranges = (i for i in range(begin, end) if self._retries[i].last is not None)
-        end = next(ranges, end)
-        wanted = self._numbers.slice(begin, end - begin)
+        result, begin = self.result, self.result.done
+        singles = list(takewhile(lambda retry: retry.last is None, self.retries[begin:end]))
+        wanted = pa.array([str(retry.first) for retry in singles], pa.string())
         numbers = numbers_of(records)
         places = pc.index_in(numbers, value_set=wanted)
         found = places.drop_null()
+        done = len(singles)
         if len(found):
             kept = without_owned(records.filter(places.is_valid()))
             fitting = self.budget.take(kept, at_least=1 if self._regardless else 0)
             if fitting < len(found):
-                self._is_full = True
-                end = begin + int(found[fitting].as_py())
+                self.is_full = True
+                done = int(found[fitting].as_py())
             if fitting:
                 result.rows += fitting
-                yield Delivery(
-                    kept.slice(0, fitting),
-                    self._attempts.slice(begin).take(found.slice(0, fitting)),
-                )
+                attempts = pa.array([retry.attempts + 1 for retry in singles], pa.int32())
+                yield Delivery(kept.slice(0, fitting), attempts.take(found.slice(0, fitting)))
         if len(found.unique()) < len(wanted):
-            missing = pc.invert(pc.is_in(wanted.slice(0, end - begin), value_set=numbers))
-            result.gone.extend(
-                self._retries[begin + place].first
-                for place in pc.indices_nonzero(missing).to_pylist()
-            )
-        result.done = end
+            missing = pc.invert(pc.is_in(wanted.slice(0, done), value_set=numbers))
+            result.gone += [singles[at].first for at in pc.indices_nonzero(missing).to_pylist()]
+        result.done = begin + done
 
-    def _extend_range(self, retry: PlannedRetry, records: pa.RecordBatch) -> Iterator[Delivery]:
-        """Hold the page's records of the range; a no-op for a single record. If not all of them may
-        be held, those that are held are returned as a part.
+    def _extend_range(
+        self, retry: PlannedRetry, last: SequenceNumber, records: pa.RecordBatch
+    ) -> Iterator[Delivery]:
+        """Hold the page's records of the range. If not all of them may be held, those that are held
+        are returned as a part.
         """
-        if retry.last is None:
-            return
         read = self.range
-        read.owned = read.owned or OwnedOfRange(retry.first, retry.last)
-        wanted = read.owned.of(within(records, retry.first, retry.last))
+        read.owned = read.owned or OwnedOfRange(retry.first, last)
+        wanted = read.owned.of(within(records, retry.first, last))
         if not wanted.num_rows:
             return
         limit = BOUNDLESS if retry.max_records is None else retry.max_records
         at_least = 0
         if self._regardless:
-            at_least = wanted.num_rows if self._whole_ranges else int(not read.rows)
+            at_least = wanted.num_rows if self.whole_ranges else int(not read.rows)
         allowed = wanted.slice(0, max(0, limit - read.rows))
         fitting = self.budget.take(allowed, at_least=min(at_least, allowed.num_rows))
         if fitting:
@@ -451,31 +424,31 @@ class _RetryPicker:
             read.deliveries.append(Delivery(wanted.slice(0, fitting), attempts))
         if fitting == wanted.num_rows:
             return
-        self._is_full = True
-        if read.rows and not self._whole_ranges:
+        self.is_full = True
+        if read.rows and not self.whole_ranges:
             rest = number_at(wanted, fitting)
-            self._result.part = RangePart(last=read.last, rest=rest, count=read.rows)
+            self.result.part = RangePart(last=read.last, rest=rest, count=read.rows)
             if read.first != retry.first:
                 # At least that one. If others are, the rest is found to be short.
-                self._result.short.append(ShortRange(first=retry.first, missing=1))
+                self.result.short.append(ShortRange(first=retry.first, missing=1))
             yield from self._return_range()
 
     def _finish_range(self, retry: PlannedRetry) -> Iterator[Delivery]:
         """The range, which was read to its end."""
         read = self.range
         found = read.rows
-        left_out = 0 if read.owned is None else read.owned.left_out
         has_first = found > 0 and read.first == retry.first
+        left_out = 0 if read.owned is None else read.owned.left_out
         if not found:
-            self._result.gone.append(retry.first)
+            self.result.gone.append(retry.first)
         elif has_first and found + left_out == retry.count:
             pass  # it was delivered with the records of other shards, whose hash keys are known now
         elif missing := missing_records(retry.count, found, has_first=has_first):
-            self._result.short.append(ShortRange(first=retry.first, missing=missing))
+            self.result.short.append(ShortRange(first=retry.first, missing=missing))
         yield from self._return_range()
-        self._result.done += 1
+        self.result.done += 1
 
     def _return_range(self) -> Iterator[Delivery]:
-        self._result.rows += self.range.rows
+        self.result.rows += self.range.rows
         yield from self.range.deliveries
         self.range = _RangeRead()

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kinesis_spout.errors import (
     ExpiredIteratorError,
@@ -23,7 +23,7 @@ from kinesis_spout.errors import (
     ThrottledError,
     UnreadableRecordError,
 )
-from kinesis_spout.reading.page import Page, continue_shard
+from kinesis_spout.reading.page import Page, continue_shard, record_before
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from state.position import SHARD_END, Position, PositionKind
 
@@ -75,9 +75,7 @@ class ShardGetter(Protocol):
 
 @dataclass(slots=True)
 class _Streak:
-    """Refusals that count as continuous: the first, the newest, how many, and whether the log has
-    them.
-    """
+    """Refusals that count as continuous."""
 
     since_s: float = -math.inf
     last_s: float = -math.inf
@@ -93,56 +91,50 @@ class _Streak:
         return now_s - self.since_s
 
 
+@dataclass(slots=True)
 class _Refusals:
-    """How long the service has refused the reads of a shard, and what the log says of it. Times are
-    seconds of one monotonic clock.
+    """How long the service has refused the reads of a shard, and what the log says of it.
 
     `throttled`: so many were refused in all, as the shard's limits were used up.
     """
 
-    def __init__(self, shard_id: str, refusal_timeout_s: float) -> None:
-        self.throttled = 0
-        self.shard_id = shard_id
-        self._timeout_s = refusal_timeout_s
-        self.without_a_page = _Streak()
-        self._throttling = _Streak()  # other reads may have succeeded between
+    timeout_s: float
+    throttled: int = 0
+    without_a_page: _Streak = field(default_factory=_Streak)
+    throttling: _Streak = field(default_factory=_Streak)  # other reads may have succeeded between
 
-    def on_throttled(self, exc: ThrottledError, where: str, now_s: float) -> None:
-        """Raise `StillThrottledError` once the shard was refused for too long."""
+    def note(self, exc: ThrottledError | ExpiredIteratorError, shard: str, now_s: float) -> None:
+        """A read was throttled, or a new iterator has expired, which no age explains: a fault of
+        the service. Raises an error once that went on for too long, and `FetchPostponedError` for
+        an iterator before that.
+        """
+        refused_s = self.without_a_page.add(now_s)
+        is_over = refused_s >= self.timeout_s
+        if isinstance(exc, ExpiredIteratorError):
+            if not is_over:
+                raise FetchPostponedError(str(exc)) from exc
+            raise ExpiredIteratorError(
+                f"every new iterator of {shard} has expired at once for {refused_s:.0f} s",
+                "try again later",
+            ) from exc
         is_of_the_key = isinstance(exc, KeyThrottledError)
         self.throttled += not is_of_the_key
-        throttled_s = self._throttling.add(now_s)
-        if throttled_s >= _THROTTLED_LOGGED_S and not self._throttling.is_logged:
-            self._throttling.is_logged = True
+        throttled_s = self.throttling.add(now_s)
+        if throttled_s >= _THROTTLED_LOGGED_S and not self.throttling.is_logged:
+            self.throttling.is_logged = True
             log.warning(
-                "shard %s of %s is throttled: %s of its reads were refused in %.0f s, the last "
-                "with: %s",
-                self.shard_id,
-                where,
-                self._throttling.count,
+                "%s is throttled: %s of its reads were refused in %.0f s, the last with: %s",
+                shard,
+                self.throttling.count,
                 throttled_s,
                 exc,
             )
-        refused_s = self.without_a_page.add(now_s)
-        if refused_s >= self._timeout_s:
-            what = f"shard {self.shard_id} of {where} has been throttled for {refused_s:.0f} s"
+        if is_over:
+            what = f"{shard} has been throttled for {refused_s:.0f} s"
             remedy = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
             if is_of_the_key:
                 what, remedy = f"{what} by KMS: {exc.message}", exc.remedy
             raise StillThrottledError(what, remedy) from exc
-
-    def on_expired(self, exc: ExpiredIteratorError, where: str, now_s: float) -> NoReturn:
-        """A new iterator has expired, which no age explains: a fault of the service. Raises
-        `FetchPostponedError`, or `ExpiredIteratorError` once that went on for too long.
-        """
-        refused_s = self.without_a_page.add(now_s)
-        if refused_s >= self._timeout_s:
-            raise ExpiredIteratorError(
-                f"every new iterator of shard {self.shard_id} of {where} has expired at once for "
-                f"{refused_s:.0f} s",
-                "try again later",
-            ) from exc
-        raise FetchPostponedError(str(exc)) from exc
 
 
 class KinesisShardGetter:
@@ -190,13 +182,12 @@ class KinesisShardGetter:
         self._client = client
         self.shard_id = shard_id
         self.position = position
-        self.iterator = iterator
-        self._iterator_is_a_hint = iterator is not None
+        self.iterator = self._hint = iterator
         self._pacer = pacer
         self._clock = clock
         self._ending_sequence = ending_sequence
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
-        self._refusals = _Refusals(shard_id, refusal_timeout_s)
+        self._refusals = _Refusals(refusal_timeout_s)
         self._one_attempt = one_attempt
         self._same_ends = 0  # the newest answers, all of this position, that claim its end
         self._found_nothing = False  # in the last page, which did not say how far behind it is
@@ -245,24 +236,18 @@ class KinesisShardGetter:
         """The next page now, without waiting for the pacer. Raises `ThrottledError` or
         `FetchPostponedError` when the shard must wait until `ready_at_s()`.
         """
-        if limit < 1:
-            raise ValueError(
-                f"a fetch of {limit} records from shard {self.shard_id} is not possible; request "
-                "one or more"
-            )
         if self._is_beyond_the_end():
             self.position, self.iterator = SHARD_END, None
             return Page(shard_id=self.shard_id, ended=True)
         limit = min(limit, MAX_RECORDS_PER_CALL)
         try:
             fetched, limit = self._fetch(limit)
-        except ThrottledError as exc:
-            self._refusals.on_throttled(exc, self._client.where, self._back_off())
+        except (ThrottledError, ExpiredIteratorError) as exc:
+            if isinstance(exc, ThrottledError) or not self._one_attempt:
+                now_s = self._clock.monotonic_s()
+                self._pacer.back_off(now_s, self._random)
+                self._refusals.note(exc, self._where, now_s)
             raise
-        except ExpiredIteratorError as exc:
-            if self._one_attempt:
-                raise
-            self._refusals.on_expired(exc, self._client.where, self._back_off())
         except ShardNotFoundError:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
             # The caller decides whether the shard was lost unread.
@@ -280,7 +265,6 @@ class KinesisShardGetter:
                 self.iterator = self._client.shard_iterator(
                     self.shard_id, self.position, retry=not self._one_attempt
                 )
-                self._iterator_is_a_hint = False
             self._pacer.on_fetch(self._clock.monotonic_s())
             try:
                 fetched = self._client.get_records(
@@ -296,7 +280,7 @@ class KinesisShardGetter:
                     raise
             except (RequestRefusedError, ShardNotFoundError):
                 # A hint may belong to a stream that was deleted and created again.
-                if not self._iterator_is_a_hint:
+                if self.iterator != self._hint:
                     raise
                 self.iterator = None
             else:
@@ -308,9 +292,16 @@ class KinesisShardGetter:
                 return fetched, limit
 
     def _accept(self, decoded: DecodedPage, limit: int) -> Page:
-        self._refuse_disorder(decoded)
+        first, last = decoded.first, decoded.last
+        before = record_before(self.position)
+        if first and last and (last < first or (before is not None and first <= before)):
+            # Positions cannot describe it, so it could never be settled.
+            raise MalformedResponseError(
+                f"{self._where} gave records from {first} to {last} at position {self.position}, "
+                "which is out of order, so the page was dropped",
+                "try again",
+            )
         self.iterator = decoded.next_iterator
-        self._iterator_is_a_hint = False
         if decoded.last is not None:
             self.position = Position.after(decoded.last)
         ended = self._has_ended(decoded)
@@ -322,34 +313,12 @@ class KinesisShardGetter:
             decoded, self.shard_id, next_iterator=self.iterator, ended=ended, at_tip=at_tip
         )
 
-    def _refuse_disorder(self, decoded: DecodedPage) -> None:
-        """Raise `MalformedResponseError` for a page that is out of order or starts before the
-        position: positions cannot describe it, so it could never be settled.
-        """
-        if decoded.first is None or decoded.last is None:
-            return
-        start = self.position
-        # AFTER a user record within an aggregate, the service returns the whole aggregate again.
-        before = (
-            start.sequence
-            if start.kind is PositionKind.AFTER and start.sequence and not start.sequence.sub
-            else None
-        )
-        if decoded.last < decoded.first or (before is not None and decoded.first <= before):
-            raise MalformedResponseError(
-                f"shard {self.shard_id} of {self._client.where} gave records from "
-                f"{decoded.first} to {decoded.last} at position {self.position}, which is out of "
-                "order, so the page was dropped",
-                "try again",
-            )
-
     def _is_at_tip(self, decoded: DecodedPage, limit: int, *, ended: bool) -> bool:
         """Whether nothing more was there. The service says so; where it does not say how far behind
-        a page is, which its API allows, it has given nothing twice in a row. An answer without an
-        iterator and without evidence of the end is malformed: nothing that it says counts.
+        a page is, which its API allows, it has given nothing twice in a row.
         """
         if decoded.next_iterator is None and not ended:
-            return False
+            return False  # it is malformed: nothing that it says counts
         if decoded.millis_behind_latest is not None:
             # Full pages do not count: an emulator says 0 ms behind where more records follow.
             return decoded.millis_behind_latest == 0 and decoded.count < limit
@@ -370,16 +339,11 @@ class KinesisShardGetter:
         )
 
     def _is_beyond_the_end(self) -> bool:
-        if self.position.kind is PositionKind.SHARD_END:
-            return True
-        if self._ending_sequence is None or self.position.kind is not PositionKind.AFTER:
-            return False
-        return (
-            self.position.sequence is not None and self.position.sequence >= self._ending_sequence
-        )
+        last, ending = self.position.sequence, self._ending_sequence
+        if last is None or ending is None or self.position.kind is not PositionKind.AFTER:
+            return self.position.is_end
+        return last >= ending
 
-    def _back_off(self) -> float:
-        """Let the shard wait after a refusal. Returns the time."""
-        now_s = self._clock.monotonic_s()
-        self._pacer.back_off(now_s, self._random)
-        return now_s
+    @property
+    def _where(self) -> str:
+        return f"shard {self.shard_id} of {self._client.where}"

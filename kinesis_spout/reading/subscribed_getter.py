@@ -12,9 +12,9 @@ Trouble never leaves the shard. Each failure makes the shard wait, with exponent
 other. Meanwhile it is polled, as soon as `Subscriptions` says so.
 
 An event that has no records and is behind the tip helps nobody who reads for a short time: the
-service searches storage that holds none. The position is as before, and a subscription of the next
-read would search the same again. A polled page does help, as its iterator is a hint for the next
-read. So a shard with such events is polled too, where the rules bound the silence.
+subscription of the next read would search the same empty storage again. A polled page does help, as
+its iterator is a hint for the next read. So a shard with such events is polled too, where the rules
+bound the silence.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from kinesis_spout.errors import (
     SubscriptionInUseError,
 )
 from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.reading.page import Page, continue_shard
+from kinesis_spout.reading.page import Page, continue_shard, record_before
 from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.service.subscription import EventByteBudget
-from state.position import SHARD_END, Position, PositionKind
+from state.position import SHARD_END, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,16 +169,15 @@ class SubscribedGetter:
         if self._must_poll:
             return self._polling.ready_at_s()
         poll_s = max(self._polling.ready_at_s(), self._poll_from_s)
-        if opened is None and self._may_subscribe:
-            return min(poll_s, self._subscribe_at_s)
-        return poll_s
+        may_subscribe = opened is None and self._may_subscribe
+        return min(poll_s, self._subscribe_at_s) if may_subscribe else poll_s
 
     def fetch_unless_throttled(self, limit: int) -> Page:
         """What was pushed, at most `limit` records of it. Raises `FetchPostponedError` when there
         is nothing yet. Blocks on the network only for a shard that is polled, and raises then what
         the polling getter raises.
         """
-        if limit < 1 or self.position.is_end:
+        if self.position.is_end:
             return self._polling.fetch_unless_throttled(limit)
         event = self._event or self._next_event()
         if event is not None:
@@ -252,7 +251,7 @@ class SubscribedGetter:
         return event
 
     def _begin_if_due(self) -> None:
-        now_s = self._now_s()
+        shared, now_s = self._shared, self._now_s()
         if self._must_poll or now_s < self._subscribe_at_s:
             return
         position = self.position
@@ -262,14 +261,14 @@ class SubscribedGetter:
             if not self._may_subscribe:
                 return
             self._subscribe_at_s = now_s + RESUBSCRIBE_S
-            if not self._shared.slots.acquire(blocking=False):
+            if not shared.slots.acquire(blocking=False):
                 return
             self._begun_s = now_s
-            if self._shared.silent_s is not None:
-                self._poll_from_s = now_s + self._shared.silent_s
-            share = self._shared.budget.share()
-            subscribe = partial(self._shared.subscribe, self.shard_id, position, share)
-            feed = self._shared.new_feed(self.shard_id, subscribe, self._shared.pushed.set)
+            if shared.silent_s is not None:
+                self._poll_from_s = now_s + shared.silent_s
+            share = shared.budget.share()
+            subscribe = partial(shared.subscribe, self.shard_id, position, share)
+            feed = shared.new_feed(self.shard_id, subscribe, shared.pushed.set)
             self._open = _OpenSubscription(feed, share)
 
     def _on_event(self, opened: _OpenSubscription, page: Page) -> None:
@@ -288,27 +287,19 @@ class SubscribedGetter:
         """The subscription was refused or broke; `error` is None where it ended without a word."""
         self._end_subscription()
         self._failures += 1
-        is_broken = opened.has_events or isinstance(error, MalformedResponseError)
-        reason = Fallback.BROKEN if is_broken else Fallback.REFUSED
-        if isinstance(error, ShardNotFoundError):
-            reason = Fallback.MISSING
-        elif isinstance(error, SubscriptionInUseError):
-            reason = Fallback.IN_USE
-        elif error is None:
-            reason = Fallback.ENDED
-        self.fallback = reason
+        self.fallback = reason = _reason(error, has_events=opened.has_events)
+        now_s = self._now_s()
         self._shared.counts.failed(
             self.shard_id,
             error,
             in_a_row=self._failures,
             # A refusal alone says little: an earlier process may have subscribed just before.
             was_taken=reason is Fallback.IN_USE and opened.has_events,
-            now_s=self._now_s(),
+            now_s=now_s,
         )
         # The service has one code for a shard and a consumer that is gone. The polling getter knows
         # what to do about a shard.
-        self._must_poll = self._must_poll or isinstance(error, ShardNotFoundError)
-        now_s = self._now_s()
+        self._must_poll = self._must_poll or reason is Fallback.MISSING
         pause_s = _FAILED.wait_s(self._failures, self._shared.random)
         if reason in _REFUSALS and error is not None and not error.retryable:
             pause_s = max(pause_s, self._shared.refused_s)
@@ -344,13 +335,14 @@ class SubscribedGetter:
         if part.ended:
             self._polling.move_to(SHARD_END)
             self.close()
-        if not part.count and not part.at_tip and not part.ended:
+        elif not part.count and not part.at_tip:
             return replace(part, next_iterator=self._polling.iterator)  # still good
         return part
 
     def _poll(self, limit: int) -> Page:
-        if not self._must_poll:
-            self._shared.counts.polled(self.shard_id, self._shared.poll_after_s)
+        after_s = self._shared.poll_after_s  # 0: polled as a matter of course, which is not counted
+        if after_s and not self._must_poll:
+            self._shared.counts.polled(self.shard_id, after_s)
         try:
             page = self._polling.fetch_unless_throttled(limit)
         except StillThrottledError as exc:
@@ -368,6 +360,18 @@ class SubscribedGetter:
 
     def _now_s(self) -> float:
         return self._shared.clock.monotonic_s()
+
+
+def _reason(error: KinesisError | None, *, has_events: bool) -> Fallback:
+    """Why a subscription failed that had events or none."""
+    if error is None:
+        return Fallback.ENDED
+    if isinstance(error, ShardNotFoundError):
+        return Fallback.MISSING
+    if isinstance(error, SubscriptionInUseError):
+        return Fallback.IN_USE
+    is_broken = has_events or isinstance(error, MalformedResponseError)
+    return Fallback.BROKEN if is_broken else Fallback.REFUSED
 
 
 def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position) -> Page:
@@ -389,10 +393,7 @@ def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position)
         latest_ms=event.latest_ms,
         is_pushed=True,
     )
-    last = position.sequence
-    # After a user record within an aggregate, the whole aggregate is redelivered. It stays in
-    # the page for the reader of aggregates.
-    is_after_a_record = position.kind is PositionKind.AFTER and last is not None and not last.sub
-    if not is_after_a_record or last is None or page.first is None or page.first > last:
+    last = record_before(position)
+    if last is None or page.first is None or page.first > last:
         return page
     return page.after(page.up_to(last))

@@ -78,7 +78,7 @@ class ThreadFeed:
         self._is_closed = False
         self._has_ended = False
         self.error: Exception | None = None
-        self._thread = threading.Thread(
+        self.thread = threading.Thread(
             target=self._run, name=f"kinesis-subscription-{shard_id}", daemon=True
         )
 
@@ -86,7 +86,7 @@ class ThreadFeed:
     def start(cls, shard_id: str, subscribe: Subscribe, on_news: Callable[[], None]) -> ThreadFeed:
         """Create a feed and start its thread."""
         feed = cls(shard_id, subscribe, on_news)
-        feed._thread.start()
+        feed.thread.start()
         return feed
 
     @property
@@ -111,11 +111,6 @@ class ThreadFeed:
             self._changed.notify_all()
             if self._subscription is not None:
                 self._subscription.close()
-
-    def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the thread, after `close`. Returns whether it has ended in time."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
@@ -158,14 +153,13 @@ class SubscriptionTotals:
 
 class SubscriptionCounts:
     """Counts, and says once that shards are polled, once that none is any more, and once that
-    another reader has the same consumer. Any thread may call it.
-
-    `consumer`: its name or ARN.
+    another reader has the same consumer, which is given by its name or ARN. Any thread may call it.
+    Times are monotonic.
     """
 
     def __init__(self, consumer: str) -> None:
         self._shared = SharedConsumer(consumer, option="consumer_name")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._opened = 0
         self._failed = 0
         self._polled: set[str] = set()
@@ -177,7 +171,7 @@ class SubscriptionCounts:
         with self._lock:
             self._opened += 1
             was_last = self._polled == {shard_id}
-            self._forget(shard_id)
+            self.forget(shard_id)
         if was_last:
             log.warning("all shards are read by subscription again")
 
@@ -191,7 +185,7 @@ class SubscriptionCounts:
         now_s: float,
     ) -> None:
         """A subscription could not be had, or broke: the last of so many attempts. `was_taken`: it
-        gave events, and another one of the consumer has replaced it. `now_s`: monotonic.
+        gave events, and another one of the consumer has replaced it.
         """
         with self._lock:
             self._failed += 1
@@ -202,11 +196,7 @@ class SubscriptionCounts:
             self._shared.note(shard_id, now_s)
 
     def polled(self, shard_id: str, after_s: float) -> None:
-        """A shard is polled, as it has had no subscription for `after_s` seconds. With 0 it is
-        polled as a matter of course, and that is not counted.
-        """
-        if not after_s:
-            return
+        """A shard is polled, as it has had no subscription for so many seconds."""
         with self._lock:
             is_first = not self._polled
             self._polled.add(shard_id)
@@ -222,13 +212,15 @@ class SubscriptionCounts:
             )
 
     def forget(self, shard_id: str) -> None:
-        """The shard is not read any more."""
+        """The shard is not read any more, or has a subscription again."""
         with self._lock:
-            self._forget(shard_id)
+            self._polled.discard(shard_id)
+            self._refused.discard(shard_id)
+            self._errors.pop(shard_id, None)
 
     def refusal(self, now_s: float) -> Exception | None:
         """Why a shard gets no subscription, after several attempts, or keeps none; None where each
-        has one. `now_s`: monotonic.
+        has one.
         """
         taken = self._shared.conflict(now_s)
         with self._lock:
@@ -241,15 +233,10 @@ class SubscriptionCounts:
                 opened=self._opened, failed=self._failed, polled_shards=len(self._polled)
             )
 
-    def _forget(self, shard_id: str) -> None:
-        self._polled.discard(shard_id)
-        self._refused.discard(shard_id)
-        self._errors.pop(shard_id, None)
-
 
 class SharedConsumer:
     """Warns once that another reader seems to use the consumer: as soon as one shard was taken
-    three times within five minutes. Any thread may call it.
+    three times within five minutes. Any thread may call it. Times are monotonic.
 
     `consumer`: its name or ARN. `option`: where the user names it.
     """
@@ -263,7 +250,7 @@ class SharedConsumer:
 
     def note(self, shard_id: str, now_s: float) -> None:
         """The consumer's subscription to a shard was taken, or was refused because there is another
-        one. `now_s`: monotonic.
+        one.
         """
         with self._lock:
             times_s = self._taken_s.setdefault(shard_id, deque(maxlen=_TIMES))

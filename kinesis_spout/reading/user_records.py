@@ -5,7 +5,6 @@ that each user record is a record of its own.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -21,10 +20,9 @@ from state.position import PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kinesis_spout.aggregation.unpacking import Unpacker
-    from kinesis_spout.reading.page import Page
     from state.plan import PlannedRetry
     from state.position import Position
 
@@ -79,7 +77,9 @@ def within(records: pa.RecordBatch, first: SequenceNumber, last: SequenceNumber)
 
 
 def lists_of(batches: Sequence[pa.RecordBatch]) -> RecordColumns:
-    """The records of unpacked batches, at least one, as lists whose numbers are `numbers_of`."""
+    """The records of unpacked batches as lists whose numbers are `numbers_of`."""
+    if not batches:
+        return NO_RECORDS
     numbers = [number for batch in batches for number in numbers_of(batch).to_pylist()]
     keys, data = (
         [value for batch in batches for value in batch.column(name).to_pylist()]
@@ -89,50 +89,31 @@ def lists_of(batches: Sequence[pa.RecordBatch]) -> RecordColumns:
     return RecordColumns(numbers, keys, data, pa.concat_arrays(arrivals))
 
 
-def begins_within(page: Page, start: Position) -> bool:
-    """Whether `start` lies within an aggregate, and the page begins with that."""
-    sequence = start.sequence
-    return (
-        sequence is not None
-        and sequence.sub > 0
-        and page.first is not None
-        and page.first.shares_record(sequence)
-    )
+def begins_within(first: SequenceNumber | None, start: Position) -> bool:
+    """Whether `start` lies within the aggregate that is the first record of a page."""
+    inside = start.sequence
+    return bool(first and inside and inside.sub and first.shares_record(inside))
 
 
-def rest_of(records: pa.RecordBatch, start: Position) -> pa.Array:
-    """Whether each record of an unpacked aggregate lies at or after a position within it."""
-    if start.sequence is None:
-        raise ValueError(f"position {start} lies in no aggregate")
-    first = start.sequence.sub + (start.kind is PositionKind.AFTER)
-    return pc.greater_equal(records.column(SUB_SEQUENCE_NUMBER), first)
+def unpacked(
+    records: pa.RecordBatch, unpacker: Unpacker, start: Position, *, only_begun: bool
+) -> Iterator[pa.RecordBatch]:
+    """The records of a page, at least one, with user records in the place of aggregates.
 
-
-def unpacked_page(
-    page: Page, unpacker: Unpacker, start: Position, *, only_first: bool = False
-) -> Page:
-    """The page with its user records as records, as lists; `first` and `last` stay. Where `start`
-    lies within its first aggregate, the user records before that are left out.
-
-    `only_first`: only its first record is unpacked.
+    Where `start` lies within the first aggregate, the user records before that are left out: they
+    were delivered. What was unpacked then stays so: `only_begun` unpacks that one and no other.
     """
-    records = page.records
-    if only_first:
-        batches = [*unpacker.unpack(records.slice(0, 1)), records.slice(1)]
-    else:
-        batches = list(unpacker.unpack(records))
-    columns = lists_of(batches) if batches else NO_RECORDS
-    if begins_within(page, start):
-        # Of the first records, those that lie before the position within the aggregate.
-        find = bisect_left if start.kind is PositionKind.AT else bisect_right
-        numbers = map(SequenceNumber.parse, columns.lists().numbers)
-        columns = columns.part(find(list(numbers), start.sequence))  # type: ignore[type-var]  # it is within an aggregate: not None
-    return replace(
-        page,
-        columns=columns,
-        count=len(columns.lists().numbers),
-        payload_bytes=columns.payload_bytes,
-    )
+    if begins_within(number_at(records, 0), start) and start.sequence is not None:
+        sub = start.sequence.sub + (start.kind is PositionKind.AFTER)
+        for part in map(_as_unpacked, unpacker.unpack(records.slice(0, 1))):
+            rest = part.filter(pc.greater_equal(part.column(SUB_SEQUENCE_NUMBER), sub))
+            if rest.num_rows:
+                yield rest
+        records = records.slice(1)
+    if only_begun and records.num_rows:
+        yield records
+    elif records.num_rows:
+        yield from unpacker.unpack(records)
 
 
 def unpacked_retries(
@@ -152,17 +133,16 @@ def unpacked_retries(
     if not has_candidates(records):
         return records
     wanted = _wanted(records, retries, only_subs=only_subs)
-    if not (only_subs or any(retry.whole for retry in retries)):
-        page = records.filter(pa.array(wanted, pa.bool_()))
-        batches = list(unpacker.unpack(page, keep_others=True))
-    else:
-        batches = []
-        end = 0
-        for is_wanted, stretch in groupby(wanted):
-            start, end = end, end + len(list(stretch))
-            part = records.slice(start, end - start)
-            batches += unpacker.unpack(part, keep_others=True) if is_wanted else [part]
-    parts = [_as_unpacked(batch) for batch in batches if batch.num_rows]
+    if not (only_subs or any(retry.whole for retry in retries)):  # the others are of no retry
+        records = records.filter(pa.array(wanted, pa.bool_()))
+        wanted = [True] * records.num_rows
+    parts: list[pa.RecordBatch] = []
+    end = 0
+    for is_wanted, stretch in groupby(wanted):
+        start, end = end, end + len(list(stretch))
+        part = records.slice(start, end - start)
+        unpacked_part = unpacker.unpack(part, keep_others=True) if is_wanted else [part]
+        parts += map(_as_unpacked, unpacked_part)
     if not parts:  # aggregates may have no user record
         return _as_unpacked(records.slice(0, 0))
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]

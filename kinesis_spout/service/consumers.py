@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from kinesis_spout.errors import (
 from kinesis_spout.service.shard_info import milliseconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.subscription import EventShare, ShardSubscription
@@ -38,6 +41,16 @@ class RegisteredConsumer:
     status: str
     created_ms: int
 
+    @classmethod
+    def of(cls, described: dict[str, Any]) -> RegisteredConsumer:
+        """Raises KeyError for an incomplete description."""
+        return cls(
+            name=described["ConsumerName"],
+            arn=described["ConsumerARN"],
+            status=described["ConsumerStatus"],
+            created_ms=milliseconds(described["ConsumerCreationTimestamp"]),
+        )
+
 
 class ConsumerRegistry:
     """The consumers of one stream. Methods block on the network, may be called from many threads,
@@ -55,7 +68,7 @@ class ConsumerRegistry:
         arguments = {"StreamARN": self._arn_of_stream()}
 
         def token_after(answer: dict[str, Any]) -> str | None:
-            found.update((one.name, one) for one in map(_consumer, answer["Consumers"]))
+            found.update((one.name, one) for one in map(RegisteredConsumer.of, answer["Consumers"]))
             return answer.get("NextToken") or None
 
         while token := self._client.call(
@@ -66,45 +79,43 @@ class ConsumerRegistry:
 
     def find(self, *, name: str | None = None, arn: str | None = None) -> RegisteredConsumer:
         """The consumer of that ARN, or of that name. Raises `ConsumerNotFoundError`."""
-        try:
+        with self._named(arn or str(name)):
             return self._client.call(
                 "describe_stream_consumer",
                 {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
                 if arn is None
                 else {"ConsumerARN": arn},
-                lambda answer: _consumer(answer["ConsumerDescription"]),
+                lambda answer: RegisteredConsumer.of(answer["ConsumerDescription"]),
                 retry=self._retry,
             )
-        except StreamNotFoundError as exc:
-            raise self._unknown(arn or str(name)) from exc
 
     def register(self, name: str) -> RegisteredConsumer:
         """Register a consumer. It is CREATING for a while."""
-        arguments = {"StreamARN": self._arn_of_stream(), "ConsumerName": name}
         return self._client.call(
             "register_stream_consumer",
-            arguments,
-            lambda answer: _consumer(answer["Consumer"]),
+            {"StreamARN": self._arn_of_stream(), "ConsumerName": name},
+            lambda answer: RegisteredConsumer.of(answer["Consumer"]),
             retry=self._retry,
         )
 
     def deregister(self, arn: str) -> None:
         """Remove a consumer. Its subscriptions end. Raises `ConsumerNotFoundError`."""
-        try:
+        arguments = {"ConsumerARN": arn}
+        with self._named(arn):
             self._client.call(
-                "deregister_stream_consumer",
-                {"ConsumerARN": arn},
-                lambda _answer: None,
-                retry=self._retry,
+                "deregister_stream_consumer", arguments, lambda _answer: None, retry=self._retry
             )
-        except StreamNotFoundError as exc:
-            raise self._unknown(arn) from exc
 
-    def _unknown(self, which: str) -> ConsumerNotFoundError:
-        return ConsumerNotFoundError(
-            f"{self._client.where} has no consumer {which}",
-            "list the consumers of the stream with kinesis-spout consumers list",
-        )
+    @contextmanager
+    def _named(self, consumer: str) -> Iterator[None]:
+        """The service has one code for a missing stream and for a missing consumer."""
+        try:
+            yield
+        except StreamNotFoundError as exc:
+            raise ConsumerNotFoundError(
+                f"{self._client.where} has no consumer {consumer}",
+                "list the consumers of the stream with kinesis-spout consumers list",
+            ) from exc
 
     def _arn_of_stream(self) -> str:
         if self._stream_arn is None:
@@ -185,12 +196,3 @@ class OwnConsumer:
         with self._lock:
             if self._arn == arn:
                 self._arn = None
-
-
-def _consumer(described: dict[str, Any]) -> RegisteredConsumer:
-    return RegisteredConsumer(
-        name=described["ConsumerName"],
-        arn=described["ConsumerARN"],
-        status=described["ConsumerStatus"],
-        created_ms=milliseconds(described["ConsumerCreationTimestamp"]),
-    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import botocore.exceptions as vendor
-from botocore.config import Config
 
 from kinesis_spout.errors import (
     AccessDeniedError,
@@ -16,7 +16,7 @@ from kinesis_spout.errors import (
     ServiceUnavailableError,
     ThrottledError,
 )
-from kinesis_spout.service.botocore_connection import local_error, new_session
+from kinesis_spout.service.botocore_session import code_of, local_error, new_client
 from kinesis_spout.service.faults import meaning_of
 
 if TYPE_CHECKING:
@@ -48,22 +48,13 @@ def scan_table(
     """
     where = f"table {table} " + (f"at {endpoint_url}" if endpoint_url else f"in {region}")
     try:
-        client = new_session(aws, region).create_client(
-            "dynamodb",
-            region_name=region,
-            endpoint_url=endpoint_url,
-            config=Config(
-                retries={"mode": "standard", "total_max_attempts": _MAX_ATTEMPTS},
-                connect_timeout=5,
-                read_timeout=30,
-                user_agent_extra="kinesis-spout",
-            ),
-        )
-        try:
+        with closing(
+            new_client(
+                aws, "dynamodb", region=region, endpoint_url=endpoint_url, attempts=_MAX_ATTEMPTS
+            )
+        ) as client:
             pages = client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
             return [item for page in pages for item in page["Items"]]
-        finally:
-            client.close()
     except vendor.ClientError as exc:
         raise _service_error(exc, where) from None
     except (vendor.BotoCoreError, ValueError, KeyError, TypeError) as exc:
@@ -72,12 +63,11 @@ def scan_table(
 
 def _service_error(exc: vendor.ClientError, where: str) -> KinesisError:
     """What the service (or STS) answered, without its text where that may quote the request."""
-    error = exc.response.get("Error", {})
-    code = str(error.get("Code", ""))
+    code, text = code_of(exc), str(exc.response.get("Error", {}).get("Message", ""))[:300]
     if exc.operation_name == "Scan" and code == _MISSING:
         return ConfigError(f"{where} does not exist", "check its name, the region and the account")
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     kind, advice = meaning_of(code, status, operation=exc.operation_name)
-    message = "" if kind is CredentialsError else f": {str(error.get('Message', ''))[:300]}"
+    message = "" if kind is CredentialsError else f": {text}"
     kind = kind if kind in _ADVICE else RequestRefusedError
     return kind(f"{where} cannot be read ({code}{message})", _ADVICE.get(kind, advice))

@@ -10,7 +10,8 @@ characters, a record without a sequence number): these raise here.
 from __future__ import annotations
 
 from array import array
-from contextlib import contextmanager
+from bisect import bisect_right
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -60,12 +61,7 @@ class RecordLists(NamedTuple):
     arrivals: list[int]
 
     def part(self, first: int, end: int) -> RecordLists:
-        return RecordLists(
-            self.numbers[first:end],
-            self.keys[first:end],
-            self.data[first:end],
-            self.arrivals[first:end],
-        )
+        return RecordLists._make(values[first:end] for values in self)
 
 
 NO_LISTS = RecordLists([], [], [], [])
@@ -95,7 +91,7 @@ class RecordColumns:
     @cached_property
     def payload_bytes(self) -> int:
         """Length of the data of all records. Lists have to be walked; Arrow knows it."""
-        return _length(self._lists[2]) if self._batch is None else _payload_bytes(self._batch)
+        return _length(self._lists[2]) if self._batch is None else payload_bytes([self._batch])
 
     @cached_property
     def read_bytes(self) -> int:
@@ -170,29 +166,32 @@ NO_RECORDS = RecordColumns.of(
 
 def payload_bytes(pages: Iterable[pa.RecordBatch]) -> int:
     """Length of the data of all records."""
-    return sum(_payload_bytes(page) for page in pages)
+    return sum(_bytes_of(page.column("data")) for page in pages)
 
 
 def fitting_records(records: pa.RecordBatch, room_bytes: int, *, at_least: int) -> int:
-    """How many of the first records have at most `room_bytes` of payload together."""
-    if _payload_bytes(records) <= room_bytes:
-        return int(records.num_rows)
-    running = pc.cumulative_sum(pc.cast(pc.binary_length(records.column("data")), pa.int64()))
-    return max(
-        at_least, int(pc.sum(pc.cast(pc.less_equal(running, room_bytes), pa.int64())).as_py() or 0)
-    )
-
-
-def _payload_bytes(records: pa.RecordBatch) -> int:
-    return _bytes_of(records.column("data"))
+    """How many of the first records have at most `room_bytes` of payload together; `at_least` so
+    many, where there are records.
+    """
+    if not records.num_rows:
+        return 0
+    edges = _edges(records.column("data"))
+    return max(at_least, bisect_right(edges, edges[0] + room_bytes) - 1)
 
 
 def _bytes_of(values: pa.Array) -> int:
+    edges = _edges(values)
+    return edges[-1] - edges[0]
+
+
+def _edges(values: pa.Array) -> Sequence[int]:
+    """Where each value begins, and where the last one ends. Arrow keeps that: in 32 bits, and a
+    null has no length.
+    """
     if not len(values):
-        return 0
-    # Arrow keeps where each value begins and ends: 32-bit offsets, and a null has no length.
-    ends = memoryview(values.buffers()[1]).cast("i")
-    return int(ends[values.offset + len(values)] - ends[values.offset])
+        return (0,)
+    edges = memoryview(values.buffers()[1]).cast("i")
+    return edges[values.offset : values.offset + len(values) + 1]
 
 
 def _as_arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -302,8 +301,9 @@ class _EventBody(Body):
 _DECODER = msgspec.json.Decoder(Body)
 _EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 # The years 1 to 9999, which Python and Spark have, in microseconds since 1970.
-MIN_MICROS, MAX_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
-_MANY_TIMES = 200  # for fewer records, calling Arrow's functions takes longer than a loop over them
+_MIN_MICROS, _MAX_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+NO_TIME = _MAX_MICROS + 1
+Times = list[float | str | None]
 
 
 def decode_get_records(body: bytes) -> DecodedPage:
@@ -311,7 +311,7 @@ def decode_get_records(body: bytes) -> DecodedPage:
     Pure.
     """
     with malformed_explained(body):
-        return page_of_rows(_DECODER.decode(body), _arrivals)
+        return page_of_rows(_DECODER.decode(body), _micros)
 
 
 def decode_event(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None]:
@@ -322,7 +322,7 @@ def decode_event(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None]:
         body = _EVENT_DECODER.decode(payload)
         number = body.ContinuationSequenceNumber
         continuation = None if number is None else SequenceNumber.parse(number)
-        return page_of_rows(body, _arrivals), continuation
+        return page_of_rows(body, _micros), continuation
 
 
 @contextmanager
@@ -332,10 +332,10 @@ def malformed_explained(
     """Translate the errors of a body that is no answer into `MalformedResponseError`, and that of a
     record in it into `UnreadableRecordError`.
     """
+    text = f"the service's {what} cannot be read{encoding}"
     try:
         yield
     except _ArrivalTimeError as exc:
-        text = f"the service's {what} cannot be read{encoding}"
         raise UnreadableRecordError(text, exc.index, exc.number, str(exc)) from None
     except (
         msgspec.MsgspecError,
@@ -344,26 +344,8 @@ def malformed_explained(
         ValueError,
         OverflowError,
     ) as exc:
-        raise MalformedResponseError(
-            f"the service's {what} cannot be read{encoding} ({_short_text(exc)}, {len(body)} bytes)"
-        ) from exc
-
-
-def page_of_rows(
-    body: Body, arrivals: Callable[[list[float | str | None]], pa.Array]
-) -> DecodedPage:
-    """The page of a parsed body. `arrivals` reads the times of its encoding."""
-    rows = body.Records
-    if not rows:
-        return decoded_page(body, NO_RECORDS, 0)  # most answers at the tip have no records
-    columns = RecordColumns(
-        [row.SequenceNumber for row in rows],
-        [row.PartitionKey for row in rows],
-        [row.Data for row in rows],
-        _read_times(rows, arrivals),
-    )
-    ends = (rows[0].SequenceNumber, rows[-1].SequenceNumber)
-    return decoded_page(body, columns, len(rows), ends)
+        first_line = str(exc).splitlines()[0][:200] if str(exc) else type(exc).__name__
+        raise MalformedResponseError(f"{text} ({first_line}, {len(body)} bytes)") from exc
 
 
 class _ArrivalTimeError(ValueError):
@@ -374,41 +356,39 @@ class _ArrivalTimeError(ValueError):
         self.index, self.number = index, number
 
 
-def _read_times(
-    rows: Sequence[Record], arrivals: Callable[[list[float | str | None]], pa.Array]
-) -> pa.Array:
-    """Raises `_ArrivalTimeError` for the first record whose time cannot be."""
-    try:
-        times = arrivals([row.ApproximateArrivalTimestamp for row in rows])
-        ends = pc.min_max(times.cast(pa.int64())).as_py()
-        if ends["min"] is None or MIN_MICROS <= ends["min"] <= ends["max"] <= MAX_MICROS:
-            return times
-    except (ValueError, TypeError, OverflowError, pa.ArrowException):
-        pass  # the records tell one by one which it is
-    if len(rows) == 1:
-        raise _ArrivalTimeError(0, rows[0].SequenceNumber, rows[0].ApproximateArrivalTimestamp)
-    parts = []
-    for index, row in enumerate(rows):
-        try:
-            parts.append(_read_times([row], arrivals))
-        except _ArrivalTimeError as exc:
-            exc.index = index
-            raise
-    return pa.concat_arrays(parts)
-
-
-def decoded_page(
-    body: Body, columns: RecordColumns, count: int, ends: tuple[str, str] | None = None
-) -> DecodedPage:
-    """A page with `columns` and what `body` says beside the records. `ends` are the first and the
-    last sequence number.
+def page_of_rows(body: Body, micros_of: Callable[[Times], NDArray[np.int64]]) -> DecodedPage:
+    """The page of a parsed body. `micros_of` reads the times of its encoding: microseconds since
+    1970, `NO_TIME` for what is none.
     """
+    rows = body.Records
+    if not rows:
+        return decoded_page(body, NO_RECORDS, 0)  # most answers at the tip have no records
+    times = [row.ApproximateArrivalTimestamp for row in rows]
+    micros = micros_of(times)
+    known = None
+    if (micros == NO_TIME).any():
+        given = np.array([time is not None for time in times])
+        wrong = np.flatnonzero(given & (micros == NO_TIME)).tolist()
+        if wrong:
+            raise _ArrivalTimeError(wrong[0], rows[wrong[0]].SequenceNumber, times[wrong[0]])
+        known = np.packbits(given, bitorder="little")
+    columns = RecordColumns(
+        [row.SequenceNumber for row in rows],
+        [row.PartitionKey for row in rows],
+        [row.Data for row in rows],
+        array_of(micros, ARRIVAL_TYPE, known),
+    )
+    return decoded_page(body, columns, len(rows))
+
+
+def decoded_page(body: Body, columns: RecordColumns, count: int) -> DecodedPage:
+    """A page with `columns`, of `count` records, and what `body` says beside the records."""
     return DecodedPage(
         columns=columns,
         count=count,
-        first=SequenceNumber.parse(ends[0]) if ends else None,
-        last=SequenceNumber.parse(ends[1]) if ends else None,
-        last_arrival_ms=columns.last_arrival_ms() if ends else None,
+        first=SequenceNumber.parse(columns.number_at(0)) if count else None,
+        last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
+        last_arrival_ms=columns.last_arrival_ms() if count else None,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
         child_shards=tuple(
@@ -418,45 +398,36 @@ def decoded_page(
     )
 
 
-def _arrivals(values: list[float | str | None]) -> pa.Array:
-    """Seconds since 1970 as microseconds, rounded as `datetime.fromtimestamp` does: the fraction is
-    rounded half to even.
+def rounded_micros(
+    moments: NDArray[np.float64], per_unit: int | NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Times since 1970 as microseconds, the fraction rounded half to even, as
+    `datetime.fromtimestamp` does. `NO_TIME` for what is none of the years 1 to 9999, and for NaN.
     """
-    if len(values) < _MANY_TIMES and str not in map(type, values):
-        moments = [value if value is None else _micros(float(value)) for value in values]
-        return pa.array(moments, ARRIVAL_TYPE)
+    is_time = np.abs(moments) < 2.0**62 / per_unit  # others would not fit into 64 bits
+    moments = np.where(is_time, moments, 0.0)
+    whole = np.trunc(moments)
+    fraction = np.rint((moments - whole) * per_unit)
+    micros = whole.astype(np.int64) * per_unit + fraction.astype(np.int64)
+    return np.where(is_time & (micros >= _MIN_MICROS) & (micros <= _MAX_MICROS), micros, NO_TIME)
+
+
+def _micros(times: Times) -> NDArray[np.int64]:
     try:
-        seconds = pa.array(values, pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # texts
-        return pa.array([_moment(value) for value in values], ARRIVAL_TYPE)
-    whole = pc.trunc(seconds)
-    micros = pc.round(pc.multiply(pc.subtract(seconds, whole), 1e6), round_mode="half_to_even")
-    total = pc.add_checked(
-        pc.multiply_checked(pc.cast(whole, pa.int64()), 1_000_000), pc.cast(micros, pa.int64())
-    )
-    return pc.cast(total, ARRIVAL_TYPE)
+        seconds = np.array(times, np.float64)  # None: NaN
+    except ValueError:  # texts, as emulators write
+        seconds = np.array([_seconds(time) for time in times])
+    return rounded_micros(seconds, 1_000_000)
 
 
-def _micros(seconds: float) -> int:
-    whole = int(seconds)
-    return whole * 1_000_000 + round((seconds - whole) * 1e6)
-
-
-def _moment(value: float | str | None) -> datetime | None:
-    """A time that is given as text, parsed as botocore does: a number, ISO 8601 or an HTTP date."""
-    if value is None:
-        return None
-    try:
-        return datetime.fromtimestamp(float(value), UTC)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(str(value))
-    except ValueError:
-        moment = parsedate_to_datetime(str(value))
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _short_text(exc: Exception) -> str:
-    """The first line of an error, for a sentence."""
-    return str(exc).splitlines()[0][:200] if str(exc) else type(exc).__name__
+def _seconds(time: float | str | None) -> float:
+    """A time, parsed as botocore does: a number, ISO 8601 or an HTTP date. NaN for none."""
+    if not isinstance(time, str):
+        return float("nan") if time is None else time
+    with suppress(ValueError):
+        return float(time)
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        with suppress(ValueError, TypeError):
+            moment = parse(time)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return float("nan")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import botocore.exceptions as vendor
-from botocore.config import Config
 
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.service.botocore_connection import local_error, new_session
+from kinesis_spout.service.botocore_session import code_of, local_error, new_client
 from kinesis_spout.service.faults import REFUSED_CREDENTIALS, meaning_of
 from scheme.errors import SchemeDefinitionError, SchemeUnavailableError
 from scheme.glue_scheme import SchemaVersion
@@ -79,24 +77,25 @@ class _Lookups:
         self._clock = clock
         self._lock = threading.Lock()
         self._client: Any = None
-        self._known: OrderedDict[str, SchemaVersion] = OrderedDict()
-        self._unknown: OrderedDict[str, float] = OrderedDict()
+        # By id, the newest last: what was found, else until when nothing is looked up again.
+        self._known: dict[str, SchemaVersion | float] = {}
 
     def version(self, version_id: str) -> SchemaVersion | None:
         known = self._known.get(version_id)
-        if known is not None:
+        if isinstance(known, SchemaVersion):
             return known
         # One lookup at a time: threads that need the same version wait for it.
         with self._lock:
-            known = self._known.get(version_id)
-            now_s = self._clock.monotonic_s()
-            if known is not None or now_s < self._unknown.get(version_id, 0.0):
+            known = self._known.get(version_id, 0.0)
+            if isinstance(known, SchemaVersion):
                 return known
+            now_s = self._clock.monotonic_s()
+            if now_s < known:
+                return None
             found = self.call(SchemaVersionId=version_id)
-            if found is None:
-                _keep(self._unknown, version_id, now_s + _UNKNOWN_FOR_S)
-            else:
-                _keep(self._known, version_id, found)
+            self._known[version_id] = found or now_s + _UNKNOWN_FOR_S
+            if len(self._known) > _MAX_VERSIONS:
+                del self._known[next(iter(self._known))]
             return found
 
     def call(self, **arguments: Any) -> SchemaVersion | None:
@@ -106,7 +105,7 @@ class _Lookups:
             arn = answer["SchemaArn"]
             found = SchemaVersion(answer["DataFormat"], answer["SchemaDefinition"])
         except vendor.ClientError as exc:
-            code = str(exc.response.get("Error", {}).get("Code", ""))
+            code = code_of(exc)
             if code == _NOT_FOUND:
                 return None
             remedy = _DENIED if code.startswith("AccessDenied") else _AGAIN
@@ -133,24 +132,16 @@ class _Lookups:
     def _vendor_client(self) -> Any:
         """Creating it reads files, and calls STS when a role is to be assumed."""
         if self._client is None:
-            aws = self._registry.aws
-            self._client = new_session(aws, aws.region).create_client(
+            of, aws = self._registry, self._registry.aws
+            self._client = new_client(
+                aws,
                 "glue",
-                endpoint_url=self._registry.endpoint_url,
-                config=Config(
-                    retries={"mode": "standard", "total_max_attempts": self._registry.attempts},
-                    connect_timeout=5,
-                    read_timeout=15,
-                    user_agent_extra="kinesis-spout",
-                ),
+                region=aws.region,
+                endpoint_url=of.endpoint_url,
+                attempts=of.attempts,
+                read_timeout=15,
             )
         return self._client
-
-
-def _keep(found: OrderedDict[str, Any], key: str, value: object) -> None:
-    found[key] = value
-    if len(found) > _MAX_VERSIONS:
-        found.popitem(last=False)
 
 
 @lru_cache(maxsize=_MAX_REGISTRIES)

@@ -63,8 +63,16 @@ def _decoded(
         )
     except InvalidSequenceNumberError:
         return None
+    columns = NO_RECORDS
+    if page.count and page.lists is None:
+        columns = RecordColumns.of(pa.record_batch(page))
+    elif page.count:
+        numbers, keys, data, micros = page.lists
+        buffers = [None, pa.py_buffer(micros)]
+        arrivals = pa.Array.from_buffers(ARRIVAL_TYPE, page.count, buffers)
+        columns = RecordColumns(numbers, keys, data, arrivals)
     decoded = DecodedPage(
-        columns=_columns(page) if page.count else NO_RECORDS,
+        columns=columns,
         count=page.count,
         first=first,
         last=last,
@@ -75,26 +83,16 @@ def _decoded(
     return decoded, continuation
 
 
-def _columns(page: Any) -> RecordColumns:
-    if page.lists is None:
-        return RecordColumns.of(pa.record_batch(page))
-    numbers, keys, data, micros = page.lists
-    arrivals = pa.Array.from_buffers(ARRIVAL_TYPE, page.count, [None, pa.py_buffer(micros)])
-    return RecordColumns(numbers, keys, data, arrivals)
-
-
 @cache
 def _module() -> Any:
     """The module; None where it is missing or does not fit."""
     try:
         native = import_module("kinesis_spout_native")
+        if native.INTERFACE == _INTERFACE:
+            return native
+        reason = "kinesis_spout_native does not fit this version of kinesis_spout"
     except ImportError as exc:
-        return _without(f"kinesis_spout_native cannot be imported ({exc})")
-    if native.INTERFACE != _INTERFACE:
-        return _without("kinesis_spout_native does not fit this version of kinesis_spout")
-    return native
-
-
-def _without(reason: str) -> None:
+        reason = f"kinesis_spout_native cannot be imported ({exc})"
     if _SAID.acquire(blocking=False):
         log.info("%s; %s", reason, _SLOWER)
+    return None

@@ -22,28 +22,24 @@ READING = frozenset({"describe_stream_summary", "list_shards", "get_shard_iterat
 
 
 class Use(StrEnum):
-    """What somebody does with a stream.
-
-    READ          queries, batch reads, the spout, `consume`, `peek`, `import`
-    SUBSCRIBE     queries, the spout and `consume` with enhanced fan-out, besides READ
-    CONSUMERS     `consumers`
-    DESCRIBE      `shards`, `checkpoint`, `status --ask 0`
-    PRODUCE       `produce`
-    SINK          `df.write` and `df.writeStream`
-    DEAD_LETTERS  `DeadLetter.to_stream`, on the stream of dead letters
-    REDRIVE       `redrive`, on the stream that records go back to
-    DRILL         `drill` on AWS, which makes a stream of its own, and removes it
-    """
+    """What somebody does with a stream."""
 
     READ = "read"
+    """Queries, batch reads, the spout, `consume`, `peek`, `import`."""
     SUBSCRIBE = "enhanced fan-out"
+    """Queries, the spout and `consume` with enhanced fan-out, besides READ."""
     CONSUMERS = "consumers"
     DESCRIBE = "describe"
+    """`shards`, `checkpoint`, `status --ask 0`."""
     PRODUCE = "produce"
     SINK = "sink"
+    """`df.write` and `df.writeStream`."""
     DEAD_LETTERS = "dead letters"
+    """`DeadLetter.to_stream`, on the stream of dead letters."""
     REDRIVE = "redrive"
+    """On the stream that records go back to."""
     DRILL = "drill"
+    """On AWS, where it makes a stream of its own, and removes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +60,10 @@ class Permissions:
         return *self.operations, *self.sometimes
 
 
-_PUT = ("put_records",)
+_PUT, _LIST = ("put_records",), ("describe_stream_summary", "list_shards")
 PERMISSIONS: Mapping[Use, Permissions] = {
     Use.READ: Permissions(
-        operations=("describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"),
+        operations=(*_LIST, "get_shard_iterator", "get_records"),
         kms=(DECRYPT,),
     ),
     Use.SUBSCRIBE: Permissions(
@@ -83,18 +79,13 @@ PERMISSIONS: Mapping[Use, Permissions] = {
             "deregister_stream_consumer": "in `consumers remove`",
         },
     ),
-    Use.DESCRIBE: Permissions(operations=("describe_stream_summary", "list_shards")),
+    Use.DESCRIBE: Permissions(operations=_LIST),
     Use.PRODUCE: Permissions(
         operations=_PUT,
-        sometimes={
-            "describe_stream_summary": "with --aggregate",
-            "list_shards": "with --aggregate",
-        },
+        sometimes=dict.fromkeys(_LIST, "with --aggregate"),
         kms=(GENERATE_DATA_KEY,),
     ),
-    Use.SINK: Permissions(
-        operations=("describe_stream_summary", "list_shards", *_PUT), kms=(GENERATE_DATA_KEY,)
-    ),
+    Use.SINK: Permissions(operations=(*_LIST, *_PUT), kms=(GENERATE_DATA_KEY,)),
     Use.DEAD_LETTERS: Permissions(
         operations=_PUT,
         sometimes={"describe_stream_summary": "where `payload_only` meets a payload above 1 MiB"},
@@ -104,21 +95,18 @@ PERMISSIONS: Mapping[Use, Permissions] = {
     Use.DRILL: Permissions(
         operations=(
             "create_stream",
-            "describe_stream_summary",
-            "list_shards",
+            *_LIST,
             "get_shard_iterator",
             "get_records",
             *_PUT,
             "delete_stream",
         ),
-        sometimes={
-            "split_shard": "in drills that reshard",
-            "merge_shards": "in drills that reshard",
-            "update_shard_count": "in drill update-shard-count",
-            "describe_stream_consumer": "with --efo",
-            "register_stream_consumer": "with --efo",
-            "subscribe_to_shard": "with --efo",
-        },
+        sometimes=dict.fromkeys(("split_shard", "merge_shards"), "in drills that reshard")
+        | {"update_shard_count": "in drill update-shard-count"}
+        | dict.fromkeys(
+            ("describe_stream_consumer", "register_stream_consumer", "subscribe_to_shard"),
+            "with --efo",
+        ),
     ),
 }
 

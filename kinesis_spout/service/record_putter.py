@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from kinesis_spout.service.faults import meaning_of
-from kinesis_spout.service.wire import Entry, PutResult, refusals, results
+from kinesis_spout.service.wire import RAW_BODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kinesis_spout.errors import KinesisError
-    from kinesis_spout.service.botocore_connection import KinesisConnection
+    from kinesis_spout.service.client import KinesisClient
 
 _T = TypeVar("_T")
+_O = TypeVar("_O")
 
 # API reference, PutRecords: 500 records. The service accepts 10 MiB today, emulators and older
 # endpoints 5 MiB.
@@ -62,21 +65,61 @@ class OutgoingColumns(NamedTuple):
 Accepted = Callable[[OutgoingRecord, str | None], object]
 
 
-class RecordPutter:
-    """Puts records on the stream of a connection. At least once: the records of a lost answer are
-    put again. Not in order.
+class Entry(msgspec.Struct, gc=False, rename="pascal", omit_defaults=True):
+    """A record in a request."""
 
-    `put` and `put_once` block on the network, may be called from many threads, and raise
-    `KinesisError`. Transient faults are retried for the connection's `retry_for_s` seconds without
-    any record being accepted. A `KinesisClient` may share the connection; who closes either, closes
-    both.
+    data: bytes
+    partition_key: str
+    explicit_hash_key: str | None = None
+
+
+class PutResult(msgspec.Struct, gc=False, rename="pascal"):
+    """The outcome of one record of a request: the shard that took it and its sequence number, or
+    the error code with which it was refused.
     """
 
-    def __init__(self, connection: KinesisConnection) -> None:
-        self._connection = connection
+    shard_id: str | None = None
+    error_code: str | None = None
+    sequence_number: str | None = None
+
+
+class _Code(msgspec.Struct, gc=False, rename="pascal"):
+    """A `PutResult` of which nothing but this is read."""
+
+    error_code: str | None = None
+
+
+class _Answer(msgspec.Struct, Generic[_T], rename="pascal"):
+    records: list[_T]
+
+
+_decode_codes = msgspec.json.Decoder(_Answer[_Code]).decode
+_decode_results = msgspec.json.Decoder(_Answer[PutResult]).decode
+
+
+class RecordPutter:
+    """Puts records on the stream of a client. At least once: the records of a lost answer are
+    put again. Not in order.
+
+    All that puts blocks on the network, may be called from many threads, and raises `KinesisError`.
+    Transient faults are retried for the client's `retry_for_s` seconds without any record being
+    accepted. A `KinesisClient` may share the connection; who closes either, closes both.
+    """
+
+    def __init__(self, client: KinesisClient) -> None:
+        self._client = client
 
     def __repr__(self) -> str:
-        return f"RecordPutter({self._connection.where})"
+        return f"RecordPutter({self.where})"
+
+    @property
+    def where(self) -> str:
+        """The stream and its endpoint or region, for messages."""
+        return self._client.where
+
+    def close(self) -> None:
+        """Close this process's connections. The next call opens new ones."""
+        self._client.close()
 
     def put(
         self, records: Iterable[OutgoingRecord], accepted: Accepted = lambda _record, _shard: None
@@ -89,8 +132,27 @@ class RecordPutter:
             count += len(request)
             waiting = request
             while waiting := self._put_some(waiting, accepted):
-                self._connection.clock.sleep(self._connection.random.uniform(*_REST_WAIT_S))
+                self._client.clock.sleep(self._client.random.uniform(*_REST_WAIT_S))
         return count
+
+    def _put_some(self, waiting: list[OutgoingRecord], accepted: Accepted) -> list[OutgoingRecord]:
+        """Put the records once, and return those that are refused, at least one fewer. When all
+        are, the error of the first code is retried as that of a request, and raised in the end.
+        """
+
+        def any_accepted(answer: _Answer[PutResult]) -> list[PutResult]:
+            if all(result.error_code is not None for result in answer.records):
+                raise refusal(str(answer.records[0].error_code), self.where)
+            return answer.records
+
+        results = self._request(list(map(_entry, waiting)), _decode_results, any_accepted)
+        refused = []
+        for record, result in zip(waiting, results, strict=True):
+            if result.error_code is None:
+                accepted(record, result.shard_id)
+            else:
+                refused.append(record)
+        return refused
 
     def put_once(self, records: Sequence[OutgoingRecord]) -> list[PutResult]:
         """Put the records of one request, which the caller keeps within the limits, and return the
@@ -99,50 +161,41 @@ class RecordPutter:
         Only a request that fails as a whole is repeated. Raises the error of a refusal that a
         repetition does not mend, such as a missing permission for the stream's key.
         """
-        return self._request([_entry(record) for record in records], results)
+        entries = list(map(_entry, records))
+        return self._request(entries, _decode_results, lambda answer: answer.records)
 
     def put_columns(self, columns: OutgoingColumns) -> dict[int, str]:
-        """As `put_once`, with no object for each record. Returns the error codes of the refused
+        """As `put_once`, with no result for each record. Returns the error codes of the refused
         records, by their index.
         """
         hash_keys = columns.explicit_hash_keys or repeat(None)
         entries = list(map(Entry, columns.datas, columns.partition_keys, hash_keys))
-        return self._request(entries, refusals)
 
-    @property
-    def where(self) -> str:
-        """The stream and its endpoint or region, for messages."""
-        return self._connection.where
+        def refused(answer: _Answer[_Code]) -> dict[int, str]:
+            codes = [outcome.error_code for outcome in answer.records]
+            if codes.count(None) == len(codes):  # nearly every answer
+                return {}
+            return {index: code for index, code in enumerate(codes) if code is not None}
 
-    def close(self) -> None:
-        """Close this process's connections. The next call opens new ones."""
-        self._connection.close()
+        return self._request(entries, _decode_codes, refused)
 
-    def _put_some(self, waiting: list[OutgoingRecord], accepted: Accepted) -> list[OutgoingRecord]:
-        """Put the records once, and return those that are refused, at least one fewer. When all
-        are, the error of the first code is retried as that of a request, and raised in the end.
-        """
+    def _request(
+        self,
+        entries: list[Entry],
+        decode: Callable[[bytes], _Answer[_O]],
+        understand: Callable[[_Answer[_O]], _T],
+    ) -> _T:
+        def understood(answer: dict[str, Any]) -> _T:
+            try:
+                outcomes = decode(answer[RAW_BODY])
+            except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+                raise ValueError("the answer has no outcomes") from exc
+            if len(outcomes.records) != len(entries):
+                raise ValueError("the answer has more or fewer outcomes than the request has")
+            return understand(outcomes)
 
-        def understand(answer: dict[str, Any], count: int) -> list[PutResult]:
-            outcomes = results(answer, count)
-            if any(result.error_code is None for result in outcomes):
-                return outcomes
-            raise refusal(str(outcomes[0].error_code), self.where)
-
-        outcomes = self._request([_entry(record) for record in waiting], understand)
-        refused = []
-        for record, result in zip(waiting, outcomes, strict=True):
-            if result.error_code is None:
-                accepted(record, result.shard_id)
-            else:
-                refused.append(record)
-        return refused
-
-    def _request(self, entries: list[Entry], understand: Callable[[dict[str, Any], int], _T]) -> _T:
-        arguments = self._connection.stream_argument() | {"Records": entries}
-        return self._connection.call(
-            "put_records", arguments, lambda answer: understand(answer, len(entries))
-        )
+        arguments = self._client.stream_argument() | {"Records": entries}
+        return self._client.call("put_records", arguments, understood)
 
 
 def refusal(code: str, where: str) -> KinesisError:

@@ -126,17 +126,13 @@ class EventShare:
             self._is_demanded = True
             self._changed.notify_all()
 
-    def stop(self) -> None:
-        """Nothing more is received. What was received is still held."""
+    def close(self, *, kept_bytes: int = sys.maxsize) -> None:
+        """Nothing more is received, and at most `kept_bytes` of what was received are still held,
+        to be released.
+        """
         with self._changed:
             self._is_closed = True
             self._give_way()
-            self._changed.notify_all()
-
-    def close(self, *, kept_bytes: int = 0) -> None:
-        """Nothing more is received, and only `kept_bytes` are still held, to be released."""
-        self.stop()
-        with self._changed:
             self._add(-max(0, self._bytes - kept_bytes))
 
     # private, with the lock
@@ -157,7 +153,6 @@ class EventShare:
     def _give_way(self) -> None:
         if self._budget.first is self:
             self._budget.first = None
-            self._changed.notify_all()
 
 
 class ShardSubscription:
@@ -222,7 +217,7 @@ class ShardSubscription:
     def close(self) -> None:
         """End it. A read that is waiting ends at once. Never blocks."""
         self._is_closed = True
-        self._share.stop()
+        self._share.close()
         if self._socket is not None:
             with suppress(OSError):  # the peer may have been faster
                 # Not by the method of a TLS socket, which drops what the reading thread is using.
@@ -270,37 +265,34 @@ class ShardSubscription:
             return None
         found = decode_event_natively(message.payload)
         page, continuation = found or decode_event(message.payload)
-        made_by_ms = None
-        if self._service_time_ms is not None:  # its bytes were here then
-            passed_s = min(self._received_s - self._answered_s, _LIFETIME_S)
-            made_by_ms = self._service_time_ms + max(0, int(passed_s * 1000))
+        # Bytes may wait in the connection for long, so the time of their receiving says nothing of
+        # when the event was made. But what comes after the connection was empty was made after
+        # that, and no record arrived after its event. Arrival times are approximate.
+        made_after_ms = self._by_service(self._empty_at_s)
+        if made_after_ms is not None:
+            made_after_ms = max(made_after_ms, (page.last_arrival_ms or 0) - 1_000)
+        received_s = min(self._received_s, self._answered_s + _LIFETIME_S)  # its bytes were here
         return SubscriptionEvent(
-            replace(page, service_time_ms=self._made_at_ms(page)),
+            replace(page, service_time_ms=made_after_ms),
             continuation,
-            made_by_ms,
+            latest_ms=self._by_service(received_s),
             wire_bytes=message.prelude.total_length,
         )
 
-    def _made_at_ms(self, page: DecodedPage) -> int | None:
-        """A time by the service's clock at which the event had not been made yet. Bytes may wait in
-        the connection for long, so the time of their receiving says nothing. But what comes after
-        the connection was empty was made after that, and no record arrived after its event. Arrival
-        times are approximate.
-        """
+    def _by_service(self, at_s: float) -> int | None:
+        """A time of the monotonic clock by the service's clock, in ms since 1970."""
         if self._service_time_ms is None:
             return None
-        passed_ms = int((self._empty_at_s - self._answered_s) * 1000)
-        return max(self._service_time_ms + max(0, passed_ms), (page.last_arrival_ms or 0) - 1_000)
+        return self._service_time_ms + max(0, int((at_s - self._answered_s) * 1000))
 
 
 def _text_of(message: EventStreamMessage) -> str:
     """What an exception event says."""
-    try:
+    with suppress(ValueError, AttributeError):
         body = json.loads(message.payload or b"{}")
-        text = body.get("message") or body.get("Message") or ""
-    except (ValueError, AttributeError):
-        text = ""
-    return str(text or message.headers.get(":error-message", ""))
+        if text := body.get("message") or body.get("Message"):
+            return str(text)
+    return str(message.headers.get(":error-message", ""))
 
 
 def _socket_of(raw: Any) -> socket.socket | None:

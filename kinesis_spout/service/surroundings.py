@@ -11,6 +11,7 @@ part of it.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +41,11 @@ _VARIABLES = (
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_KINESIS",
     "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+)
+# The two files that botocore reads profiles from: the variable, and where they are without it.
+_FILES = (
+    ("AWS_CONFIG_FILE", "~/.aws/config"),
+    ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
 )
 _METADATA = ("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT")
 _of_instance: dict[tuple[str | None, ...], str] = {}
@@ -78,27 +84,37 @@ class Surroundings:
         """`aws`, completed. A region that `aws` or the stream's ARN names stays, and so does an
         endpoint of `aws`.
         """
-        completed = aws
+        found = {}
         if aws.region is None and (stream is None or stream.region is None):
-            completed = _with(completed, region=self.region)
+            found["region"] = self.region
         if aws.endpoint_url is None:
-            completed = _with(completed, endpoint_url=self.endpoint_url)
-        return completed
+            found["endpoint_url"] = self.endpoint_url
+        for name, value in found.items():
+            # A value that is refused stays behind: nobody has given it as an option, and botocore's
+            # own error about it names its place.
+            with suppress(ConfigError):
+                aws = replace(aws, **{name: value})  # type: ignore[arg-type]  # both are texts
+        return aws
+
+
+def for_executors(aws: AwsConfig, stream: StreamRef) -> AwsConfig:
+    """`aws` with the region and the endpoint that this process finds for the stream, for processes
+    on other machines. As `Surroundings.of_this_process`.
+    """
+    return Surroundings.of_this_process(aws, stream).around(aws, stream)
 
 
 def _here(profile: str | None) -> Surroundings:
     variables = tuple(os.environ.get(name) for name in _VARIABLES)
-    # The two files that botocore reads profiles from.
-    config = os.environ.get("AWS_CONFIG_FILE", "~/.aws/config")
-    credentials = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-    return _found(profile, variables, _changed_ns(config), _changed_ns(credentials))
+    changed_ns = (_changed_ns(os.environ.get(name, place)) for name, place in _FILES)
+    return _found(profile, variables, tuple(changed_ns))
 
 
 @lru_cache(maxsize=8)
 def _found(
     profile: str | None,
     variables: tuple[str | None, ...],  # noqa: ARG001  # the others are a part of the key alone
-    *changed_ns: int | None,  # noqa: ARG001
+    changed_ns: tuple[int | None, ...],  # noqa: ARG001
 ) -> Surroundings:
     session = Session(profile=profile)
     try:
@@ -112,23 +128,6 @@ def _changed_ns(file: str) -> int | None:
         return Path(file).expanduser().stat().st_mtime_ns
     except (OSError, RuntimeError):  # RuntimeError: no home directory
         return None
-
-
-def for_executors(aws: AwsConfig, stream: StreamRef) -> AwsConfig:
-    """`aws` with the region and the endpoint that this process finds for the stream, for processes
-    on other machines. As `Surroundings.of_this_process`.
-    """
-    return Surroundings.of_this_process(aws, stream).around(aws, stream)
-
-
-def _with(aws: AwsConfig, **found: str | None) -> AwsConfig:
-    """A value that is refused stays behind: nobody has given it as an option, and botocore's own
-    error about it names its place.
-    """
-    try:
-        return replace(aws, **found)  # type: ignore[arg-type]  # the fields here are texts or None
-    except ConfigError:
-        return aws
 
 
 def region_in(session: Session) -> str | None:

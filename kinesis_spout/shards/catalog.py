@@ -49,7 +49,7 @@ class ListedStream:
     ) -> None:
         self.listing = Listing()
         self.retention_ms: int | None = None
-        self._client = client
+        self.client = client
         self._identity = identity
         self._clock = clock
         self._interval_s = interval_s
@@ -59,22 +59,18 @@ class ListedStream:
         self._service_time = SteadyTime(clock, clock.now_ms())
 
     # describing -----------------------------------------------------------------------------------
-    def describe(self) -> StreamSummary:
-        """The stream's summary. Notes the retention and the service's time. Blocks on Kinesis."""
-        summary = self._client.describe()
+    def describe(self, *, bind: bool = False) -> StreamSummary:
+        """The stream's summary. Notes the retention and the service's time. Blocks on Kinesis.
+
+        With `bind` it also binds the stored state to this stream, if that is bound to none; blocks
+        on the store, too, and raises `StreamMismatchError` when the state belongs to another one.
+        """
+        summary = self.client.describe()
         self.retention_ms = summary.retention_ms
         self._may_have_ignored_keys |= summary.may_have_ignored_keys
         self._service_time = SteadyTime(self._clock, summary.now_ms(self._clock.now_ms()))
-        return summary
-
-    def bind(self) -> StreamSummary:
-        """`describe`, and bind the stored state to this stream if it is bound to none. Blocks on
-        the store, too.
-
-        Raises `StreamMismatchError` when the state belongs to another stream.
-        """
-        summary = self.describe()
-        self._identity.bind(summary.identity)
+        if bind:
+            self._identity.bind(summary.identity)
         return summary
 
     def now_ms(self) -> int:
@@ -104,35 +100,30 @@ class ListedStream:
         return abs(self._service_time.set_forward_ms()) > CLOCK_WAS_SET_MS
 
     def list_shards(self, *, bind: bool) -> Listing:
-        """Describe the stream, and list its shards. With `bind` as `bind` does; without it, for a
-        process that writes nothing. Blocks on Kinesis.
-        """
+        """`describe`, and list the shards. Blocks on Kinesis."""
         now_s = self._clock.monotonic_s()
         # Before the calls: `expire` during them asks for another listing.
         expired, self._is_expired = self._is_expired, False
         try:
-            summary = self.bind() if bind else self.describe()
-            shards = self._client.list_shards()
+            summary = self.describe(bind=bind)
+            shards = {shard.shard_id: shard for shard in self.client.list_shards()}
         except BaseException:
             self._is_expired = self._is_expired or expired
             raise
-        # A shard that is listed twice, open and closed, has been closed in between.
-        closed: dict[str, bool] = {}
-        for shard in shards:
-            closed[shard.shard_id] = shard.is_closed or closed.get(shard.shard_id, False)
-        self.listing = Listing(shards, closed, summary.status == "ACTIVE", now_s)
+        self.listing = Listing(shards, summary.status == "ACTIVE", now_s)
         return self.listing
 
     # the last listing -----------------------------------------------------------------------------
     def is_closed(self, shard_id: str) -> bool:
         """Whether the last listing shows the shard as closed."""
-        return self.listing.closed.get(shard_id, False)
+        shard = self.listing.shards.get(shard_id)
+        return shard is not None and shard.is_closed
 
     def endings(self) -> dict[str, SequenceNumber]:
         """The numbers at which closed shards were read to their ends."""
         return {
-            shard.shard_id: last
-            for shard in self.listing.shards
+            shard_id: last
+            for shard_id, shard in self.listing.shards.items()
             if (last := shard.last_sequence) is not None
         }
 
@@ -142,7 +133,7 @@ class ListedStream:
         """
         if self._may_have_ignored_keys:
             return {}
-        return {shard.shard_id: shard.hash_key_range for shard in self.listing.shards}
+        return {shard_id: shard.hash_key_range for shard_id, shard in self.listing.shards.items()}
 
 
 VERIFIED_SAVES_PER_RETENTION = 24
@@ -180,7 +171,7 @@ class _View:
     @cached_property
     def lineage(self) -> ShardLineage:
         states = {shard: stored.state for shard, stored in self.states.items()}
-        return ShardLineage.of(self.listing.shards, states)
+        return ShardLineage(self.listing.shards, states)
 
     @cached_property
     def wanted(self) -> ShardLineage:
@@ -215,7 +206,6 @@ class ShardCatalog:
         clock: Clock,
         watch: TipWatch,
         *,
-        stream_name: str,
         refresh_interval_s: float,
         fail_on_data_loss: bool,
         identity: IdentityStore,
@@ -229,7 +219,7 @@ class ShardCatalog:
         self.stream = ListedStream(client, identity, clock, interval_s=refresh_interval_s)
         self.loss = DataLossDetector(
             client,
-            stream_name=stream_name,
+            horizon_ms=self._horizon_ms,
             fail_on_data_loss=fail_on_data_loss,
             lasting_s=refresh_interval_s,
             only=only,
@@ -255,14 +245,13 @@ class ShardCatalog:
         if not self.stream.is_due():
             return False
         listing = self.stream.list_shards(bind=True)
-        horizon_ms = self._horizon_ms()
         # Before the new shards get a state: afterwards they would look as if they had been tracked.
         lineage = self.lineage()
-        self.loss.check_never_read(lineage, pin, has_begun=self._has_begun, horizon_ms=horizon_ms)
-        self._forget(self.loss.children_unobserved(lineage, horizon_ms=horizon_ms))
+        self.loss.check_never_read(lineage, pin, has_begun=self._has_begun)
+        self._forget(self.loss.children_unobserved(lineage))
         with self.lock:
             fresh = new_shards(
-                listing.shards,
+                listing.shards.values(),
                 self.shard_states(),
                 pin,
                 tracked_since_ms=self.tracked_since_ms(pin),
@@ -270,7 +259,7 @@ class ShardCatalog:
             # After tracked_since_ms, which needs the time of the listing before this one.
             self.listed_ms = self.stream.now_ms()
             self.save([StateChange(before=None, after=state) for state in fresh])
-        shard_ids = tuple(shard.shard_id for shard in listing.shards)
+        shard_ids = tuple(listing.shards)
         if shard_ids != self._saved_list:  # each write fires the other tasks' watches
             self._shard_list.save(shard_ids)
             self._saved_list = shard_ids
@@ -299,13 +288,11 @@ class ShardCatalog:
         listing = self.stream.listing
         if listing is self._judged:
             return
-        gone = self.loss.vanished(self.wanted(), listing, horizon_ms=self._horizon_ms())
+        gone = self.loss.vanished(self.wanted(), listing)
         self._judged = listing
         with self.lock:
-            known = [self.states[shard] for shard in gone if shard in self.states]
-            self.save(
-                [StateChange(before=stored, after=given_up(stored.state)) for stored in known]
-            )
+            known = (self.states[shard] for shard in gone if shard in self.states)
+            self.save([StateChange(before=one, after=given_up(one.state)) for one in known])
 
     def tracked_since_ms(self, pin: StartPin) -> int:
         """The latest service time by which every shard was known to be tracked, that is, to have a
@@ -341,7 +328,12 @@ class ShardCatalog:
         What had expired when `check_retention` looked was reported, so it counts as verified: a
         task is to find what expires between then and its read.
         """
-        return {shard: self._as_checked(self.states[shard].state) for shard in shards}
+        found = {shard: self._verified(self.states[shard].state) for shard in shards}
+        for shard, state in found.items():
+            verified_ms, horizon_ms = state.verified_until_ms, self.loss.checked_until_ms.get(shard)
+            if verified_ms is not None and horizon_ms is not None and horizon_ms > verified_ms:
+                found[shard] = msgspec.structs.replace(state, verified_until_ms=horizon_ms)
+        return found
 
     def lineage(self) -> ShardLineage:
         """The lineage of all shards. It does not follow later changes."""
@@ -402,7 +394,6 @@ class ShardCatalog:
         self.loss.check_retention(
             shards,
             {shard: self._verified(states[shard].state) for shard in {*shards, *others}},
-            now_ms=self.stream.now_ms(),
             retention_ms=self.stream.retention_ms,
         )
 
@@ -410,7 +401,7 @@ class ShardCatalog:
         """Report shards of which a task has found that records may have expired before it read
         them. Raises `DataLossError` where `failOnDataLoss` is true.
         """
-        self.loss.report_lapsed(shards, self.shard_states(), horizon_ms=self._horizon_ms())
+        self.loss.report_lapsed(shards, self.shard_states())
 
     def save_verified(self) -> None:
         """Store the times at which idle shards were last seen at their tips, some 24 times per
@@ -422,17 +413,13 @@ class ShardCatalog:
             return
         step_ms = self.stream.retention_ms // VERIFIED_SAVES_PER_RETENTION
         with self.lock:
-            gained = [
-                stored
-                for stored in self.states.values()
-                if (self._watch.verified_ms(stored.state.shard_id) or 0)
-                - (stored.state.verified_until_ms or 0)
-                >= step_ms
-            ]
             self.save(
                 [
                     StateChange(before=stored, after=self._verified(stored.state))
-                    for stored in gained
+                    for shard_id, stored in self.states.items()
+                    if (self._watch.verified_ms(shard_id) or 0)
+                    - (stored.state.verified_until_ms or 0)
+                    >= step_ms
                 ]
             )
 
@@ -444,17 +431,6 @@ class ShardCatalog:
             return state
         return msgspec.structs.replace(state, verified_until_ms=observed_ms)
 
-    def _as_checked(self, state: ShardState) -> ShardState:
-        verified = self._verified(state)
-        checked_ms = self.loss.checked_ms.get(state.shard_id)
-        retention_ms = self.stream.retention_ms
-        if verified.verified_until_ms is None or retention_ms is None or checked_ms is None:
-            return verified
-        horizon_ms = checked_ms - retention_ms
-        if horizon_ms <= verified.verified_until_ms:
-            return verified
-        return msgspec.structs.replace(verified, verified_until_ms=horizon_ms)
-
     # private --------------------------------------------------------------------------------------
     def _now(self) -> _View:
         # Listing and states are replaced, never changed: the same objects give the same view.
@@ -465,7 +441,6 @@ class ShardCatalog:
         return view
 
     def _horizon_ms(self) -> int:
-        """Service time less the retention: what arrived before may have expired."""
         return self.stream.now_ms() - (self.stream.retention_ms or 0)
 
     def _has_begun(self) -> bool:

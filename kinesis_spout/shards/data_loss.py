@@ -64,6 +64,7 @@ class DataLossDetector:
     """One per catalog. Blocks on Kinesis where it asks for a shard; writes no state: the caller
     gives up or forgets the shards that a method returns.
 
+    `horizon_ms`: the service's time less the retention: what arrived before may have expired.
     `only`: the ids of the shards that are read; empty for all. The others are not missed.
     `lasting_s`: for how long listings must agree before a shard counts as vanished.
     `accept_loss`: how this application's user lets it go on after a loss.
@@ -71,14 +72,14 @@ class DataLossDetector:
     - `reports`: how many losses were reported, of one or more shards each.
     - `gone`: shards with unresolved records of which nothing can be read any more: two listings of
       the ACTIVE stream, and all between them, left the shard out, and it did not answer.
-    - `checked_ms`: by shard, the service time of its last `check_retention`.
+    - `checked_until_ms`: by shard, up to when its last `check_retention` has reported what expired.
     """
 
     def __init__(
         self,
         client: KinesisClient,
         *,
-        stream_name: str,
+        horizon_ms: Callable[[], int],
         fail_on_data_loss: bool,
         lasting_s: float,
         only: Collection[str] = (),
@@ -86,10 +87,10 @@ class DataLossDetector:
     ) -> None:
         self.reports = 0
         self.gone: frozenset[str] = frozenset()
-        self.checked_ms: dict[str, int] = {}
+        self.checked_until_ms: dict[str, int] = {}
         self._accept_loss = accept_loss
         self._client = client
-        self._stream_name = stream_name
+        self._horizon_ms = horizon_ms
         self._fail_on_data_loss = fail_on_data_loss
         self._only = only
         self._missing: _Lasting[str] = _Lasting(lasting_s)
@@ -99,20 +100,15 @@ class DataLossDetector:
         self._reported_holes: set[tuple[int, int]] = set()
 
     def check_retention(
-        self,
-        shards: Sequence[str],
-        states: Mapping[str, ShardState],
-        *,
-        now_ms: int,
-        retention_ms: int,
+        self, shards: Sequence[str], states: Mapping[str, ShardState], *, retention_ms: int
     ) -> None:
-        """Report shards whose records may have expired unread, each once. `now_ms`: service time.
-        `states`: also of shards that are not asked for, as they wait for others. They are reported
-        with these: nobody wants to hear of one loss after the other.
+        """Report shards whose records may have expired unread, each once. `states`: also of shards
+        that are not asked for, as they wait for others. They are reported with these: nobody wants
+        to hear of one loss after the other.
 
         Raises `DataLossError` where `failOnDataLoss` is true.
         """
-        horizon_ms = now_ms - retention_ms
+        horizon_ms = self._horizon_ms()
         lapsed = {shard for shard, state in states.items() if expired_unread(state, horizon_ms)}
         if not self._reported.issuperset(lapsed.intersection(shards)):
             new = [shard for shard in sorted(lapsed) if shard not in self._reported]
@@ -122,58 +118,46 @@ class DataLossDetector:
                 _with_positions(new, states, horizon_ms),
             )
             self._reported.update(new)
-        self.checked_ms |= dict.fromkeys(shards, now_ms)
+        self.checked_until_ms |= dict.fromkeys(shards, horizon_ms)
 
-    def report_lapsed(
-        self, shards: Sequence[str], states: Mapping[str, ShardState], *, horizon_ms: int
-    ) -> None:
-        """Report shards of which records may have expired before they were read. `horizon_ms`:
-        service time less the retention.
-        """
+    def report_lapsed(self, shards: Sequence[str], states: Mapping[str, ShardState]) -> None:
+        """Report shards of which records may have expired before they were read."""
+        known = (shard for shard in shards if shard in states)
         self._report_data_loss(
             "were read after some of their records had expired",
-            _with_positions((shard for shard in shards if shard in states), states, horizon_ms),
+            _with_positions(known, states, self._horizon_ms()),
         )
 
     def check_never_read(
-        self,
-        lineage: ShardLineage,
-        pin: StartPin,
-        *,
-        has_begun: Callable[[], bool],
-        horizon_ms: int,
+        self, lineage: ShardLineage, pin: StartPin, *, has_begun: Callable[[], bool]
     ) -> None:
         """Report shards that are gone and never had a state: those of the pin, and those that came
         and went between two listings. `has_begun`: whether all shards of a listing have had states
-        once. One that has none is finished and forgotten then. `horizon_ms`: service time less the
-        retention.
+        once. One that has none is finished and forgotten then.
         """
-        lost = never_read(lineage, pin, has_begun=has_begun, horizon_ms=horizon_ms)
+        lost = never_read(lineage, pin, has_begun=has_begun, horizon_ms=self._horizon_ms())
         wanted = [shard for shard in lost if not self._only or shard in self._only]
         gone = [shard for shard in wanted if not is_there(self._client, shard)]
         if gone:
-            self._report_data_loss(
-                "Kinesis no longer lists and of which nothing was read",
-                ", ".join(gone),
-            )
+            what = "Kinesis no longer lists and of which nothing was read"
+            self._report_data_loss(what, ", ".join(gone))
 
-    def children_unobserved(self, lineage: ShardLineage, *, horizon_ms: int) -> list[str]:
+    def children_unobserved(self, lineage: ShardLineage) -> list[str]:
         """Report and return shards that were read to their ends and have expired, and whose
-        children were never observed. `horizon_ms`: service time less the retention.
+        children were never observed.
 
         The caller forgets them; otherwise every listing would report them again.
         """
-        shards = lineage.out_of_sight(horizon_ms)[:MAX_PROBED_PER_LISTING]
+        shards = lineage.out_of_sight(self._horizon_ms())[:MAX_PROBED_PER_LISTING]
         alone = [shard for shard in shards if not is_there(self._client, shard)]
         if alone:
-            self._report_data_loss(
-                "have expired and whose children were never listed", ", ".join(alone)
-            )
+            what = "have expired and whose children were never listed"
+            self._report_data_loss(what, ", ".join(alone))
         return alone
 
-    def vanished(self, lineage: ShardLineage, listing: Listing, *, horizon_ms: int) -> list[str]:
+    def vanished(self, lineage: ShardLineage, listing: Listing) -> list[str]:
         """Report and return shards that vanished before their ends were read. The caller gives
-        them up. `horizon_ms`: service time less the retention.
+        them up.
 
         Two listings of an ACTIVE stream, at least `lasting_s` apart, and all between them must
         leave the shard out: while a stream is UPDATING the list may be incomplete.
@@ -184,7 +168,7 @@ class DataLossDetector:
         if gone:
             self._report_data_loss(
                 "Kinesis no longer lists and which were not read to their ends",
-                _with_positions(gone, lineage.states, horizon_ms),
+                _with_positions(gone, lineage.states, self._horizon_ms()),
             )
         return gone
 
@@ -210,7 +194,7 @@ class DataLossDetector:
         if not listing.is_active:
             self._holes.note((), listing.listed_s)
             return
-        holes = open_range_holes(listing.shards)
+        holes = open_range_holes(listing.shards.values())
         self._reported_holes.intersection_update(holes)
         for (first, last), lasted_s in self._holes.note(holes, listing.listed_s).items():
             if (first, last) not in self._reported_holes:
@@ -218,7 +202,7 @@ class DataLossDetector:
                     "stream %s: for %.0f s no listing has contained an open shard for the hash "
                     "keys %d to %d. A shard that Kinesis does not list is not read. Compare the "
                     "listed shards with the AWS console",
-                    self._stream_name,
+                    self._client.stream.name,
                     lasted_s,
                     first,
                     last,
@@ -234,7 +218,7 @@ class DataLossDetector:
         log.warning("%s. failOnDataLoss is false, so %s", sentence, going_on)
 
     def _report_data_loss(self, what: str, named: str) -> None:
-        self.report(f"stream {self._stream_name} has shards that {what}: {named}")
+        self.report(f"stream {self._client.stream.name} has shards that {what}: {named}")
 
 
 def is_there(client: KinesisClient, shard_id: str) -> bool:

@@ -36,7 +36,7 @@ from zlib import crc32
 from kinesis_spout.service.shard_info import HASH_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from kinesis_spout.service.shard_info import ShardInfo
     from state.shard_state import ShardState
@@ -59,14 +59,18 @@ class ShardPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """One listing, at `listed_s` of the monotonic clock. `is_active`: whether it is complete: while
-    a stream is UPDATING, shards may be missing. `closed`: whether each shard is closed.
+    """One listing, at `listed_s` of the monotonic clock: the shards by id. `is_active`: whether it
+    is complete: while a stream is UPDATING, shards may be missing.
     """
 
-    shards: tuple[ShardInfo, ...] = ()
-    closed: Mapping[str, bool] = field(default_factory=dict)
+    shards: Mapping[str, ShardInfo] = field(default_factory=dict)
     is_active: bool = False
     listed_s: float = float("-inf")
+
+    @property
+    def closed(self) -> dict[str, bool]:
+        """Whether each shard is closed."""
+        return {shard_id: shard.is_closed for shard_id, shard in self.shards.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +84,8 @@ class ShardLineage:
 
     @classmethod
     def of(cls, listing: Iterable[ShardInfo], states: Mapping[str, ShardState]) -> ShardLineage:
-        """From a listing in any order. Where a shard is listed twice, open and closed, the closed
-        entry is the newer one.
-        """
-        listed: dict[str, ShardInfo] = {}
-        for shard in listing:
-            if shard.shard_id not in listed or shard.is_closed:
-                listed[shard.shard_id] = shard
-        return cls(listed, states)
+        """From a listing in any order."""
+        return cls({shard.shard_id: shard for shard in listing}, states)
 
     def among(self, shard_ids: Collection[str]) -> ShardLineage:
         """The lineage restricted to these shards: the others hold no child. No ids: all shards."""
@@ -143,42 +141,29 @@ class ShardLineage:
 
     def vanished(self) -> list[str]:
         """Shards that are not listed and whose ends were not read, in the order of their ids."""
-        return sorted(
-            shard
-            for shard, state in self.states.items()
-            if not state.end_was_read and shard not in self.listed
-        )
+        return self._unlisted(lambda state: not state.end_was_read)
 
     def unlisted_with_retries(self) -> list[str]:
         """Shards that are not listed and have unresolved records, in the order of their ids."""
-        return sorted(
-            shard
-            for shard, state in self.states.items()
-            if state.unresolved and shard not in self.listed
-        )
+        return self._unlisted(lambda state: bool(state.unresolved))
 
     def unfollowed(self) -> list[str]:
         """Listed shards whose ends were read, and whose known children do not cover all of their
         hash keys.
         """
-        ended = {
-            shard
+        ranges: dict[str, list[tuple[int, int]]] = {
+            shard: []
             for shard, state in self.states.items()
             if shard in self.listed and state.end_was_read
         }
-        if not ended:
-            return []
-        ranges: dict[str, list[tuple[int, int]]] = {shard: [] for shard in ended}
         for child in {**self.states, **self.listed}:
-            for parent in ended.intersection(self.parents(child)):
+            for parent in ranges.keys() & self.parents(child):
                 # A child that is not listed was named by the parent's last page, which names all of
                 # them: it counts as covering the parent's whole range.
                 known = self.listed.get(child, self.listed[parent])
                 ranges[parent].append(known.hash_key_range)
         return sorted(
-            shard
-            for shard in ended
-            if not _is_covered(self.listed[shard].hash_key_range, ranges[shard])
+            shard for shard in ranges if _holes(ranges[shard], *self.listed[shard].hash_key_range)
         )
 
     def out_of_sight(self, horizon_ms: int) -> list[str]:
@@ -242,14 +227,22 @@ class ShardLineage:
 
     def _over(self, horizon_ms: int) -> set[str]:
         """Finished shards that are not listed and were last verified before `horizon_ms`."""
-        return {
+        return set(
+            self._unlisted(
+                lambda state: (
+                    state.finished
+                    and state.verified_until_ms is not None
+                    and state.verified_until_ms < horizon_ms
+                )
+            )
+        )
+
+    def _unlisted(self, counts: Callable[[ShardState], bool]) -> list[str]:
+        return sorted(
             shard
             for shard, state in self.states.items()
-            if shard not in self.listed
-            and state.finished
-            and state.verified_until_ms is not None
-            and state.verified_until_ms < horizon_ms
-        }
+            if shard not in self.listed and counts(state)
+        )
 
     def _named(self) -> set[str]:
         """The shards that others name as their parents."""
@@ -270,18 +263,20 @@ def open_range_holes(listing: Iterable[ShardInfo]) -> list[tuple[int, int]]:
     of an ACTIVE stream is a lasting one. Overlapping ranges are not an error: a parent may still be
     listed as open together with its children.
     """
-    ranges = sorted(
-        shard.hash_key_range
-        for shard in ShardLineage.of(listing, {}).listed.values()
-        if not shard.is_closed
-    )
+    ranges = (shard.hash_key_range for shard in listing if not shard.is_closed)
+    return _holes(ranges, 0, HASH_KEYS - 1)
+
+
+def _holes(ranges: Iterable[tuple[int, int]], first_free: int, last: int) -> list[tuple[int, int]]:
+    """What the ranges leave of the hash keys from `first_free` to `last`."""
     holes = []
-    free = 0
-    for first, last in ranges:
-        if first > free:
-            holes.append((free, first - 1))
-        free = max(free, last + 1)
-    return [*holes, (free, HASH_KEYS - 1)] if free < HASH_KEYS else holes
+    for low, high in sorted(ranges):
+        if low > last:
+            break
+        if low > first_free:
+            holes.append((first_free, low - 1))
+        first_free = max(first_free, high + 1)
+    return [*holes, (first_free, last)] if first_free <= last else holes
 
 
 def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[str, ...]]:
@@ -309,14 +304,6 @@ def unresolved_ancestors(states: Mapping[str, ShardState]) -> dict[str, tuple[st
                 found[shard] = (*found.get(shard, ()), ancestor)
                 todo += children.get(shard, ())
     return found
-
-
-def _is_covered(keys: tuple[int, int], ranges: Iterable[tuple[int, int]]) -> bool:
-    first, last = keys
-    for low, high in sorted(ranges):
-        if low <= first <= high:
-            first = high + 1
-    return first > last
 
 
 def task_of(shard_id: str, total_tasks: int) -> int:

@@ -2,8 +2,7 @@
 
 `LATEST` is relative, so it is resolved to a time once per application and stored: the start pin.
 What is stored is never replaced by another start. So a position that the user has named is tried
-with the service first. Pure, except that `pin_start` calls the store and the service's
-operation that it is given.
+with the service first. Pure, except for `pin_start` and `refusal_of`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from state.shard_state import ShardState
 from state.store.identity import StartPin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
+    from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import ShardInfo
     from state.store.identity import IdentityStore
 
@@ -51,16 +51,15 @@ OLDEST = RequestedStart(default=StartingPosition.parse("TRIM_HORIZON"))
 
 def pin_start(
     identity: IdentityStore,
+    client: KinesisClient,
     requested: RequestedStart,
     now_ms: int,
-    listing: Sequence[ShardInfo],
     *,
-    new_iterator: Callable[[str, Position], object],
     only: Collection[str] = (),
 ) -> StartPin:
     """Store the start pin, at `now_ms` of the service's clock, unless there is one. Returns the pin
-    that is stored. `listing`: all shards, listed now. `new_iterator`: `KinesisClient`'s
-    `shard_iterator`. `only`: the ids of the shards that are read; empty for all.
+    that is stored. Blocks on the store and on Kinesis. `only`: the ids of the shards that are read;
+    empty for all.
 
     Shards listed now start at the requested position. Shards first listed later are children and
     start at TRIM_HORIZON. A sequence number is a position in one shard: shards that come from a
@@ -70,7 +69,8 @@ def pin_start(
     would ever start there, for a time that is not over, and for a position that the service
     refuses. Nothing is stored then, nor where the service does not answer: its error is raised.
     """
-    shard_ids = tuple(dict.fromkeys(shard.shard_id for shard in listing))
+    listing = client.list_shards()
+    shard_ids = tuple(shard.shard_id for shard in listing)
     for start in (requested.default, *(start for _, start in requested.shards)):
         wanted = start.pin(now_ms)
         # The service gives no iterator for a time to come. Its clock is known to the second only.
@@ -82,14 +82,7 @@ def pin_start(
                 start.text,
                 remedy="use LATEST or a time in the past",
             )
-    for shard, _ in requested.shards:
-        if shard not in shard_ids:
-            nearest = nearest_name(shard, shard_ids)
-            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
-            raise ConfigError(
-                f"option startingPosition names shard {shard!r}, which the stream does not list",
-                hint,
-            )
+    check_listed("startingPosition", dict(requested.shards), shard_ids)
     default = pinned(requested.default, now_ms)
     positions = {shard: pinned(start, now_ms) for shard, start in requested.shards}
     if default.sequence is not None:
@@ -108,13 +101,22 @@ def pin_start(
         shards=shard_ids,
         shard_positions=positions,
     )
-    _try_named(requested, pin, new_iterator)
+    _try_named(client, requested, pin)
     return identity.pin_start(pin)
 
 
-def _try_named(
-    requested: RequestedStart, pin: StartPin, new_iterator: Callable[[str, Position], object]
-) -> None:
+def check_listed(option: str, named: Iterable[str], listed: Collection[str]) -> None:
+    """Raise `ConfigError` for a shard that the option names and the stream does not list."""
+    for shard in named:
+        if shard not in listed:
+            nearest = nearest_name(shard, listed)
+            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
+            raise ConfigError.about(
+                option, f" names shard {shard!r}, which the stream does not list", hint
+            )
+
+
+def _try_named(client: KinesisClient, requested: RequestedStart, pin: StartPin) -> None:
     """Ask the service for each position that the user has named. A time is the same in every shard,
     so it is asked for in one.
     """
@@ -127,19 +129,17 @@ def _try_named(
         key = position if position.sequence is None else (position, shard)
         if position != TRIM_HORIZON and key not in tried:
             tried.add(key)
-            if refused := refusal_of(new_iterator, shard, position):
+            if refused := refusal_of(client, shard, position):
                 raise ConfigError.of("startingPosition", refused, start.text)
 
 
-def refusal_of(
-    new_iterator: Callable[[str, Position], object], shard_id: str, position: Position
-) -> str | None:
+def refusal_of(client: KinesisClient, shard_id: str, position: Position) -> str | None:
     """Why the service has no iterator at this position, as a rule for `ConfigError.of`; None where
     it has one, and for a shard that it does not know any more. Raises its other errors: a service
     that is throttled or cannot be reached has refused nothing.
     """
     try:
-        new_iterator(shard_id, position)
+        client.shard_iterator(shard_id, position)
     except ShardNotFoundError:
         return None
     except RequestRefusedError as exc:
@@ -160,7 +160,7 @@ def start_position(shard_id: str, pin: StartPin) -> Position:
 
 
 def new_shards(
-    listing: Sequence[ShardInfo],
+    listing: Iterable[ShardInfo],
     states: Mapping[str, ShardState],
     pin: StartPin,
     *,

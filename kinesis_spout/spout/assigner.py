@@ -8,6 +8,7 @@ creates the states of new shards and writes the shard list, which the others wat
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from state.store.ownership import TaskShare
 from state.store.runs import SPOUT, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.emission import AssignedShard
@@ -43,6 +44,7 @@ _MAX_OPENINGS = 10
 LOAD_INTERVAL_S = 2.0
 # Options of a reader that errors of an opening may name, as fields of the spout's settings.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
+_NAME_SHARDS = "name shards as the stream lists them"
 ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
 
 
@@ -59,7 +61,7 @@ class UncleanStarts:
         self._context = context
         self._ownership = context.services.store.ownership
         self._count = 0
-        self._emitted_before: int | None = 0  # isolation; None during it
+        self._emitted_before = 0  # until the end of isolation
         self._marks: dict[str, SequenceNumber] | None = None
 
     def begin(self) -> None:
@@ -69,7 +71,6 @@ class UncleanStarts:
         self._ownership.save_unclean_starts(self._count)
         if before < MAX_UNCLEAN:
             return
-        self._emitted_before = None
         with self._context.changed:
             self._context.scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
@@ -96,13 +97,13 @@ class UncleanStarts:
         that it left, and as many new ones as can have been in flight, or all that there are.
         """
         rotation = self._context.scheduler.rotation
+        emitted = self._context.scheduler.counts().emitted
+        if rotation.isolation.is_on:
+            self._emitted_before = emitted
         if rotation.isolation.is_on or rotation.has_restored(self._context.now_ms()):
             return False
         if rotation.is_idle:
             return True
-        emitted = self._context.scheduler.counts().emitted
-        if self._emitted_before is None:
-            self._emitted_before = emitted
         if self._marks is None:
             if emitted - self._emitted_before >= ISOLATED_RECORDS:
                 self._marks = rotation.marks()
@@ -152,7 +153,6 @@ class SpoutAssigner:
             services.client,
             services.clock,
             SpoutTipWatch(context),
-            stream_name=config.stream_ref.name,
             refresh_interval_s=config.shard_refresh_interval_s,
             fail_on_data_loss=config.fail_on_data_loss,
             identity=services.store.identity,
@@ -164,12 +164,11 @@ class SpoutAssigner:
         self.session = ApplicationSession(
             config.application or "",
             services.store,
-            services.client,
             services.clock,
             self.catalog,
             task=TaskShare(config.task_index, config.total_tasks),
             is_closing=services.closing.is_set,
-            on_pause=self._wake,
+            on_pause=partial(context.scheduler.wake, "coordinate"),
         )
         self.starts = UncleanStarts(context)
         self.has_ended = False
@@ -270,9 +269,8 @@ class SpoutAssigner:
             if shard_id not in known:
                 nearest = nearest_name(shard_id, known)
                 what = f"is not a shard of stream {config.stream_ref.name}"
-                hint = f"did you mean {nearest}?" if nearest else None
-                hint = hint or "name shards as the stream lists them"
-                raise ConfigError.of("shards", what, shard_id, remedy=hint)
+                remedy = f"did you mean {nearest}?" if nearest else _NAME_SHARDS
+                raise ConfigError.of("shards", what, shard_id, remedy=remedy)
 
     def _assign(self) -> None:
         """List the shards if it is time, and assign the readable ones that are this task's."""
@@ -285,7 +283,7 @@ class SpoutAssigner:
         else:
             catalog.follow()
         catalog.save_verified()
-        for shard_id in self.release_given_up():
+        for shard_id in self.release():
             self._context.hooks.notify("shard_finished", shard_id)
         readable = [shard for shard in catalog.readable() if self._is_new(shard)]
         catalog.check_retention(readable)
@@ -298,12 +296,9 @@ class SpoutAssigner:
                 self._start(shard_id)
 
     # other tasks ----------------------------------------------------------------------------------
-    def _wake(self) -> None:
-        self._context.scheduler.wake("coordinate")
-
     def _on_watch(self) -> None:
         self._watch_fired = True
-        self._wake()
+        self._context.scheduler.wake("coordinate")
 
     def _load_other_tasks(self) -> None:
         """Load what other tasks of the application have stored, and find out who leads: at once
@@ -352,15 +347,16 @@ class SpoutAssigner:
                     ending_sequence=ending_sequence,
                     until_ms=self._until_ms,
                 )
+            unresolved = scheduler.rotation.isolation.taken_back(shard_id, state.unresolved)
             shard = TrackedShard(
-                replace(state, unresolved=by_the_time(state.unresolved, context.now_ms())),
+                replace(state, unresolved=by_the_time(unresolved, context.now_ms())),
                 retry_policy=context.config.retry,
                 random=context.services.random,
                 pages=pages,
                 whole=context.config.aggregated_records == "raw",
                 retention_ms=self.catalog.stream.retention_ms,
             )
-            scheduler.add(shard)
+            scheduler.add(shard).is_dirty = unresolved is not state.unresolved
         context.hooks.notify("shard_started", shard_id)
 
     # reading on -----------------------------------------------------------------------------------
@@ -410,48 +406,33 @@ class SpoutAssigner:
                 scheduler.reschedule(assigned)
 
     # releasing ------------------------------------------------------------------------------------
-    def release_given_up(self) -> list[str]:
-        """Release the shards that the catalog, or another task, has given up because they are gone
-        from the service. Returns them. Also before each commit, which would else store what is
-        given up. A shard that is not read, as during a pause, has not been missed here.
+    def release(self) -> list[str]:
+        """Release the shards that are stored as finished, by a commit or by one before it that
+        failed later on; and those that the catalog, or another task, has given up because they are
+        gone from the service. Also before each commit, which would else store what is given up.
+        Returns them.
 
-        Their unresolved records are assigned again, without pages.
+        The unresolved records of those that were given up are assigned again, without pages.
         """
         with self._context.changed:
-            gone = [
+            over = [
                 shard_id
                 for shard_id, assigned in self._context.scheduler.assigned.items()
-                if self._is_given_up(shard_id, assigned)
+                if self._is_over(shard_id, assigned)
             ]
-            self._release(gone)
-        return gone
+            for shard_id in over:
+                self._context.scheduler.remove(shard_id)
+                self._fetching.remove(shard_id)
+                self._context.outages.forget(shard_id)
+        return over
 
-    def _is_given_up(self, shard_id: str, assigned: AssignedShard) -> bool:
+    def _is_over(self, shard_id: str, assigned: AssignedShard) -> bool:
         stored, pages = self.catalog.states.get(shard_id), self._fetching.buffers.get(shard_id)
-        if stored is None:
-            return True  # given up, and forgotten since
+        if stored is None or stored.state.finished:
+            return True  # without a state it was given up, and forgotten since
+        # A shard that is not read, as during a pause, has not been missed here.
         is_missed = pages is not None and (pages.gone or not assigned.shard.ended)
         return is_missed and stored.state.end_was_read
-
-    def release_finished(self, dirty: Iterable[AssignedShard]) -> list[str]:
-        """Release those of the shards that are stored as finished, by this commit or by one before
-        it that failed later on. Returns them.
-        """
-        states = self.catalog.states
-        with self._context.changed:
-            finished = [
-                one.shard.shard_id
-                for one in dirty
-                if not one.is_released and states[one.shard.shard_id].state.finished
-            ]
-            self._release(finished)
-        return finished
-
-    def _release(self, shard_ids: Iterable[str]) -> None:
-        for shard_id in shard_ids:
-            self._context.scheduler.remove(shard_id)
-            self._fetching.remove(shard_id)
-            self._context.outages.forget(shard_id)
 
     # the end --------------------------------------------------------------------------------------
     def _all_done(self) -> bool:

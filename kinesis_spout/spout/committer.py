@@ -31,31 +31,27 @@ class StallWatch:
     def __init__(self, context: SpoutContext) -> None:
         self._context = context
         self.deactivated_ms: int | None = None
-        # The kind, the count of emissions, and since when.
-        self._seen: tuple[str, int, int] | None = None
+        self._seen: tuple[str | None, int] = (None, 0)  # the kind, and the count of emissions
+        self._since_ms = 0
 
     def reason(self) -> Hold | None:
         """The reason, at two calls in a row; None without one. Does no I/O."""
         if (since_ms := self.deactivated_ms) is not None:
             return Hold(kind=DEACTIVATED, since_ms=since_ms)
         scheduler, rotation = self._context.scheduler, self._context.scheduler.rotation
-        now_ms = self._context.services.clock.now_ms()
+        kind = None
         with self._context.changed:
-            kind = None
             if rotation.at_limit and not (rotation.is_full or rotation.is_paused):
                 kind = FULL
             elif rotation.may_emit(self._context.now_ms()):
                 kind = NOT_TAKEN
-            emitted = 0 if kind is None else scheduler.counts().emitted
-        if kind is None:
-            self._seen = None
-            return None
+            seen = kind, scheduler.counts().emitted
         # A busy spout is at its limit most of the time, and emits with each outcome. Most of the
         # rest of the time it has a record for its program, which asks for it soon.
-        if self._seen is None or self._seen[:2] != (kind, emitted):
-            self._seen = kind, emitted, now_ms
+        if self._seen != seen:
+            self._seen, self._since_ms = seen, self._context.services.clock.now_ms()
             return None
-        return Hold(kind=kind, since_ms=self._seen[2])
+        return None if kind is None else Hold(kind=kind, since_ms=self._since_ms)
 
 
 class SpoutCommitter:
@@ -97,13 +93,13 @@ class SpoutCommitter:
         hooks = self._context.hooks
         try:
             with self._catalog.lock:
-                released, dirty, changes = self._session.on_stored(self._save_changes)
+                released, changes = self._session.on_stored(self._save_changes)
         except StoreUnavailableError as exc:
             self._context.outages.failed(SpoutPart.COMMIT, exc)
             return False
         for shard_id, change in changes.items():
             hooks.notify("checkpointed", shard_id, change.after.checkpoint_text)
-        released += self._assigner.release_finished(dirty)
+        released += self._assigner.release()
         for shard_id in released:
             hooks.notify("shard_finished", shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
@@ -129,11 +125,11 @@ class SpoutCommitter:
             self._session.record_history(at_once=True)
         return True
 
-    def _save_changes(self) -> tuple[list[str], list[AssignedShard], dict[str, StateChange]]:
-        """Store what has changed. Returns the shards that were given up, those that were dirty, and
-        the changes by shard. The caller holds the catalog's lock.
+    def _save_changes(self) -> tuple[list[str], dict[str, StateChange]]:
+        """Store what has changed. Returns the shards that were released before, and the changes by
+        shard. The caller holds the catalog's lock.
         """
-        given_up = self._assigner.release_given_up()
+        released = self._assigner.release()
         scheduler, changed = self._context.scheduler, self._context.changed
         with changed:
             dirty = [assigned for assigned in scheduler.assigned.values() if assigned.is_dirty]
@@ -145,25 +141,21 @@ class SpoutCommitter:
                 for assigned in dirty
                 if (change := self._change(assigned)) is not None
             }
-            pages = {
-                shard_id: scheduler.assigned[shard_id].shard.pages.last_page
+            # Of the shards whose states now say that they ended, with their children.
+            ends = [
+                ShardReadResult(
+                    shard_id=shard_id,
+                    at_shard_end=True,
+                    tip_ms=page.service_time_ms,
+                    children=page.child_shards,
+                )
                 for shard_id, change in changes.items()
                 if change.after.end_was_read
-            }
+                and (page := scheduler.assigned[shard_id].shard.pages.last_page) is not None
+            ]
             isolation = scheduler.rotation.isolation
             isolated, with_outcome = isolation.emission, not isolation.waits_for_outcome
             resolved = scheduler.counts().resolved
-        # Of the shards whose states now say that they ended, with their children.
-        ends = [
-            ShardReadResult(
-                shard_id=shard_id,
-                at_shard_end=True,
-                tip_ms=page.service_time_ms,
-                children=page.child_shards,
-            )
-            for shard_id, page in pages.items()
-            if page is not None
-        ]
         if ends:  # a shard ends by a split or a merge: list its children
             self._catalog.stream.expire()
         try:
@@ -185,7 +177,7 @@ class SpoutCommitter:
                 isolation.on_commit(isolated, with_outcome=with_outcome)
                 changed.notify_all()
         self.stored = resolved
-        return given_up, dirty, changes
+        return released, changes
 
     def _change(self, assigned: AssignedShard) -> StateChange | None:
         """The change to store, or None.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.backoff import Backoff
@@ -40,11 +41,6 @@ _IDLE = Backoff(first_s=0.001, longest_s=0.1)
 def exponential_backoff(streak: int) -> float:
     """From 1 ms, doubling, to 100 ms."""
     return _IDLE.wait_s(streak)
-
-
-def do_not_wait(_streak: int) -> float:
-    """Ask again at once: lowest latency, at the price of a busy core."""
-    return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,17 +149,10 @@ class SpoutConfig:
         self.stream_ref.region_or(self.aws.region)
         self.start  # noqa: B018  # validates starting_position
         self.until_ms(0)
-        if (self.application is None) != (self.zookeeper is None):
-            given, missing = (
-                ("application", "zookeeper")
-                if self.zookeeper is None
-                else ("zookeeper", "application")
-            )
-            raise ConfigError.of(
-                given,
-                f"is given without {missing}",
-                remedy="give both, or give neither to store nothing",
-            )
+        for given, missing in (_STORE, _STORE[::-1]):
+            if getattr(self, given) is not None and getattr(self, missing) is None:
+                remedy = "give both, or give neither to store nothing"
+                raise ConfigError.of(given, f"is given without {missing}", remedy=remedy)
         shared = {name: getattr(self, name) for name in _CHECKED}
         check_consumer(shared, self.stream_ref)
         for name, value in shared.items():
@@ -174,19 +163,18 @@ class SpoutConfig:
                 if not holds(value):
                     raise ConfigError.of(name, f"must be {rule}", value)
         if self.total_tasks > 1 and self.application is None:
-            raise ConfigError.of(
-                "total_tasks",
-                "needs application and zookeeper: tasks share their state there",
-                self.total_tasks,
-            )
+            rule = "needs application and zookeeper: tasks share their state there"
+            raise ConfigError.of("total_tasks", rule, self.total_tasks)
 
     def _rules(self) -> Iterator[tuple[Sequence[str], str, Callable[[Any], bool]]]:
         """The fields of a rule, what their values must be, and whether one is."""
         tasks = self.total_tasks
+        in_seconds = [one.name for one in fields(self) if one.name.endswith("_s")]
+        in_seconds.remove("owner_wait_s")
         yield _COUNTS, "1 or more", lambda count: count >= 1
         yield _LIMITS, "None, or 1 or more", lambda limit: limit is None or limit >= 1
         yield (
-            _DURATIONS,
+            in_seconds,
             "above 0 and at most a day",
             lambda seconds: seconds is None or 0 < seconds <= 86_400,
         )
@@ -213,9 +201,7 @@ class SpoutConfig:
         try:
             return RequestedStart(default=StartingPosition.parse(self.starting_position))
         except InvalidPositionError as exc:
-            raise ConfigError(
-                f"option starting_position: {exc}", option="starting_position"
-            ) from exc
+            raise ConfigError.about("starting_position", f": {exc}") from exc
 
     def until_ms(self, service_now_ms: int) -> int | None:
         """The last arrival time to deliver, in ms since 1970; None without `until`. Raises
@@ -225,27 +211,19 @@ class SpoutConfig:
             return None
         if self.until == "now":
             return service_now_ms + UNTIL_NOW_MARGIN_MS
-        try:
+        with suppress(InvalidPositionError):
             moment = StartingPosition.parse(self.until)
-        except InvalidPositionError:
-            moment = None
-        pinned_ms = (
-            None if moment is None or moment.is_latest else moment.pin(service_now_ms).timestamp_ms
-        )
-        if pinned_ms is None:
-            raise ConfigError.of(
-                "until",
-                "is not a time",
-                self.until,
-                remedy="use now, -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z",
-            )
-        return pinned_ms
+            if moment.is_time:
+                return moment.pin(service_now_ms).timestamp_ms
+        remedy = "use now, -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z"
+        raise ConfigError.of("until", "is not a time", self.until, remedy=remedy)
 
     @property
     def message_timeout_ms(self) -> int | None:
         return None if self.message_timeout_s is None else round(self.message_timeout_s * 1000)
 
 
+_STORE = ("application", "zookeeper")
 _CHECKED = (
     "read_mode",
     "consumer_name",
@@ -255,14 +233,3 @@ _CHECKED = (
 )
 _COUNTS = ("max_pending", "prefetch_records", "prefetch_bytes", "fetch_concurrency", "total_tasks")
 _LIMITS = ("max_records", "breaker_failures")
-_DURATIONS = (
-    "zookeeper_session_timeout_s",
-    "message_timeout_s",
-    "give_up_after_s",
-    "commit_interval_s",
-    "close_timeout_s",
-    "idle_poll_s",
-    "max_idle_poll_s",
-    "efo_fallback_after_s",
-    "shard_refresh_interval_s",
-)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from functools import partial
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
     from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.services import SpoutContext
-    from kinesis_spout.spout.tracked_shard import DueLetter
+    from kinesis_spout.spout.tracked_shard import RecordRun
     from state.sequence_number import SequenceNumber
+    from state.shard_state import UnresolvedRecord
 
 log = logging.getLogger("kinesis_spout")
 LETTERS_AT_ONCE = 4
 MAX_HANGING = 12  # calls beyond the time limit; with more than these, no letter goes out
 LETTER_TIMEOUT_S = 30.0
 REFUSALS = 5  # in a row; then the letter is counted as refused, and said to be
-_MAX_SAID = 10  # refused letters that are said one by one, until a letter passes again
+_MAX_SAID = 10  # refused letters that are said behind the first, until a letter passes again
 _BATCH = 100
 _STEP_INTERVAL_S = 0.2
 _REFUSED = Backoff(first_s=1.0, longest_s=60.0)
@@ -58,8 +59,9 @@ class _Sending:
     """A letter from its first call until it was written, or its record has another outcome."""
 
     assigned: AssignedShard
-    letter: DueLetter
-    future: Future[None] | None = None  # of the call that is running
+    record: UnresolvedRecord  # or a range of them
+    run: RecordRun | None = None  # of the call that is running: what is left of the records
+    future: Future[None] | None = None  # of that call
     since_s: float = 0.0  # when that call began
     hangs: bool = False  # that call is beyond the time limit, and counted as refused
     refusals: int = 0  # in a row
@@ -67,7 +69,7 @@ class _Sending:
 
     @property
     def key(self) -> _Key:
-        return (self.assigned.shard.shard_id, self.letter.record.first)
+        return (self.assigned.shard.shard_id, self.record.first)
 
 
 class SpoutDeadLetterQueue:
@@ -85,7 +87,6 @@ class SpoutDeadLetterQueue:
         self._due: deque[_Sending] = deque()
         self._sent: dict[_Key, _Sending] = {}  # their calls are running
         self._waiting: dict[_Key, _Sending] = {}  # refused, until their next call
-        self._passes = True  # the last letter was not refused
         self._said = 0  # of the refused letters, since the last one that passed
         self._last_refusal = (0, "")  # its time, and the sentence of its error
         self._is_closed = False
@@ -116,24 +117,21 @@ class SpoutDeadLetterQueue:
             self._due.clear()
             written = self._settle()
             tried = set(self._sent)
-            while True:
+            while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+                if not self._send_next(tried):
+                    running = [one.future for one in self._sent.values() if not one.hangs]
+                    if not running:
+                        break
+                    wait(filter(None, running), timeout=left_s, return_when=FIRST_COMPLETED)
                 written += self._settle()
-                left_s = deadline_s - self._clock.monotonic_s()
-                if left_s <= 0:
-                    break
-                if self._send_next(tried):
-                    continue
-                running = [
-                    one.future
-                    for one in self._sent.values()
-                    if one.future is not None and not one.hangs
-                ]
-                if not running:
-                    break
-                wait(running, timeout=left_s, return_when=FIRST_COMPLETED)
             return written > 0
         finally:
             self._stepping.release()
+
+    def refused(self) -> Counter[str]:
+        """By shard, how many letters count as refused. Any thread."""
+        sendings = [*self._waiting.values(), *self._sent.values()]
+        return Counter(one.key[0] for one in sendings if one.refusals >= REFUSALS)
 
     def close(self) -> None:
         """Send no further letter. Calls that are running are left."""
@@ -154,8 +152,9 @@ class SpoutDeadLetterQueue:
                 self._due.extend(islice(self._find_due(tried), _BATCH))
             while self._due:
                 one = self._due.popleft()
+                one.run = one.assigned.shard.held.runs.get(one.record.first)
                 # An ack may have come since it was found.
-                if not one.assigned.is_released and one.key[1] in one.assigned.shard.held:
+                if not one.assigned.is_released and one.run is not None:
                     break
             else:
                 return False
@@ -177,15 +176,15 @@ class SpoutDeadLetterQueue:
                 for record in assigned.shard.tracker.exhausted
             }
             for key in self._waiting.keys() - exhausted:
-                self._count_refused(self._waiting.pop(key), -1)
+                del self._waiting[key]
         now_s = self._clock.monotonic_s()
-        for assigned, letter in self._scheduler.letters():
-            new = _Sending(assigned, letter)
+        for assigned, record in self._scheduler.letters():
+            new = _Sending(assigned, record)
             if new.key in self._sent:
                 continue
             one = self._waiting.get(new.key, new)
             if one.wait_until_s <= now_s if tried is None else new.key not in tried:
-                one.assigned, one.letter = assigned, letter
+                one.assigned, one.record = assigned, record
                 yield one
 
     def _write_all(self, one: _Sending) -> None:
@@ -194,16 +193,15 @@ class SpoutDeadLetterQueue:
 
     def _letters(self, one: _Sending) -> Iterator[Letter]:
         """One letter per record that is left; one for all of them when none is left."""
-        record, run = one.letter
         config = self._context.config
         new = partial(
             Letter.of_record,
-            record,
+            one.record,
             stream_name=config.stream_ref.name,
             shard_id=one.assigned.shard.shard_id,
             application=config.application,
         )
-        if run is None:
+        if (run := one.run) is None or not run.size:
             yield new()
             return
         for number, data, key, arrival_ms in zip(
@@ -227,25 +225,21 @@ class SpoutDeadLetterQueue:
                     self._on_written(one)
                     continue
                 self._waiting[key] = one
-                one.letter = one.letter._replace(run=None)  # found again when it is due
+                one.run = None
                 if not one.hangs:
                     self._on_refused(one, error)
             elif not one.hangs and now_s - one.since_s >= LETTER_TIMEOUT_S:
                 one.hangs = True
-                self._on_refused(
-                    one, TimeoutError(f"dead_letter did not return within {LETTER_TIMEOUT_S:g} s")
-                )
+                what = f"dead_letter did not return within {LETTER_TIMEOUT_S:g} s"
+                self._on_refused(one, TimeoutError(what))
         return written
 
     def _on_written(self, one: _Sending) -> None:
-        self._passes, self._said = True, 0
+        self._said = 0
         self._context.outages.succeeded(SpoutPart.LETTERS)
         for letter in self._letters(one):
             self._context.hooks.notify("exhausted", letter)
-        record = one.letter.record
-        with self._scheduler.changed:
-            self._count_refused(one, -1)
-            self._scheduler.dead_lettered(one.assigned, record.first, record.count)
+        self._scheduler.dead_lettered(one.assigned, one.record.first, one.record.count)
 
     def _on_refused(self, one: _Sending, error: BaseException) -> None:
         one.refusals += 1
@@ -253,18 +247,14 @@ class SpoutDeadLetterQueue:
         self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
         reported = error if isinstance(error, Exception) else LetterRefusedError(described(error))
         self._context.outages.failed(SpoutPart.LETTERS, reported, is_reported=True)
-        with self._scheduler.changed:
-            self._scheduler.letter_refused(one.assigned, one.letter.record.first)
-            if one.refusals == REFUSALS:
-                self._count_refused(one, 1)
+        self._scheduler.letter_refused(one.assigned, one.record.first)
         # Said are the first one after a letter that passed, and each that counts as refused from
         # now on, until too many were said.
-        is_first, self._passes = self._passes, False
-        is_said = one.refusals == REFUSALS and self._said < _MAX_SAID
-        self._said += is_said
-        if is_first or is_said:
+        is_counted = one.refusals == REFUSALS and self._said <= _MAX_SAID
+        if is_counted or not self._said:
+            self._said += 1
             shard_id, first = one.key
-            how_often = f"{REFUSALS} times in a row" if is_said else "once"
+            how_often = f"{REFUSALS} times in a row" if is_counted else "once"
             self._context.hooks.error(
                 LetterRefusedError(
                     f"the dead letter of record {shard_id}:{first} was refused {how_often} "
@@ -273,13 +263,6 @@ class SpoutDeadLetterQueue:
                     "correct the file or function that dead_letter names",
                 )
             )
-
-    def _count_refused(self, one: _Sending, change: int) -> None:
-        """One more or less of the letters that count as refused; a no-op for one that does not.
-        The caller holds the scheduler's lock.
-        """
-        if one.refusals >= REFUSALS:
-            one.assigned.refused_letters += change
 
 
 def _log_letter(letter: Letter) -> None:

@@ -92,12 +92,10 @@ class AssignedShard:
     counts: ShardCounts = field(default_factory=ShardCounts)
     in_rotation: bool = False
     in_retry_rotation: bool = False
-    due_ms: int | None = None  # of its valid entry in the heap of the rotation
     is_released: bool = False  # outcomes of its deliveries are ignored from then on
-    refused_letters: int = 0
     is_dirty: bool = False  # its state may have changed since it was stored
 
-    def metrics(self, service_now_ms: int) -> ShardMetrics:
+    def metrics(self, service_now_ms: int, refused_letters: int) -> ShardMetrics:
         """A snapshot: later events do not change it."""
         shard = self.shard
         counts = ShardCounts()
@@ -109,7 +107,7 @@ class AssignedShard:
             queued=shard.waiting,
             lag_ms=shard.lag_ms(service_now_ms),
             checkpoint=None if checkpoint is None else str(checkpoint),
-            refused=self.refused_letters,
+            refused=refused_letters,
         )
 
     def block(self, number: str, attempt: int) -> EmissionBlock | None:
@@ -141,25 +139,11 @@ class SpoutEmission(Delivery, frozen=True, eq=False):
     """
 
     assigned: AssignedShard
-    data: bytes
     _decoded: tuple[Any, ...] | None = None
 
     @classmethod
     def of(cls, assigned: AssignedShard, delivery: Delivery) -> Self:
-        """Of a pending delivery, with the spout's lock held: its run lets go of the payload once
-        the record is acked, or once the tracker knows it. Raises LookupError after its outcome.
-        """
-        run = delivery.run
-        if run.data:
-            data = run.data[delivery.index]
-        elif (held := assigned.shard.held.runs.get(delivery.sequence)) is not None:
-            data = held.data[0]
-        else:
-            raise LookupError(
-                f"the payload of record {delivery.sequence} of {assigned.shard.shard_id} is not in "
-                "memory any more"
-            )
-        return cls(run, delivery.index, delivery.attempt, assigned, data)
+        return cls(delivery.run, delivery.index, delivery.attempt, delivery.data, assigned)
 
     def decoded(self, scheme: RecordScheme) -> SpoutEmission:
         """A copy with the values that the scheme makes of the payload. Raises what the scheme

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.aggregation.unpacking import Unpacker
@@ -21,19 +22,16 @@ from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
-from kinesis_spout.reading.subscribed_getter import (
-    SubscribedGetter,
-    Subscriptions,
-)
+from kinesis_spout.reading.subscribed_getter import SubscribedGetter, Subscriptions
 from kinesis_spout.reading.subscriptions import SubscriptionCounts
 from kinesis_spout.reading.user_records import (
     begins_within,
     lists_of,
     refuse_aggregates,
-    unpacked_page,
+    unpacked,
 )
 from kinesis_spout.service.consumers import OwnConsumer
-from kinesis_spout.service.get_records_decoder import decode_get_records
+from kinesis_spout.service.get_records_decoder import NO_LISTS, decode_get_records
 from kinesis_spout.service.shard_info import HashRange
 from kinesis_spout.shards.catalog import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
@@ -42,9 +40,10 @@ from scheme.record import KPL_MAGIC
 from state.plan import PlannedRetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from kinesis_spout.reading.subscriptions import SubscriptionTotals
+    import pyarrow as pa
+
     from kinesis_spout.shards.catalog import ListedStream, ShardCatalog
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
@@ -175,12 +174,15 @@ class SpoutShardGetter:
             page = page.head(in_time)
             self.final_page = page.without_records()
         # An aggregate that was delivered in part stays unpacked, also where `raw` is set now.
-        is_begun = begins_within(page, self._start)
         is_raw = self._aggregates != "unpack"
-        may_unpack = is_begun or (not is_raw and page.columns.any_begins_with(KPL_MAGIC))
-        if not page.count or not may_unpack:
+        if not begins_within(page.first, self._start) and (
+            is_raw or not page.columns.any_begins_with(KPL_MAGIC)
+        ):
             return page
-        return unpacked_page(page, self.unpacker, self._start, only_first=is_raw)
+        parts = unpacked(page.records, self.unpacker, self._start, only_begun=is_raw)
+        columns = lists_of(list(parts))
+        count = len(columns.arrivals)
+        return replace(page, columns=columns, count=count, payload_bytes=columns.payload_bytes)
 
     def _has_unresolved(self) -> bool:
         """Whether records of the shard that were read have no outcome yet. Who passes over the one
@@ -218,7 +220,8 @@ class Prefetched(BufferedGetter):
 
 class SpoutPrefetcher:
     """One per open spout. One thread calls `step`. Any thread may call the rest, with the
-    scheduler's lock held, which guards the `buffers` that there are, by shard.
+    scheduler's lock held, which guards the `buffers` that there are, by shard. `subscriptions`:
+    None for a spout that polls.
     """
 
     def __init__(self, context: SpoutContext) -> None:
@@ -228,14 +231,25 @@ class SpoutPrefetcher:
         self._scheduler = context.scheduler
         self._budget = ByteBudget(config.prefetch_bytes)
         self.buffers: dict[str, Prefetched] = {}
-        self._is_stale = False  # the reader's list of buffers is out of date
-        self._subscriptions = _subscriptions(context)
+        self.subscriptions: Subscriptions | None = None
+        if config.read_mode == "efo":
+            name, arn = config.consumer_name, config.consumer_arn
+            consumer = OwnConsumer(services.client, name=name, arn=arn, clock=services.clock)
+            self.subscriptions = Subscriptions(
+                subscribe=consumer.subscribe,
+                poll_after_s=config.efo_fallback_after_s,
+                counts=SubscriptionCounts(name or arn or ""),
+                new_feed=services.new_feed,
+                wait_for=services.wait_for,
+                clock=services.clock,
+                random=services.random,
+            )
         self._reader = RoundRobinReader(
             [],
             max_concurrent=config.fetch_concurrency,
             clock=services.clock,
             new_pool=services.new_pool,
-            pause=None if self._subscriptions is None else self._subscriptions.wait,
+            pause=None if self.subscriptions is None else self.subscriptions.wait,
         )
 
     def open(self) -> None:
@@ -263,7 +277,7 @@ class SpoutPrefetcher:
         polling = TipGetter(
             self._config, self._context.services, state, ending_sequence=ending_sequence
         )
-        pushed = self._subscriptions
+        pushed = self.subscriptions
         where = f"shard {state.shard_id} of stream {self._config.stream_ref.name}"
         source = SpoutShardGetter(
             polling if pushed is None else SubscribedGetter(polling, pushed),
@@ -273,7 +287,6 @@ class SpoutPrefetcher:
         )
         pages = Prefetched(source, self._context, self._budget)
         self.buffers[state.shard_id] = pages
-        self._is_stale = True
         self._scheduler.wake("fetch")
         return pages
 
@@ -283,27 +296,18 @@ class SpoutPrefetcher:
         if pages is not None:
             pages.close()
             _drop_all(pages)
-            self._is_stale = True
-
-    def subscriptions(self) -> SubscriptionTotals | None:
-        """What subscribing has come to; None for a spout that polls."""
-        return None if self._subscriptions is None else self._subscriptions.counts.totals()
 
     def step(self) -> float:
         """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
         until there is more to fetch, unless a page is dropped before.
         """
         with self._scheduler.changed:
-            if self._scheduler.rotation.is_paused:
-                self._reader.replace([])  # what is in flight still comes
-                self._is_stale = True
-            elif self._is_stale:
-                self._reader.replace(list(self.buffers.values()))
-                self._is_stale = False
+            is_paused = self._scheduler.rotation.is_paused  # what is in flight still comes
+            self._reader.replace([] if is_paused else list(self.buffers.values()))
         fetched = self._reader.step(_STEP_S)
-        if self._subscriptions is not None:
+        if self.subscriptions is not None:
             now_s = self._context.services.clock.monotonic_s()
-            self._context.outages.not_subscribed = self._subscriptions.counts.refusal(now_s)
+            self._context.outages.not_subscribed = self.subscriptions.counts.refusal(now_s)
         if fetched:
             with self._scheduler.changed:
                 for buffer in fetched:
@@ -318,25 +322,6 @@ class SpoutPrefetcher:
                     assigned.counts.left_out = pages.source.unpacker.left_out
                     self._scheduler.reschedule(assigned)
         return _NOTHING_TO_DO_S if self._reader.idle else 0.0
-
-
-def _subscriptions(context: SpoutContext) -> Subscriptions | None:
-    """Of an open spout; None for one that polls."""
-    config, services = context.config, context.services
-    if config.read_mode != "efo":
-        return None
-    consumer = OwnConsumer(
-        services.client, name=config.consumer_name, arn=config.consumer_arn, clock=services.clock
-    )
-    return Subscriptions(
-        subscribe=consumer.subscribe,
-        poll_after_s=config.efo_fallback_after_s,
-        counts=SubscriptionCounts(config.consumer_name or config.consumer_arn or ""),
-        new_feed=services.new_feed,
-        wait_for=services.wait_for,
-        clock=services.clock,
-        random=services.random,
-    )
 
 
 def _unpacker(stream: ListedStream, shard_id: str, where: str = "") -> Unpacker:
@@ -372,31 +357,26 @@ class SpoutRetryFetcher:
         """
         if self._scheduler.rotation.is_paused:
             return _RETRY_STEP_S
-        self._read_all(self._scheduler.wanted_retries(), self._scheduler.room_bytes)
-        self._read_all(self._scheduler.wanted_letters(), self._scheduler.letter_room_bytes)
+        for letters in (False, True):
+            for assigned, records in self._scheduler.wanted(letters=letters):
+                if records and assigned.shard.shard_id in self._catalog.loss.gone:
+                    self._scheduler.restock(assigned, _found(records, []))
+                elif records and self._may_read(assigned.shard.shard_id):
+                    room_bytes = self._scheduler.room_bytes(letters=letters)
+                    if room_bytes > 0:
+                        self._read(assigned, records, room_bytes)
         return _RETRY_STEP_S
 
-    def _read_all(
-        self,
-        wanted: Sequence[tuple[AssignedShard, Sequence[UnresolvedRecord]]],
-        room_bytes: Callable[[], int],
-    ) -> None:
-        for assigned, records in wanted:
-            shard_id, now_s = assigned.shard.shard_id, self._services.clock.monotonic_s()
-            if not records:
-                continue
-            if shard_id in self._catalog.loss.gone:
-                self._scheduler.restock(assigned, [(record, None) for record in records])
-                continue
-            # Before that, a read of the shard would fail again, or would wait for so long that it
-            # delays the other shards.
-            may_read_s = max(
-                self._unknown_until_s.get(shard_id, now_s),
-                self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
-                self._services.pacers.of_retries(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
-            )
-            if now_s >= may_read_s and (room := room_bytes()) > 0:
-                self._read(assigned, records, room)
+    def _may_read(self, shard_id: str) -> bool:
+        """Whether a read of the shard would neither fail again, nor wait for so long that it delays
+        the other shards.
+        """
+        now_s = self._services.clock.monotonic_s()
+        return now_s >= max(
+            self._unknown_until_s.get(shard_id, now_s),
+            self._outages.retry_at_s(SpoutPart.RETRIES, shard_id),
+            self._services.pacers.of_retries(shard_id).ready_at_s(now_s) - _LONGEST_WAIT_S,
+        )
 
     def _read(
         self, assigned: AssignedShard, records: Sequence[UnresolvedRecord], room_bytes: int
@@ -425,11 +405,11 @@ class SpoutRetryFetcher:
             one_attempt=True,
             unpacker=_unpacker(self._catalog.stream, shard_id),
         )
-        rows = RecordRun([], [], [], [])
+        batches: list[pa.RecordBatch] = []
         error: KinesisError | None = None
         try:
             for delivery in reader.read():
-                rows.extend(RecordRun(*lists_of([delivery.records]).lists()))
+                batches.append(delivery.records)  # noqa: PERF401  # those before an error stay
         except KinesisError as exc:
             error = exc
         if reader.result.shard_gone:
@@ -437,7 +417,7 @@ class SpoutRetryFetcher:
             # That proves nothing by itself. The next listings do, at once.
             self._catalog.stream.expire()
             self._scheduler.wake("coordinate")
-        self._scheduler.restock(assigned, list(_found(records[: reader.result.done], rows)))
+        self._scheduler.restock(assigned, _found(records[: reader.result.done], batches))
         if error is None or reader.result.done:
             self._outages.succeeded(SpoutPart.RETRIES, shard_id)
         if error is not None:
@@ -445,11 +425,12 @@ class SpoutRetryFetcher:
 
 
 def _found(
-    records: Sequence[UnresolvedRecord], rows: RecordRun
-) -> Iterator[tuple[UnresolvedRecord, RecordRun | None]]:
-    """Each record that was looked for, with the run of what was found of it, or None."""
+    records: Sequence[UnresolvedRecord], batches: Sequence[pa.RecordBatch]
+) -> list[tuple[UnresolvedRecord, RecordRun]]:
+    """Each record that was looked for, with what was found of it."""
+    rows = RecordRun(*(lists_of(batches).lists() if batches else NO_LISTS))
     numbers = rows.sequences
-    for record in records:  # found in their order
-        first = bisect_left(numbers, record.first)
-        last = bisect_right(numbers, record.last)
-        yield record, rows.part(first, last) if first < last else None
+    return [
+        (record, rows.part(bisect_left(numbers, record.first), bisect_right(numbers, record.last)))
+        for record in records
+    ]

@@ -183,7 +183,7 @@ class KinesisSpout:
         if self._session is None and self._is_open:
             return None  # opened inactive, and not connected yet
         session = self._open_session()
-        return session.next_tuple() if self._active else None
+        return session.emit() if self._active else None
 
     def emissions(self, stop: Callable[[], bool] | None = None) -> Iterator[SpoutEmission]:
         """Emissions as they come. In between it waits by the strategies of the configuration.
@@ -195,8 +195,7 @@ class KinesisSpout:
         while self._is_open and (stop is None or not stop()):
             session = self._session
             if session is not None:
-                # Bound once: the inner loop runs once per record.
-                emit = session.scheduler.emit if session.is_plain else session.next_tuple
+                emit = session.emit  # bound once: the inner loop runs once per record
                 while (
                     self._active and self._session is session and (emission := emit()) is not None
                 ):
@@ -232,27 +231,23 @@ class KinesisSpout:
         """As `SpoutEmission.ack`, by message id. False for an unknown one; raises ValueError for a
         malformed one.
         """
-        shard_id, sequence, attempt = parse_message_id(message_id)
-        if (session := self._session) is None:
-            return False
-        if (emission := session.find(shard_id, sequence, attempt)) is not None:
-            return emission.ack()
-        if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
-            assigned.answer(str(sequence), attempt, acked=True)
-        return session.scheduler.resolve_unheld(shard_id, sequence, attempt)
+        return self._answer(message_id, SpoutEmission.ack, acked=True)
 
     def fail(self, message_id: str, reason: str | None = None, *, retry: bool = True) -> bool:
         """As `SpoutEmission.fail`, by message id. False for an unknown one; raises ValueError for a
         malformed one.
         """
+        return self._answer(message_id, lambda one: one.fail(reason, retry=retry), acked=False)
+
+    def _answer(
+        self, message_id: str, answer: Callable[[SpoutEmission], bool], *, acked: bool
+    ) -> bool:
         shard_id, sequence, attempt = parse_message_id(message_id)
         if (session := self._session) is None:
             return False
         if (emission := session.find(shard_id, sequence, attempt)) is not None:
-            return emission.fail(reason, retry=retry)
-        if (assigned := session.scheduler.assigned.get(shard_id)) is not None:
-            assigned.answer(str(sequence), attempt, acked=False)
-        return False  # a late failure of a record whose payload is not in memory never counts
+            return answer(emission)
+        return session.scheduler.answer_unheld(shard_id, sequence, attempt, acked=acked)
 
     # observations ---------------------------------------------------------------------------------
     def metrics(self) -> SpoutMetrics:
@@ -262,8 +257,7 @@ class KinesisSpout:
         Also for a spout that was closed or that an error has stopped: its last counts. Raises
         `SpoutClosedError` for a spout that was never open.
         """
-        session = self._session or self._ended
-        return (session or self._open_session()).metrics(self._waits)
+        return (self._session or self._ended or self._open_session()).metrics(self._waits)
 
     def health(self) -> SpoutHealth:
         """Whether the spout can do its work, and since when and why not. An outage ends no spout
@@ -272,8 +266,7 @@ class KinesisSpout:
         Also for a spout that was closed or that an error has stopped. Raises `SpoutClosedError` for
         a spout that was never open.
         """
-        session = self._session or self._ended
-        return (session or self._open_session()).health()
+        return (self._session or self._ended or self._open_session()).health()
 
     # private --------------------------------------------------------------------------------------
     def _connect(self) -> None:
@@ -316,6 +309,9 @@ class SpoutSession:
             random=services.random,
         )
         self._scheme = config.scheme
+        # Where nothing is decoded or acked at once, and nobody listens to single records.
+        is_plain = config.scheme is None and config.tracking and not self.hooks.any
+        self.emit = self.scheduler.emit if is_plain else self._emit_decoded
         # It waits for its scheme's registry. No other record goes out meanwhile.
         self._undecoded: SpoutEmission | None = None
         self._loops: dict[str, Loop] = {}
@@ -372,17 +368,10 @@ class SpoutSession:
             self._wake("commit")
 
     # emitting -------------------------------------------------------------------------------------
-    @property
-    def is_plain(self) -> bool:
-        """Whether the scheduler's `emit` can take the place of `next_tuple`: there is nothing to
-        decode or to ack, and nobody listens to single records.
-        """
-        return self._scheme is None and self._context.config.tracking and not self.hooks.any
-
-    def next_tuple(self) -> SpoutEmission | None:
-        """See `KinesisSpout.next_tuple`. Without tracking, each emission counts as acked at once.
-        Records that the scheme cannot decode have their outcome here, and the next one is taken:
-        malformed ones are dead-lettered, and those for which it raises another error fail.
+    def _emit_decoded(self) -> SpoutEmission | None:
+        """Without tracking, each emission counts as acked at once. Records that the scheme cannot
+        decode have their outcome here, and the next one is taken: malformed ones are
+        dead-lettered, and those for which it raises another error fail.
 
         None after many of these in a row, so that a call stays short; and in an outage of what the
         scheme needs. The record then stays pending, without a deadline, and is decoded later.
@@ -398,6 +387,7 @@ class SpoutSession:
                 return None
             if not self._context.config.tracking:
                 scheduler.resolve(emission, notifies=False)
+            decoded = None
             try:
                 decoded = emission if scheme is None else emission.decoded(scheme)
             except SchemeUnavailableError as exc:
@@ -417,27 +407,23 @@ class SpoutSession:
                 raise
             except BaseException as exc:  # noqa: BLE001  # whatever it raises is its record's failure
                 emission.fail(f"its scheme raised {described(exc)}")
-            else:
-                if waiting is not None:
-                    self._on_scheme_answered()
-                    emission.extend(self._context.config.message_timeout_s)
-                self.hooks.emitted(decoded)
-                return decoded
             if waiting is not None:
-                self._on_scheme_answered()
+                # Not earlier: an interrupt in its scheme must not lose a record without a deadline.
+                self._undecoded = None
+                self._context.outages.succeeded(SpoutPart.SCHEME)
+            if decoded is not None:
+                if waiting is not None:
+                    emission.extend(self._context.config.message_timeout_s)
+                self.hooks.notify("emitted", decoded)
+                if decoded.attempt > 1:
+                    self.hooks.notify("retried", decoded)
+                return decoded
         return None
 
     def _may_decode(self) -> bool:
         """Whether it is time to try the record that waits for its scheme's registry again."""
         outages, clock = self._context.outages, self._context.services.clock
         return clock.monotonic_s() >= outages.retry_at_s(SpoutPart.SCHEME)
-
-    def _on_scheme_answered(self) -> None:
-        """The record that waited has its fields, or its outcome. Until then it stays: an interrupt
-        in its scheme must not lose a record that has no deadline.
-        """
-        self._undecoded = None
-        self._context.outages.succeeded(SpoutPart.SCHEME)
 
     def _check_owner(self) -> None:
         """Raise if another process has taken over: it has got the records that are next here.
@@ -482,14 +468,17 @@ class SpoutSession:
         )
 
     def metrics(self, waits: WaitTimes) -> SpoutMetrics:
-        total, shards = self.scheduler.metrics(self._assigner.catalog.stream.now_ms())
+        now_ms = self._assigner.catalog.stream.now_ms()
+        total, shards = self.scheduler.metrics(now_ms, self._dead_letters.refused())
+        failing_s, outages = self._context.outages.totals()
+        pushed = self._fetching.subscriptions
         return SpoutMetrics(
             total=total,
             shards=shards,
             waits=replace(waits),
-            failing_s=self._context.outages.failing_s(),
-            outages=self._context.outages.counts(),
-            subscriptions=self._fetching.subscriptions(),
+            failing_s=failing_s,
+            outages=outages,
+            subscriptions=None if pushed is None else pushed.counts.totals(),
         )
 
     def health(self) -> SpoutHealth:
@@ -524,7 +513,7 @@ class SpoutSession:
         self._context.outages.no_answers = self._answers.look(answered, len(expired))
         for emission in expired:
             self.hooks.notify("timed_out", emission)
-            self.hooks.failed(emission, TIMED_OUT)
+            self.hooks.notify("failed", emission, TIMED_OUT)
         times = (scheduler.trees.expire(int(scheduler.now_ms())), scheduler.next_deadline_ms())
         next_ms = min((ms for ms in times if ms is not None), default=None)
         timeout_s = self._context.config.message_timeout_s or _NO_DEADLINE_S

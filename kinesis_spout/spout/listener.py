@@ -62,8 +62,8 @@ class SpoutListener:
 
 
 class SpoutNotifier:
-    """Calls the listeners and the two hooks of a configuration. `any` is False when nobody listens
-    to single records.
+    """Calls the listeners of a configuration, and its two hooks, which make one more. `any`
+    is False when nobody listens to single records.
     """
 
     def __init__(
@@ -73,25 +73,13 @@ class SpoutNotifier:
         on_ack: Callable[[SpoutEmission], None] | None = None,
         on_fail: Callable[[SpoutEmission, str | None], None] | None = None,
     ) -> None:
-        self._listeners = listeners
-        self._on_ack = on_ack
-        self._on_fail = on_fail
-        self.any = bool(listeners or on_ack or on_fail)
-
-    def emitted(self, emission: SpoutEmission) -> None:
-        self.notify("emitted", emission)
-        if emission.attempt > 1:
-            self.notify("retried", emission)
-
-    def acked(self, emission: SpoutEmission) -> None:
-        self.notify("acked", emission)
-        if self._on_ack is not None:
-            self._call(self._on_ack, emission)
-
-    def failed(self, emission: SpoutEmission, reason: str | None) -> None:
-        self.notify("failed", emission, reason)
-        if self._on_fail is not None:
-            self._call(self._on_fail, emission, reason)
+        self._listeners = tuple(listeners)
+        if on_ack or on_fail:
+            hooks = SpoutListener()
+            hooks.acked = on_ack or hooks.acked  # type: ignore[method-assign, assignment]  # of this one
+            hooks.failed = on_fail or hooks.failed  # type: ignore[method-assign, assignment]  # of this one
+            self._listeners += (hooks,)
+        self.any = bool(self._listeners)
 
     def error(self, error: Exception, *, is_logged: bool = True) -> None:
         """An error that is retried, or that has stopped the spout."""
@@ -102,15 +90,13 @@ class SpoutNotifier:
     def notify(self, event: str, *arguments: Any) -> None:
         """Call the listeners' method of this name."""
         for listener in self._listeners:
-            self._call(getattr(listener, event), *arguments)
-
-    def _call(self, function: Any, *arguments: Any) -> None:
-        try:
-            function(*arguments)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001  # a listener may raise anything
-            # Not `log.exception`: a handler may be unable to write what the error says.
-            trace = text_of(traceback.format_exc(), MAX_TRACE_CHARS)
-            said = "listener %s raised an error, and the spout continues\n%s"
-            log.error(said, text_of(function), trace)  # noqa: TRY400
+            method = getattr(listener, event)
+            try:
+                method(*arguments)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: BLE001  # a listener may raise anything
+                # Not `log.exception`: a handler may be unable to write what the error says.
+                trace = text_of(traceback.format_exc(), MAX_TRACE_CHARS)
+                said = "listener %s raised an error, and the spout continues\n%s"
+                log.error(said, text_of(method), trace)  # noqa: TRY400

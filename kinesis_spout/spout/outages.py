@@ -17,6 +17,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kinesis_spout.application.run_recorder import reported
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
@@ -204,12 +206,8 @@ class SpoutOutages:
             raise error
         if begins:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
-            log.warning(
-                "the spout cannot %s%s and keeps trying: %s",
-                _WORK[part],
-                of_shard,
-                said(error),
-            )
+            keeps = "the spout cannot %s%s and keeps trying: %s"
+            log.warning(keeps, _WORK[part], of_shard, said(error))
         if not is_reported:
             # An outage is logged, not each of its errors.
             self._hooks.error(error, is_logged=False)
@@ -226,11 +224,8 @@ class SpoutOutages:
                 return
             began_s = self._began_s.pop(part, None)
         if began_s is not None:
-            log.warning(
-                "the spout can %s again after %.0f s",
-                _WORK[part],
-                self._clock.monotonic_s() - began_s,
-            )
+            failed_s = self._clock.monotonic_s() - began_s
+            log.warning("the spout can %s again after %.0f s", _WORK[part], failed_s)
 
     def forget(self, shard_id: str) -> None:
         """The shard was released: nothing of it is tried again."""
@@ -244,26 +239,10 @@ class SpoutOutages:
 
     def health(self) -> SpoutHealth:
         """The outages at this moment, the longest first. Short faults of reading are none."""
-        outages = []
         with self._lock:
-            for part in self._began_s:
-                of = sorted(
-                    (trouble.since_s, shard_id or "", trouble)
-                    for (failing, shard_id), trouble in self._troubles.items()
-                    if failing is part
-                )
-                oldest = of[0][2]
-                outages.append(
-                    SpoutOutage(
-                        part=str(part),
-                        shards=tuple(sorted(shard_id for _since_s, shard_id, _ in of if shard_id)),
-                        since_ms=oldest.since_ms,
-                        last_error=said(oldest.error),
-                    )
-                )
+            outages = sorted(map(self._outage, self._began_s), key=attrgetter("since_ms"))
         if not outages:
             return SpoutHealth(ok=True)
-        outages.sort(key=attrgetter("since_ms"))
         first = outages[0]
         return SpoutHealth(
             ok=False,
@@ -272,16 +251,24 @@ class SpoutOutages:
             outages=tuple(outages),
         )
 
-    def failing_s(self) -> Mapping[str, float]:
-        """How long each part has been in an outage, in seconds; 0 without one."""
+    def _outage(self, part: SpoutPart) -> SpoutOutage:
+        of = {shard: one for (failing, shard), one in self._troubles.items() if failing is part}
+        oldest = min(of.values(), key=attrgetter("since_s"))
+        return SpoutOutage(
+            part=str(part),
+            shards=tuple(sorted(filter(None, of))),
+            since_ms=oldest.since_ms,
+            last_error=said(oldest.error),
+        )
+
+    def totals(self) -> tuple[Mapping[str, float], Mapping[str, int]]:
+        """By part: how long it has been in an outage, in seconds, 0 without one; and how many
+        outages it has had.
+        """
         with self._lock:
             now_s = self._clock.monotonic_s()
-            return {str(part): now_s - self._began_s.get(part, now_s) for part in SpoutPart}
-
-    def counts(self) -> Mapping[str, int]:
-        """How many outages each part has had."""
-        with self._lock:
-            return {str(part): count for part, count in self._counts.items()}
+            failing_s = {str(part): now_s - self._began_s.get(part, now_s) for part in SpoutPart}
+            return failing_s, {str(part): count for part, count in self._counts.items()}
 
 
 class AnswerWatch:
@@ -308,10 +295,9 @@ class AnswerWatch:
         if answered != self._answered:
             self._answered, self._silent = answered, None
         elif timed_out:
-            since_ms, count = self._clock.now_ms() - self._timeout_ms, timed_out
-            if before is not None:
-                since_ms, count = before.since_ms, before.count + timed_out
-            self._silent = NoAnswers(since_ms=since_ms, count=count)
+            since_ms = self._clock.now_ms() - self._timeout_ms
+            silent = before or NoAnswers(since_ms=since_ms, count=0)
+            self._silent = replace(silent, count=silent.count + timed_out)
         self._unreported += timed_out
         begins = before is None and self._silent is not None
         if begins or self._clock.monotonic_s() - self._reported_s >= _REPORT_INTERVAL_S:
@@ -324,19 +310,13 @@ class AnswerWatch:
         """Report what no line has reported, as at the end; a no-op without any."""
         if not self._unreported:
             return
-        many = "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries"
-        besides = (
-            ""
-            if self._silent is None
-            else ". No delivery of the stream got an outcome in that time"
-        )
         log.warning(
             "%s of stream %s got no outcome within %s (message_timeout_s)%s. Each counts as "
             "failed and is redelivered until its retries are used up",
-            many,
+            "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries",
             self._stream,
             duration(self._timeout_ms),
-            besides,
+            ". No delivery of the stream got an outcome in that time" if self._silent else "",
         )
         self._unreported, self._reported_s = 0, self._clock.monotonic_s()
 

@@ -22,13 +22,17 @@ process which then ended.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from enum import IntEnum
-from heapq import heappop, heappush
 from math import floor
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kinesis_spout.spout.emission import SpoutEmission
+from state.collections import DueQueue
+from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
     from state.sequence_number import SequenceNumber
+    from state.shard_state import UnresolvedRecord
 
 
 class Phase(IntEnum):
@@ -79,7 +84,8 @@ class Isolation:
         emission = self.emission
         if emission is None or emission.assigned.is_released:
             return False
-        return emission.assigned.shard.is_pending(emission)
+        tracker = emission.assigned.shard.tracker
+        return tracker.is_pending(emission.sequence, emission.attempt)
 
     def begin(self, deliveries: int) -> None:
         """Isolate so many deliveries, at least until there is nothing left to deliver."""
@@ -127,8 +133,25 @@ class Isolation:
     def withdraw(self) -> None:
         """Take the announced attempt back, as at an orderly end: no outcome was due to a crash."""
         if self.emission is not None and self.waits_for_outcome:
-            self.emission.assigned.shard.withdraw()
+            self.emission.assigned.shard.tracker.withdraw(self.emission.sequence)
             self.emission.assigned.is_dirty = True
+
+    def taken_back(
+        self, shard_id: str, unresolved: tuple[UnresolvedRecord, ...]
+    ) -> tuple[UnresolvedRecord, ...]:
+        """The stored records of a shard that was given up and is assigned again, without the
+        attempt that was announced: its process has not ended, as it is this one. `unresolved`
+        itself where there is none.
+        """
+        emission = self.emission
+        if emission is None or emission.shard_id != shard_id or not emission.assigned.is_released:
+            return unresolved
+        return tuple(
+            _without_announced(record)
+            if record.first == emission.sequence and record.reason == UNANSWERED
+            else record
+            for record in unresolved
+        )
 
     def end(self) -> bool:
         """Deliver at full speed again, once the last outcome is stored: else a crash would cost the
@@ -139,6 +162,12 @@ class Isolation:
             return False
         self.emission = self._deliveries_left = None
         return True
+
+
+def _without_announced(record: UnresolvedRecord) -> UnresolvedRecord:
+    if record.attempts > 1:
+        return replace(record, attempts=record.attempts - 1, reason=None)
+    return replace(record, attempts=0, reason=None, first_failure_ms=None, last_failure_ms=None)
 
 
 class Rotation:
@@ -159,8 +188,8 @@ class Rotation:
         self._short_way_below = config.max_pending
         self._rotation: deque[AssignedShard] = deque()
         self._retry_rotation: deque[AssignedShard] = deque()
-        # A heap of (due_ms, shard_id). An entry that differs from its shard's `due_ms` is stale.
-        self._due: list[tuple[int, str]] = []
+        self._due: DueQueue[str] = DueQueue()  # the shards with retries
+        self._next_due_ms = math.inf  # of these, or earlier
 
     @property
     def is_full(self) -> bool:
@@ -182,9 +211,9 @@ class Rotation:
             for assigned in self.assigned.values()
         )
 
-    def next_retry_ms(self) -> int | None:
-        """When the next retry may be due; None without one, and during a pause."""
-        return self._due[0][0] if self._due and not self.is_paused else None
+    def next_retry_ms(self) -> float:
+        """When the next retry may be due; infinite without one, and during a pause."""
+        return math.inf if self.is_paused else self._next_due_ms
 
     def may_emit(self, now_ms: int) -> bool:
         """Whether `emit` may have a record. False means that it has none."""
@@ -195,7 +224,7 @@ class Rotation:
             return False
         if isolation.ends_when_settled:
             return isolation.phase is Phase.SETTLED
-        retry_is_due = bool(self._due) and self._due[0][0] <= now_ms
+        retry_is_due = self._next_due_ms <= now_ms
         return retry_is_due or bool(self._retry_rotation if self.at_limit else self._rotation)
 
     # what may go out ------------------------------------------------------------------------------
@@ -225,10 +254,7 @@ class Rotation:
 
     # shards ---------------------------------------------------------------------------------------
     def add(self, assigned: AssignedShard) -> None:
-        """Raises ValueError for a shard that is assigned already."""
         shard = assigned.shard
-        if shard.shard_id in self.assigned:
-            raise ValueError(f"shard {shard.shard_id} is assigned already; release it first")
         self.assigned[shard.shard_id] = assigned
         self.pending += shard.pending
         if shard.restored.has_unanswered:
@@ -244,6 +270,7 @@ class Rotation:
             self._rotation.remove(assigned)
         if assigned.in_retry_rotation:
             self._retry_rotation.remove(assigned)
+        self._due.discard(shard_id)
         return assigned
 
     def reschedule(self, assigned: AssignedShard) -> None:
@@ -254,8 +281,8 @@ class Rotation:
         self.enqueue(assigned)
 
     def enqueue(self, assigned: AssignedShard) -> None:
-        """Append the shard to the rotation if it may emit a new record, and to the heap of due
-        times if a retry waits. Call it after each outcome.
+        """Append the shard to the rotation if it may emit a new record, and note when its next
+        retry is due. Call it after each outcome.
         """
         shard = assigned.shard
         if (
@@ -265,34 +292,28 @@ class Rotation:
         ):
             assigned.in_rotation = True
             self._rotation.append(assigned)
-        if not shard.waiting:
-            return
-        due_ms = shard.tracker.next_retry_ms
-        if due_ms is not None and (assigned.due_ms is None or due_ms < assigned.due_ms):
-            assigned.due_ms = due_ms
-            heappush(self._due, (due_ms, shard.shard_id))
+        if (due_ms := shard.tracker.next_retry_ms) is not None:
+            self._due.put(shard.shard_id, due_ms)
+            self._next_due_ms = min(self._next_due_ms, due_ms)
 
-    def _enqueue_due_retries(self, now_ms: float) -> None:
+    def _enqueue_due_retries(self, now_ms: int) -> None:
         """Put the shards whose retry is due at `now_ms` into both rotations."""
-        while self._due and self._due[0][0] <= now_ms:
-            due_ms, shard_id = heappop(self._due)
-            assigned = self.assigned.get(shard_id)
-            # The shard was released, or an earlier retry was queued since.
-            if assigned is None or assigned.due_ms != due_ms:
-                continue
-            assigned.due_ms = None
+        while (shard_id := self._due.pop_due(now_ms)) is not None:
+            assigned = self.assigned[shard_id]
             if not assigned.in_rotation:
                 assigned.in_rotation = True
                 self._rotation.append(assigned)
             if not assigned.in_retry_rotation:
                 assigned.in_retry_rotation = True
                 self._retry_rotation.append(assigned)
+        next_ms = self._due.next_ms()
+        self._next_due_ms = math.inf if next_ms is None else next_ms
 
     # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: float) -> SpoutEmission | None:
         """The next record; None when no shard has one that may go out now."""
-        if self._due and self._due[0][0] <= now_ms:
-            self._enqueue_due_retries(now_ms)
+        if self._next_due_ms <= now_ms:
+            self._enqueue_due_retries(floor(now_ms))
         rotation = self._rotation
         if rotation and self.pending < self._short_way_below:
             assigned = rotation[0]
@@ -308,7 +329,7 @@ class Rotation:
                 self.pending += 1
                 assigned.counts.emitted += 1
                 rotation.rotate(-1)
-                return SpoutEmission(run, index, 1, assigned, run.data[index])
+                return SpoutEmission(run, index, 1, run.data[index], assigned)
         return self._emit_checked(floor(now_ms))
 
     def _emit_checked(self, now_ms: int) -> SpoutEmission | None:

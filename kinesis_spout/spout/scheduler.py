@@ -6,10 +6,10 @@ Which thread calls what:
 | thread | calls |
 | --- | --- |
 | of the program, one at a time | `emit`, `wait` |
-| any of the program | `resolve`, `record_failure`, `extend`, `find`, `resolve_unheld` |
+| any of the program | `resolve`, `record_failure`, `extend`, `find`, `answer_unheld` |
 | fetch | `reschedule`, after a page came |
 | timeouts | `expire` |
-| retries | `wanted_retries`, `wanted_letters`, `restock` |
+| retries | `wanted`, `restock` |
 | letters | `letters`, `dead_lettered`, `letter_refused` |
 | commit | snapshots of the shards; `remove` |
 | coordinate | `add`, `remove`; `pause` and `resume` of the rotation |
@@ -42,11 +42,12 @@ from kinesis_spout.tuple_tree import TupleTree, fail_timed_out
 from state.tracker.transitions import Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
     from kinesis_spout.spout.config import SpoutConfig
-    from kinesis_spout.spout.tracked_shard import DueLetter, RecordRun, TrackedShard
+    from kinesis_spout.spout.tracked_shard import RecordRun, TrackedShard
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
@@ -180,9 +181,8 @@ class SpoutScheduler:
         with self.changed:
             self._waiting += 1
             try:
-                due_ms = self.rotation.next_retry_ms()
-                due_s = timeout_s if due_ms is None else max(0.0, (due_ms - self.now_ms()) / 1000)
-                self.changed.wait_for(until, min(timeout_s, due_s))
+                due_s = (self.rotation.next_retry_ms() - self.now_ms()) / 1000
+                self.changed.wait_for(until, max(0.0, min(timeout_s, due_s)))
             finally:
                 self._waiting -= 1
         return (self.now_ms() - began_ms) / 1000
@@ -235,19 +235,24 @@ class SpoutScheduler:
         if resolved is None:
             return False
         if self._hooks.any and notifies:
-            self._hooks.acked(emission)
+            self._hooks.notify("acked", emission)
         return True
 
-    def resolve_unheld(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> bool:
-        """A late ack by message id of a record whose payload is not in memory. Returns whether it
-        counted.
+    def answer_unheld(
+        self, shard_id: str, sequence: SequenceNumber, attempt: int, *, acked: bool
+    ) -> bool:
+        """A late outcome by message id of a record whose payload is not in memory. Returns whether
+        it counted, which a failure never does. Raises `IllegalAckerEventError` as an emission's.
 
         A message id names one record. If the record is the first of a range that has one outcome
         for all, the ack does not count, and the range is delivered again.
         """
         with self.changed:
             assigned = self.assigned.get(shard_id)
-            if assigned is None or assigned.shard.begins_range(sequence):
+            if assigned is None:
+                return False
+            assigned.answer(str(sequence), attempt, acked=acked)
+            if not acked or assigned.shard.begins_range(sequence):
                 return False
             resolved = assigned.shard.mark_node_acked(sequence, attempt)
             if resolved is None:
@@ -281,7 +286,6 @@ class SpoutScheduler:
             assigned = emission.assigned
             assigned.counts.malformed += is_malformed
             if not (assigned.is_released or self._is_closed):
-                before = assigned.shard.pending
                 effect = assigned.shard.mark_failed(
                     emission,
                     int(self.now_ms()),
@@ -291,10 +295,10 @@ class SpoutScheduler:
                 )
                 if effect in COUNTED_FAILURES:
                     assigned.counts.failed += 1
-                    self._answered(assigned, before - assigned.shard.pending)
+                    self._answered(assigned, 1)
         self._stop_if_nothing_is_acked()
         if effect in COUNTED_FAILURES or is_malformed:
-            self._hooks.failed(emission, reason)
+            self._hooks.notify("failed", emission, reason)
         return effect
 
     def expire(self) -> list[SpoutEmission]:
@@ -307,12 +311,11 @@ class SpoutScheduler:
                 due_ms = shard.next_deadline_ms() if shard.pending else None
                 if due_ms is None or due_ms > now_ms:
                     continue
-                before = shard.pending
                 late = shard.expire(now_ms, max_held_bytes=self._held_bytes_per_shard)
                 assigned.counts.timed_out += len(late)
                 assigned.counts.failed += len(late)
                 expired += [SpoutEmission.of(assigned, delivery) for delivery in late]
-                self._answered(assigned, before - shard.pending)
+                self._answered(assigned, len(late))
         self._stop_if_nothing_is_acked()
         return expired
 
@@ -346,11 +349,10 @@ class SpoutScheduler:
     def find(self, shard_id: str, sequence: SequenceNumber, attempt: int) -> SpoutEmission | None:
         """The emission that a message id names, if its payload is in memory; else None."""
         with self.changed:
-            assigned = self.assigned.get(shard_id)
-            delivery = None if assigned is None else assigned.shard.find(sequence, attempt)
-            if assigned is None or delivery is None:
+            if (assigned := self.assigned.get(shard_id)) is None:
                 return None
-            return SpoutEmission.of(assigned, delivery)
+            delivery = assigned.shard.find(sequence, attempt)
+            return None if delivery is None else SpoutEmission.of(assigned, delivery)
 
     def _stop_if_nothing_is_acked(self) -> None:
         limit = self.rotation.config.breaker_failures
@@ -372,7 +374,7 @@ class SpoutScheduler:
 
     # shards ---------------------------------------------------------------------------------------
     def add(self, shard: TrackedShard) -> AssignedShard:
-        """Assign a shard. Raises ValueError for one that is assigned already."""
+        """Assign a shard that is not assigned."""
         with self.changed:
             assigned = AssignedShard(shard, self)
             self.rotation.add(assigned)
@@ -391,55 +393,49 @@ class SpoutScheduler:
             self.changed.notify_all()
 
     # payloads and letters -------------------------------------------------------------------------
-    def wanted_retries(self) -> list[tuple[AssignedShard, list[UnresolvedRecord]]]:
-        """The records to read again for their retries, by shard."""
+    def wanted(self, *, letters: bool) -> list[tuple[AssignedShard, list[UnresolvedRecord]]]:
+        """The records to read again for their retries, or for their dead letters, by shard."""
+        now_ms = int(self.now_ms())
         with self.changed:
-            now_ms = int(self.now_ms())
-            return [(one, one.shard.held.wanted(now_ms)) for one in self.assigned.values()]
-
-    def wanted_letters(self) -> list[tuple[AssignedShard, list[UnresolvedRecord]]]:
-        """The records to read again for their dead letters, by shard."""
-        with self.changed:
-            return [(one, one.shard.held.wanted_letters()) for one in self.assigned.values()]
+            held = ((one, one.shard.held) for one in self.assigned.values())
+            return [
+                (one, its.wanted_letters() if letters else its.wanted(now_ms)) for one, its in held
+            ]
 
     def restock(
         self,
         assigned: AssignedShard,
-        found: Sequence[tuple[UnresolvedRecord, RecordRun | None]],
+        found: Iterable[tuple[UnresolvedRecord, RecordRun]],
     ) -> None:
         """Take the payloads of wanted records: see `RetryBuffer.restock`."""
         with self.changed:
             now_ms = int(self.now_ms())
             for record, run in found:
-                assigned.shard.restock(record, run, now_ms)
+                assigned.shard.held.restock(record, run, now_ms)
             self.reschedule(assigned)
 
-    def room_bytes(self) -> int:
-        """How many bytes of payload may still be kept for retries and letters. O(shards).
+    def room_bytes(self, *, letters: bool) -> int:
+        """How many bytes of payload may still be kept for retries, or for letters: these have half
+        of the room at most. O(shards).
 
         Payloads that are kept are not read again, so room always comes back when they are resolved.
         """
+        most = self.rotation.config.prefetch_bytes
         with self.changed:
-            return self.rotation.config.prefetch_bytes - sum(
-                assigned.shard.held.held_bytes for assigned in self.assigned.values()
-            )
-
-    def letter_room_bytes(self) -> int:
-        """How many bytes of payload may still be kept for letters. O(shards)."""
-        with self.changed:
-            held = [assigned.shard.held.letter_bytes for assigned in self.assigned.values()]
-            half = self.rotation.config.prefetch_bytes // 2
-            return min(self.room_bytes(), half - sum(held))
+            held = [assigned.shard.held for assigned in self.assigned.values()]
+            room = most - sum(one.held_bytes for one in held)
+            of_letters = most // 2 - sum(one.letter_bytes for one in held)
+        return min(room, of_letters) if letters else room
 
     @property
     def _held_bytes_per_shard(self) -> int:
         return self.rotation.config.prefetch_bytes // max(1, len(self.assigned))
 
-    def letters(self) -> Iterator[tuple[AssignedShard, DueLetter]]:
+    def letters(self) -> Iterator[tuple[AssignedShard, UnresolvedRecord]]:
         """The exhausted records that can be dead-lettered now. Hold `changed` while it runs."""
         for assigned in list(self.assigned.values()):
-            for letter in assigned.shard.held.letters():
-                yield assigned, letter
+            for record in assigned.shard.held.letters():
+                yield assigned, record
 
     def dead_lettered(self, assigned: AssignedShard, sequence: SequenceNumber, count: int) -> bool:
         """The letter was written: the record counts as acked. False when a late ack came first."""
@@ -457,7 +453,7 @@ class SpoutScheduler:
         """The sink refused a letter. Its payload makes room if another one waits for room."""
         with self.changed:
             lacks_letter = any(one.shard.held.lacks_letter for one in self.assigned.values())
-            drop = lacks_letter and self.letter_room_bytes() <= 0
+            drop = lacks_letter and self.room_bytes(letters=True) <= 0
             assigned.shard.held.refuse(sequence, drop=drop)
 
     # observations ---------------------------------------------------------------------------------
@@ -474,11 +470,15 @@ class SpoutScheduler:
                 total.add(one)
         return total
 
-    def metrics(self, service_now_ms: int) -> tuple[ShardMetrics, dict[str, ShardMetrics]]:
-        """In total, and by shard: a snapshot, which later events do not change. O(shards)."""
+    def metrics(
+        self, service_now_ms: int, refused: Counter[str]
+    ) -> tuple[ShardMetrics, dict[str, ShardMetrics]]:
+        """In total, and by shard: a snapshot, which later events do not change. O(shards).
+        `refused`: by shard, how many letters count as refused.
+        """
         with self.changed:
             shards = {
-                shard_id: assigned.metrics(service_now_ms)
+                shard_id: assigned.metrics(service_now_ms, refused[shard_id])
                 for shard_id, assigned in sorted(self.assigned.items())
             }
             counts = self.counts()

@@ -61,7 +61,18 @@ class SpoutServices:
         closing = threading.Event()
         clock = InterruptibleClock(closing)
         client = KinesisClient(config.aws, config.stream_ref, clock=clock, as_lists=True)
-        store = open_store(config)
+        store: StoreTopics
+        if config.zookeeper is None or config.application is None:  # state is kept in memory only
+            store = MemoryStateStore(application="nobody", stream=config.stream_ref.name)
+        else:
+            store = ZookeeperStateStore(
+                resolve_connect_string(config.zookeeper),
+                root=config.zookeeper_root,
+                application=config.application,
+                stream=config.stream_ref.name,
+                session_timeout_s=config.zookeeper_session_timeout_s,
+                security=config.zookeeper_security,
+            )
         return cls(client=client, store=store, clock=clock, rate=config.rate, closing=closing)
 
     def close(self) -> None:
@@ -88,20 +99,3 @@ class SpoutContext:
     def now_ms(self) -> int:
         """The time of retries and deadlines, which nobody sets."""
         return int(self.scheduler.now_ms())
-
-
-def open_store(config: SpoutConfig) -> StoreTopics:
-    """The store that the configuration names, not connected yet. Without ZooKeeper, state is kept
-    in memory only.
-    """
-    stream = config.stream_ref.name
-    if config.zookeeper is None or config.application is None:
-        return MemoryStateStore(application="nobody", stream=stream)
-    return ZookeeperStateStore(
-        resolve_connect_string(config.zookeeper),
-        root=config.zookeeper_root,
-        application=config.application,
-        stream=stream,
-        session_timeout_s=config.zookeeper_session_timeout_s,
-        security=config.zookeeper_security,
-    )

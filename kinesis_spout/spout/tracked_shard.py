@@ -23,7 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from math import floor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -95,7 +95,7 @@ class RecordRun:
 
     @property
     def sequences(self) -> list[SequenceNumber]:
-        """The sequence numbers. O(size): computed at each call, as most are never needed."""
+        """Computed at each call, as most are never needed. O(size)."""
         return list(map(_number, self.texts))
 
     def sequence(self, index: int) -> SequenceNumber:
@@ -104,11 +104,6 @@ class RecordRun:
     @property
     def payload_bytes(self) -> int:
         return sum(map(len, self.data))
-
-    def register(self) -> None:
-        """The tracker knows the records, and the payloads of pending ones are held elsewhere."""
-        self.registered = True
-        self.data = []
 
     def cut(self) -> RecordRun:
         """Move the records that were not emitted yet into a new run, and return it."""
@@ -128,21 +123,6 @@ class RecordRun:
         some = slice(first, end)
         return RecordRun(self.texts[some], self.keys[some], self.data[some], self.arrivals[some])
 
-    def extend(self, other: RecordRun) -> None:
-        """Append the records of another run that were not emitted."""
-        self.texts += other.texts
-        self.data += other.data
-        self.keys += other.keys
-        self.arrivals += other.arrivals
-        self.states += bytes(other.size)
-        self.size += other.size
-        self.unacked += other.size
-
-    def index_of(self, sequence: SequenceNumber) -> int | None:
-        """The index of an emitted record; None when it is not in this run."""
-        index = bisect_left(self.texts, sequence, key=_number)
-        return index if index < self.emitted and self.sequence(index) == sequence else None
-
     def oldest_pending(self) -> int | None:
         """The index of the first pending record; None without one. Amortised O(1)."""
         states, emitted = self.states, self.emitted
@@ -154,9 +134,7 @@ class RecordRun:
 
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline of a pending record; None without one."""
-        if not self.deadlines:
-            return None
-        oldest = self.oldest_pending()
+        oldest = self.oldest_pending() if self.deadlines else None
         return None if oldest is None else floor(self.deadlines[oldest])
 
     def stretches(self) -> Iterator[tuple[int, range]]:
@@ -174,7 +152,7 @@ class RecordRun:
 
 class Delivery(msgspec.Struct, frozen=True, eq=False):
     """One delivery of one record: `index` is the record's position in `run`, `attempt` counts from
-    1.
+    1. It has the payload itself: the run lets go of it.
 
     A struct and not a named tuple: one is made per delivery, and a struct costs what a plain tuple
     does.
@@ -183,6 +161,7 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
     run: RecordRun
     index: int
     attempt: int
+    data: bytes
 
     @property
     def sequence(self) -> SequenceNumber:
@@ -254,8 +233,16 @@ class PageRuns:
     def next_run(self) -> RecordRun | None:
         """The next records, at most 1,000, skipping empty pages. None when there are none now."""
         while self.lapse.lapsed_ms is None and self._taken >= len(self._records.numbers):
-            if not self._turn_page():
+            if self._source is None:
                 return None
+            if self._page is not None:
+                self._source.drop(self._page)
+                self.last_page = self._page.without_records()
+            self._page, self._taken, self._records = self._source.first(), 0, NO_LISTS
+            if self._page is None:
+                return None
+            self._records = self._page.columns.lists()
+            self.lapse.note(self._page)
         if self.lapse.lapsed_ms is not None:
             return None
         run = RecordRun(*self._records.part(self._taken, self._taken + RUN_RECORDS))
@@ -264,76 +251,48 @@ class PageRuns:
             run.rest = _rest(run.texts[-1], self._records.numbers[self._taken])
         return run
 
-    def _turn_page(self) -> bool:
-        """Drop the page that was taken and go on to the next. False when there is none."""
-        if self._source is None:
-            return False
-        if self._page is not None:
-            self._source.drop(self._page)
-            self.last_page = self._page.without_records()
-        self._page = self._source.first()
-        self._records = NO_LISTS if self._page is None else self._page.columns.lists()
-        self._taken = 0
-        if self._page is not None:
-            self.lapse.note(self._page)
-        return self._page is not None
-
-
-class DueLetter(NamedTuple):
-    """An exhausted record, or a range of them, to be dead-lettered. `run` holds what is left of the
-    records; None when the stream has none of them any more.
-    """
-
-    record: UnresolvedRecord
-    run: RecordRun | None
-
 
 class RetryBuffer:
-    """`runs`: payloads by the sequence number of a record, or of the first record of a range.
-    `held_bytes` counts payload, and `letter_bytes` the part of it that is of exhausted records.
+    """`runs`: payloads by the sequence number of a record, or of the first record of a range. A run
+    without records says that the stream has none of them any more. `held_bytes` counts payload, and
+    `letter_bytes` the part of it that is of exhausted records.
     """
 
     def __init__(self, tracker: InflightRecordTracker) -> None:
         self.held_bytes = 0
         self.letter_bytes = 0
-        self._tracker = tracker
-        self._missing: set[SequenceNumber] = set()
         self.runs: dict[SequenceNumber, RecordRun] = {}
-        self._gone: set[SequenceNumber] = set()
-        self._letters: set[SequenceNumber] = set()  # exhausted records whose payload is here
+        self._tracker = tracker
+        self._missing: set[SequenceNumber] = set()  # due retries that are not in `runs`
+        self._letters: set[SequenceNumber] = set()  # exhausted records that are
         self._refusals: dict[SequenceNumber, int] = {}  # by exhausted record: of the sink
 
-    def __contains__(self, sequence: SequenceNumber) -> bool:
-        """Whether the payload is here, or is known to be gone from the stream."""
-        return sequence in self.runs or sequence in self._gone
-
-    def hold(self, sequence: SequenceNumber, run: RecordRun) -> None:
+    def hold(self, sequence: SequenceNumber, run: RecordRun, *, is_letter: bool = False) -> None:
         """Keep the payload of a record, or of what is left of a range. The tracker knows the
         record.
         """
         self._drop_payload(sequence)
-        self._gone.discard(sequence)
         run.registered = True
         self.runs[sequence] = run
         self.held_bytes += run.payload_bytes
+        if is_letter:
+            self._letters.add(sequence)
+            self.letter_bytes += run.payload_bytes
 
     def drop(self, sequence: SequenceNumber) -> None:
         """Forget a record: it is resolved, or there is no room. A no-op for one that is not
         here.
         """
         self._drop_payload(sequence)
-        self._gone.discard(sequence)
         self._refusals.pop(sequence, None)
 
     def fit(self, sequence: SequenceNumber, max_bytes: int) -> None:
         """A record is not pending any more: keep its payload only if all payloads here fit into
         `max_bytes`, and those of letters into half of it.
         """
-        run = self.runs.get(sequence)
-        is_letter = run is not None and self._tracker.queued(sequence) is None
-        if run is not None and is_letter and sequence not in self._letters:
-            self._letters.add(sequence)
-            self.letter_bytes += run.payload_bytes
+        is_letter = self._tracker.queued(sequence) is None
+        if is_letter:
+            self.hold(sequence, self.runs[sequence], is_letter=True)
         if self.held_bytes > max_bytes or (is_letter and self.letter_bytes > max_bytes // 2):
             self.drop(sequence)
 
@@ -341,7 +300,7 @@ class RetryBuffer:
         """The sink refused the letter of an exhausted record. With `drop`, its payload makes room
         for others, and is read again after those that were refused less often.
         """
-        if sequence in self:
+        if sequence in self.runs:
             self._refusals[sequence] = self._refusals.get(sequence, 0) + 1
             if drop:
                 self._drop_payload(sequence)
@@ -349,37 +308,30 @@ class RetryBuffer:
     @property
     def lacks_letter(self) -> bool:
         """Whether an exhausted record waits for its payload."""
-        here = len(self._letters) + len(self._gone)
-        return self._tracker.count(NodeState.EXHAUSTED) > here
+        return self._tracker.count(NodeState.EXHAUSTED) > len(self._letters)
 
     def due_retry(self, now_ms: int) -> SequenceNumber | None:
         """The next due retry whose payload is here.
 
         Due retries without a payload are postponed, so that they do not block the others.
         """
-        while (sequence := self._tracker.due_retry(now_ms)) is not None and sequence not in self:
+        while (sequence := self._tracker.due_retry(now_ms)) is not None and (
+            sequence not in self.runs
+        ):
             self._missing.add(sequence)
             self._tracker.postpone(sequence, now_ms + LOOK_AGAIN_MS)
         return sequence
 
-    def letters(self) -> list[DueLetter]:
+    def letters(self) -> list[UnresolvedRecord]:
         """The exhausted records whose payload is here, or is known to be gone."""
-        return [
-            DueLetter(record, self.runs.get(record.first))
-            for record in self._tracker.exhausted
-            if record.first in self
-        ]
+        return [record for record in self._tracker.exhausted if record.first in self.runs]
 
     def wanted(self, now_ms: int) -> list[UnresolvedRecord]:
         """The queued records to read again, in order: due ones without a payload here."""
         self.due_retry(now_ms)
-        queued = (
-            self._tracker.queued(sequence) for sequence in self._missing if sequence not in self
-        )
-        self._missing = set()
-        return sorted(
-            (record for record in queued if record is not None), key=lambda record: record.first
-        )
+        missing, self._missing = sorted(self._missing - self.runs.keys()), set()
+        queued = map(self._tracker.queued, missing)
+        return [record for record in queued if record is not None]
 
     def wanted_letters(self) -> list[UnresolvedRecord]:
         """The exhausted records to read again, in order: of those without a payload here the ones
@@ -387,23 +339,23 @@ class RetryBuffer:
         """
         if not self.lacks_letter:
             return []
-        lacking = [record for record in self._tracker.exhausted if record.first not in self]
+        lacking = [record for record in self._tracker.exhausted if record.first not in self.runs]
         fewest = min((self._refusals.get(one.first, 0) for one in lacking), default=0)
         return sorted(
             (one for one in lacking if self._refusals.get(one.first, 0) == fewest),
             key=lambda record: record.first,
         )
 
-    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """Take the payload of a wanted record, or of the records left of a range. `found` None: the
-        stream has none of them any more.
+    def restock(self, record: UnresolvedRecord, found: RecordRun, now_ms: int) -> None:
+        """Take the payload of a wanted record, or of the records left of a range. `found` has none
+        where the stream has none of them any more.
 
         A no-op for a record whose payload has come meanwhile, or that is not wanted any more.
         """
-        if record.first in self:
+        if record.first in self.runs:
             return
         queued = self._tracker.queued(record.first)
-        if queued is not None and found is not None:
+        if queued is not None and found.size:
             self._unfold(queued, found, now_ms)
             return
         if queued is not None:
@@ -413,14 +365,8 @@ class RetryBuffer:
             self._tracker.fail(
                 record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False
             )
-        if all(record.first != one.first for one in self._tracker.exhausted):
-            return  # a late ack came first
-        if found is None:
-            self._gone.add(record.first)
-        else:
-            self.hold(record.first, found)
-            self._letters.add(record.first)
-            self.letter_bytes += found.payload_bytes
+        if any(record.first == one.first for one in self._tracker.exhausted):
+            self.hold(record.first, found, is_letter=True)  # else a late ack came first
 
     def _drop_payload(self, sequence: SequenceNumber) -> None:
         run = self.runs.pop(sequence, None)
@@ -446,7 +392,7 @@ class RetryBuffer:
                 what = f"{missing} of {queued.count} records up to {queued.last} were {GONE}"
                 gone = replace(queued, last=queued.first, count=1, rejected=True, reason=what)
                 records.insert(0, gone)
-                self._gone.add(queued.first)
+                self.hold(queued.first, found.part(0, 0), is_letter=True)
             self._tracker.ack_except(queued.first, emission.attempt, records)
         for at, sequence in enumerate(numbers):
             self.hold(sequence, found.part(at, at + 1))
@@ -463,27 +409,22 @@ class RestoredRecords:
     ) -> None:
         self.last = max((record.last for record in unresolved), default=None)
         self._tracker = tracker
-        by_due_time = sorted(unresolved, key=lambda record: record.due_ms)
-        self._records = deque(by_due_time)
-        self._unanswered = deque(record for record in by_due_time if record.reason == UNANSWERED)
+        self._left = list(unresolved)
 
     @property
     def has_unanswered(self) -> bool:
         """Whether a record is left that was announced by a process which then ended."""
-        return self._first_of(self._unanswered) is not None
+        return any(record.reason == UNANSWERED for record in self._unresolved())
 
     def has_any(self, now_ms: int) -> bool:
         """Whether one is left that was due by `now_ms`. It may have been in flight when its process
         ended.
         """
-        first = self._first_of(self._records)
-        return first is not None and first.due_ms <= now_ms
+        return any(record.due_ms <= now_ms for record in self._unresolved())
 
-    def _first_of(self, records: deque[UnresolvedRecord]) -> UnresolvedRecord | None:
-        """The first of these that has had no outcome here. Drops those before it."""
-        while records and self._tracker.awaited(records[0].first) is not records[0]:
-            records.popleft()
-        return records[0] if records else None
+    def _unresolved(self) -> list[UnresolvedRecord]:
+        self._left = [one for one in self._left if self._tracker.awaited(one.first) is one]
+        return self._left
 
 
 class TrackedShard:
@@ -507,7 +448,6 @@ class TrackedShard:
         self._whole = whole
         self.tracker = InflightRecordTracker(state, retry_policy=retry_policy, random=random)
         self.shard_id = state.shard_id
-        self.waiting = 0  # records that are queued for a retry, or exhausted
         self.held = RetryBuffer(self.tracker)
         lapse = ExpiryDetector(state.verified_until_ms, retention_ms, state.read_position)
         self.pages = PageRuns(pages, lapse)
@@ -515,10 +455,9 @@ class TrackedShard:
         self._unacked = 0  # records of these runs that are not acked, emitted or not
         self.open_run: RecordRun | None = None  # the last of these runs, while it has more to emit
         self._retries_in_a_row = 0
-        self._recount()
         self._verified_ms = state.verified_until_ms
         self._first_read_from: Position | None = state.read_position  # None once a record came
-        self._announced: Delivery | None = None
+        self._announced: SequenceNumber | None = None  # in its first delivery
         self.restored = RestoredRecords(self.tracker, state.unresolved)
 
     # observations ---------------------------------------------------------------------------------
@@ -534,6 +473,11 @@ class TrackedShard:
         """How many records are delivered and have no outcome."""
         not_emitted = 0 if self.open_run is None else self.open_run.size - self.open_run.emitted
         return self.tracker.count(NodeState.PENDING) + self._unacked - not_emitted
+
+    @property
+    def waiting(self) -> int:
+        """How many records are queued for a retry, or exhausted."""
+        return self.tracker.count(NodeState.QUEUED) + self.tracker.count(NodeState.EXHAUSTED)
 
     @property
     def unresolved(self) -> int:
@@ -574,20 +518,10 @@ class TrackedShard:
         """Let the state have this delivery, which was just emitted, as a failed attempt until its
         outcome. Its deadline is taken away: it begins when the delivery is handed out.
         """
-        if not delivery.run.registered:
-            self._register_through(delivery.run)
+        self._register(delivery)
         self.tracker.announce(delivery.sequence, now_ms)
         self.tracker.extend(delivery.sequence, delivery.attempt, None)
-        self._announced = delivery
-
-    def withdraw(self) -> None:
-        """Take the announcement back, as at an orderly end."""
-        if self._announced is not None:
-            self.tracker.withdraw(self._announced.sequence)
-
-    def is_pending(self, delivery: Delivery) -> bool:
-        """Whether a delivery that was announced has no outcome yet."""
-        return self.tracker.is_pending(delivery.sequence, delivery.attempt)
+        self._announced = delivery.sequence if delivery.attempt == 1 else None
 
     # emitting -------------------------------------------------------------------------------------
     def emit(self, now_ms: int, deadline_ms: int | None, *, new: bool) -> Delivery | None:
@@ -596,24 +530,24 @@ class TrackedShard:
         """
         run = self.open_run if new else None
         is_new_first = run is not None and self._retries_in_a_row >= RETRIES_IN_A_ROW
-        if (
-            self.waiting
-            and not is_new_first
-            and (delivery := self._emit_retry(now_ms, deadline_ms)) is not None
-        ):
-            self._retries_in_a_row += 1
-            return delivery
+        if self.waiting and not is_new_first:
+            sequence = self.held.due_retry(now_ms)
+            if sequence is not None:
+                emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
+                self._retries_in_a_row += 1
+                return self._again(sequence, emission.attempt)
         self._retries_in_a_row = 0
         if run is None:
             return None
         index = run.emitted
+        delivery = Delivery(run, index, 1, run.data[index])
         run.emitted = index + 1
         if deadline_ms is not None:
             run.deadlines.append(deadline_ms)
         if run.emitted == run.size:
             self.open_run = None
             self.refill()
-        return Delivery(run, index, 1)
+        return delivery
 
     def grant(self, max_unresolved: int) -> None:
         """Let new records of the open run go out without further checks, until `max_unresolved` are
@@ -672,9 +606,7 @@ class TrackedShard:
     def mark_node_acked(self, sequence: SequenceNumber, attempt: int) -> int | None:
         """As `mark_acked`, of a record that the tracker knows. Its payload may not be here."""
         before = self.tracker.count(NodeState.PENDING)
-        effect = self.tracker.ack(sequence, attempt)
-        self._recount()
-        if effect is not Effect.ACKED:
+        if self.tracker.ack(sequence, attempt) is not Effect.ACKED:
             return None
         self.held.drop(sequence)
         return before - self.tracker.count(NodeState.PENDING)
@@ -691,14 +623,11 @@ class TrackedShard:
         """Fail a delivery. Without `retry` its record is exhausted at once. Its payload is kept if
         all that are kept fit into `max_held_bytes`.
         """
-        run = delivery.run
-        if not run.registered:
-            if run.states[delivery.index] == ACKED:
-                return Effect.UNKNOWN
-            self._register_through(run)
+        if not self._register(delivery):
+            return Effect.UNKNOWN
         sequence = delivery.sequence
         effect = self.tracker.fail(sequence, delivery.attempt, now_ms, reason=reason, retry=retry)
-        self._recount()
+        self._check_each()
         if effect in {Effect.QUEUED, Effect.EXHAUSTED}:
             self.held.fit(sequence, max_held_bytes)
         return effect
@@ -715,12 +644,8 @@ class TrackedShard:
         if due:
             self._register_through(due[-1])
         expired = self.tracker.expire(now_ms)
-        self._recount()
-        late = [
-            Delivery(run, 0, one.attempt)
-            for one in expired
-            if (run := self.held.runs.get(one.sequence)) is not None
-        ]
+        self._check_each()
+        late = [self._again(one.sequence, one.attempt) for one in expired]
         # From the latest deadline backwards, until the others fit.
         for one in reversed(expired):
             self.held.fit(one.sequence, max_held_bytes)
@@ -730,22 +655,22 @@ class TrackedShard:
         """Move the deadline of a pending delivery (None: never). False when it is not pending any
         more.
         """
-        run = delivery.run
-        if not run.registered:
-            if run.states[delivery.index] == ACKED:
-                return False
-            self._register_through(run)
-        return self.tracker.extend(delivery.sequence, delivery.attempt, deadline_ms)
+        return self._register(delivery) and self.tracker.extend(
+            delivery.sequence, delivery.attempt, deadline_ms
+        )
 
     def find(self, sequence: SequenceNumber, attempt: int) -> Delivery | None:
         """The delivery that a message id names, if its payload is in memory; else None, as for a
         record that is acked.
         """
-        for run in self._runs:
-            if attempt == 1 and (index := run.index_of(sequence)) is not None:
-                return None if run.states[index] == ACKED else Delivery(run, index, 1)
+        for run in self._runs if attempt == 1 else ():
+            index = bisect_left(run.texts, sequence, key=_number)
+            if index < run.emitted and run.sequence(index) == sequence:
+                if run.states[index] == ACKED:
+                    return None
+                return Delivery(run, index, 1, run.data[index])
         held = self.held.runs.get(sequence)
-        return None if held is None or held.size > 1 else Delivery(held, 0, attempt)
+        return None if held is None or held.size != 1 else self._again(sequence, attempt)
 
     def begins_range(self, sequence: SequenceNumber) -> bool:
         """Whether the tracker knows the record as the first of a range that has one outcome."""
@@ -755,15 +680,9 @@ class TrackedShard:
         )
         return any(one is not None and one.count > 1 for one in known)
 
-    def restock(self, record: UnresolvedRecord, found: RecordRun | None, now_ms: int) -> None:
-        """See `RetryBuffer.restock`."""
-        self.held.restock(record, found, now_ms)
-        self._recount()
-
     def mark_dead_lettered(self, sequence: SequenceNumber) -> Effect:
         """The letter was written: the record counts as acked. UNKNOWN if a late ack came first."""
         effect = self.tracker.dead_lettered(sequence)
-        self._recount()
         self.held.drop(sequence)
         return effect
 
@@ -797,16 +716,16 @@ class TrackedShard:
         if self.pending:
             found = ((run, run.oldest_pending()) for run in self._runs)
             times = [run.arrivals[index] for run, index in found if index is not None]
-            times += [run.arrivals[0] for run in self.held.runs.values()]
+            times += [run.arrivals[0] for run in self.held.runs.values() if run.size]
             self._verify(min(times, default=None))
         else:
             self._verify(self.tip_ms())
         state = self.tracker.snapshot()
-        announced = self._announced  # the state has an attempt of it that it has not had yet
         all_answered = (
             state.read_position == self.tracker.read_position
             and not any(one.attempts == 0 and not one.rejected for one in state.unresolved)
-            and (announced is None or announced.attempt > 1 or not self.is_pending(announced))
+            # The state has an attempt of an announced record that it has not had yet.
+            and (self._announced is None or not self.tracker.is_pending(self._announced, 1))
         )
         # The end is stored only when no record is in its first delivery, because children are read
         # as soon as it is stored, and would overtake that record. Queued retries do not hold them.
@@ -823,6 +742,11 @@ class TrackedShard:
         return replace(state, verified_until_ms=self._verified_ms, at_tip=at_tip and not self.ended)
 
     # private --------------------------------------------------------------------------------------
+    def _again(self, sequence: SequenceNumber, attempt: int) -> Delivery:
+        """A delivery of a record that is held."""
+        run = self.held.runs[sequence]
+        return Delivery(run, 0, attempt, run.data[0])
+
     def _verify(self, until_ms: int | None) -> None:
         """Raise the time up to which no record can be missed: all that arrived by then was read and
         is covered by the state.
@@ -830,25 +754,19 @@ class TrackedShard:
         if until_ms is not None:
             self._verified_ms = max(self._verified_ms or 0, until_ms)
 
-    def _emit_retry(self, now_ms: int, deadline_ms: int | None) -> Delivery | None:
-        due_ms = self.tracker.next_retry_ms
-        if due_ms is None or due_ms > now_ms:
-            return None
-        sequence = self.held.due_retry(now_ms)
-        run = None if sequence is None else self.held.runs.get(sequence)
-        if sequence is None or run is None:
-            return None
-        emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
-        self._recount()
-        return Delivery(run, 0, emission.attempt)
-
-    def _recount(self) -> None:
-        """Update `waiting` after a change of the tracker."""
-        self.waiting = self.tracker.count(NodeState.QUEUED) + self.tracker.count(
-            NodeState.EXHAUSTED
-        )
-        if self.waiting and self.open_run is not None:
+    def _check_each(self) -> None:
+        """Take back what `grant` has granted, after a failure."""
+        if self.open_run is not None:
             self.open_run.granted = 0  # a retry may come due: each record has to be checked again
+
+    def _register(self, delivery: Delivery) -> bool:
+        """Let the tracker know a delivery. False where it was acked before the tracker did."""
+        run = delivery.run
+        if not run.registered:
+            if run.states[delivery.index] == ACKED:
+                return False
+            self._register_through(run)
+        return True
 
     def _register_through(self, last: RecordRun) -> None:
         while not last.registered:
@@ -882,7 +800,8 @@ class TrackedShard:
         if run.rest is not None:
             self.tracker.leave_rest(run.rest)
         self._unacked -= run.unacked
-        run.register()
+        run.registered = True
+        run.data = []  # what is pending is held for its retry
         self._runs.popleft()
 
 

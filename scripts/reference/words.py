@@ -851,7 +851,6 @@ NOT_ERRORS = {
     "TransactionRefusedError": "the store translates it",
     "WrongOutputError": "fails the record whose function returned it",
     "_ArrivalTimeError": "becomes an `UnreadableRecordError`",
-    "_CborNotSpokenError": "the request is sent again in JSON",
     "RowsExpiredError": "a warning: the next plan reads what is left",
     "_Stopped": "a signal ends the embedded server",
 }

@@ -28,11 +28,9 @@ from spark_job.acker.shares import (
     S,
     X,
     anchors,
+    differ,
     group_anchor,
     negated,
-    sums,
-    total_s,
-    total_x,
     totals,
 )
 from spark_job.tracking.spark_sql import only
@@ -92,9 +90,7 @@ class _Graph:
 
     def __init__(self, run: AckerRun, arrived: Sequence[DataFrame], batch: TrackedBatch) -> None:
         self._cut = run.cut
-        self._sources = reduce(DataFrame.unionByName, run.sources(batch)).select(
-            "messageId", f"{ANCHOR}.*"
-        )
+        self._sources = _union(run.sources(batch)).select("messageId", f"{ANCHOR}.*")
         self._links = [_links(merge) for merge in run.merges]
         for links in self._links:
             run.keep(links)  # used in several jobs, and a window over all rows each time
@@ -104,7 +100,7 @@ class _Graph:
             self._sources.drop("messageId"),
             *(links.drop(ROOT).withColumnRenamed(_GROUP, ROOT) for links in self._links),
         ]
-        differing = run.cut(_differing(_rows(issued), _rows(shares)))
+        differing = run.cut(_differing(_union(issued), _union(shares)))
         foreign = differing.where(_FOREIGN).count()
         if foreign:
             raise AckerError(
@@ -117,9 +113,8 @@ class _Graph:
         self._labels = component_labels(self._edges(), run.cut) if self._links else None
 
     def failed_nodes(self, failed_ids: set[str]) -> DataFrame:
-        """All roots that must fail, and why: columns node and status.
-
-        The records of `failed_ids` have failed already.
+        """All roots that must fail, and why: columns node and status. The records of `failed_ids`
+        have failed already.
         """
         failed = only(self._sources, failed_ids).select(
             F.col(ROOT).alias(_NODE), F.lit(_MERGED_WITH).alias(_STATUS)
@@ -154,10 +149,8 @@ class _Graph:
         return ids
 
     def _upwards(self, at_fault: DataFrame) -> DataFrame:
-        """Add the roots that were merged into a row at fault.
-
-        One pass over the merges in reverse order is enough: a merge comes after those that made
-        the rows it merges.
+        """Add the roots that were merged into a row at fault. One pass over the merges in reverse
+        order is enough: a merge comes after those that made the rows it merges.
         """
         for links in reversed(self._links):
             parts = links.join(at_fault, links[_GROUP] == at_fault[_NODE]).select(
@@ -168,17 +161,14 @@ class _Graph:
 
     def _edges(self) -> DataFrame:
         """The links to merged rows that arrived at a sink, directly or in other rows."""
-        live = reduce(
-            DataFrame.unionByName,
-            [shares.select(F.col(ROOT).alias(_NODE)) for shares in self._at_sinks],
-        )
+        live = _union([shares.select(F.col(ROOT).alias(_NODE)) for shares in self._at_sinks])
         edges = []
         for links in reversed(self._links):
             edges.append(
                 links.join(live, links[_GROUP] == live[_NODE], "left_semi").select(ROOT, _GROUP)
             )
             live = live.unionByName(edges[-1].select(F.col(ROOT).alias(_NODE)))
-        return reduce(DataFrame.unionByName, edges).toDF("a", "b")
+        return _union(edges).toDF("a", "b")
 
 
 def _links(merge: Merge) -> DataFrame:
@@ -186,21 +176,15 @@ def _links(merge: Merge) -> DataFrame:
 
     That root is computed from the sums of the group, as `merge` computes it.
     """
-    group = Window.partitionBy(*merge.keys)
-    summed = [
-        column.over(group).alias(name)
-        for name, column in sums(f"{ANCHOR}.x", f"{ANCHOR}.s").items()
-    ]
-    rows = merge.frame.select(ANCHOR, *summed)
+    rows = merge.frame.select(ANCHOR, *totals(f"{ANCHOR}.", Window.partitionBy(*merge.keys)))
     return rows.select(f"{ANCHOR}.*", group_anchor(merge.site)[ROOT].alias(_GROUP)).where(
         F.col(ROOT).isNotNull()
     )
 
 
 def _differing(issued: DataFrame, arrived: DataFrame) -> DataFrame:
-    """The roots whose issued and arrived shares differ, and why: columns node, status and foreign.
-
-    A root is foreign if nothing was issued for it.
+    """The roots whose issued and arrived shares differ, and why: columns node, status and foreign
+    (nothing was issued for it).
     """
     # The arrived shares are taken from the issued ones: of a root that has lost nothing, 0 is left.
     shares = issued.withColumn(_ARRIVED, F.lit(False)).unionByName(  # noqa: FBT003  # Spark's
@@ -210,19 +194,20 @@ def _differing(issued: DataFrame, arrived: DataFrame) -> DataFrame:
     # Two rows have equal shares only if one row was doubled.
     is_doubled = F.count(share) > F.count_distinct(share)
     return (
-        shares.groupBy(F.col(ROOT).alias(_NODE))
+        shares.where(F.col(ROOT).isNotNull())
+        .groupBy(F.col(ROOT).alias(_NODE))
         .agg(
-            *totals(X, S),
+            *totals(),
             F.when(is_doubled, _DOUBLED).otherwise(_MISSING).alias(_STATUS),
             F.bool_and(_ARRIVED).alias(_FOREIGN),
         )
-        .where((total_x() != 0) | (total_s() != 0))
+        .where(differ())
         .select(_NODE, _STATUS, _FOREIGN)
     )
 
 
-def _rows(parts: Sequence[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionByName, parts).where(F.col(ROOT).isNotNull())
+def _union(parts: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, parts)
 
 
 def _gravest(nodes: DataFrame) -> DataFrame:

@@ -3,28 +3,14 @@
 The acker fails the records of which a derived row is lost or doubled. It is for a function given to
 `source.tracked(...)` that joins, splits and groups DataFrames, where `map_records` is too narrow:
 
-    from spark_job import acker
-
     def process(batch):  # word count
-        words = F.expr("split(CAST(data AS STRING), ' ')")
-        lines = acker.anchor(batch).select("_anchor", words.alias("words"))
+        text = F.col("data").cast("string")
+        lines = acker.anchor(batch).select("_anchor", F.split(text, " ").alias("words"))
         words = acker.split(lines, "words", "word")
         counts = acker.merge(words, "word", F.count("*").alias("count"))
         acker.settle((counts, lambda frame: frame.write.mode("append").parquet(OUT)))
 
-    def process(batch):  # enrichment: a left join with a table whose keys are unique
-        parsed = batch.parsed(JsonScheme("id BIGINT, customer BIGINT"))
-        orders = acker.anchor(parsed).select("parsed.*", "_anchor")
-        rich = orders.join(customers, "customer", "left")
-        known = acker.filter(rich, "name IS NOT NULL")  # `where` would fail these records
-        acker.settle((known, lambda frame: frame.write.mode("append").parquet(OUT)))
-
-    def process(batch):  # many to one, and two sinks
-        order = F.get_json_object(F.col("data").cast("string"), "$.order")
-        parts = acker.anchor(batch).withColumn("order", order)
-        to_merge, to_keep = acker.branch(parts, 2)
-        orders = acker.merge(to_merge, "order", F.collect_list("data").alias("parts"))
-        acker.settle((orders, write_orders), (to_keep, write_archive))
+`docs/guides/acker.md` has more of these, and `spark_job.acker.shares` the maths.
 
 An anchored frame has a column `_anchor`, which must stay in it. Between the operators of this
 module any operator of Spark may be used. `settle` checks all rows before anything is written, and
@@ -32,8 +18,7 @@ fails (`batch.fail`) the records with lost or doubled rows: they are retried, an
 the end. Records that share a merged row with them fail too. No row derived from a failed record is
 written. All other records go on.
 
-Like Storm's acker, this one keeps no list of rows; `spark_job.acker.shares` has the maths. It
-detects operators that change the set of rows, and not those that change a value in a row. A row
+It detects operators that change the set of rows, and not those that change a value in a row. A row
 that is doubled, and then loses its double again, passes.
 """
 
@@ -55,16 +40,15 @@ from spark_job.acker.run import (
     check_anchored,
     current_run,
     is_deterministic,
-    started_run,
 )
 from spark_job.acker.shares import (
     ANCHOR,
+    ANCHOR_DDL,
     NOTHING,
     TOTALS,
     Total,
     anchors,
     group_anchor,
-    no_anchor,
     source_anchor,
     totals,
     with_child_anchors,
@@ -92,7 +76,7 @@ def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
     Raises RuntimeError outside of a tracked batch's function, and `AckerError` for a frame that has
     no `messageId`, or that is anchored already.
     """
-    run = started_run()
+    run = current_run("anchor")
     df = batch_or_df if isinstance(batch_or_df, DataFrame) else batch_or_df.df
     if "messageId" not in df.columns:
         raise AckerError(
@@ -175,18 +159,17 @@ def merge(
         )
     site = run.next_site()
     run.merges.append(Merge(df, by, site))
-    grouped = df.groupBy(*by).agg(*aggregates, *totals(f"{ANCHOR}.x", f"{ANCHOR}.s"))
+    grouped = df.groupBy(*by).agg(*aggregates, *totals(f"{ANCHOR}."))
     return grouped.withColumn(ANCHOR, group_anchor(site)).drop(*TOTALS)
 
 
 def unanchored(df: DataFrame) -> DataFrame:
-    """Return the same rows, no longer tracked: losing or doubling them fails no record.
-
-    Their `_anchor` is NULL.
+    """Return the same rows, no longer tracked: losing or doubling them fails no record. Their
+    `_anchor` is NULL.
     """
     run = current_run("unanchored", df)
     run.drops.append(anchors(run.repeatable(df)))
-    return df.withColumn(ANCHOR, no_anchor())
+    return df.withColumn(ANCHOR, F.lit(None).cast(ANCHOR_DDL))
 
 
 def settle(*sinks: tuple[DataFrame, Write]) -> None:
@@ -220,7 +203,7 @@ def settle(*sinks: tuple[DataFrame, Write]) -> None:
         failed = fail_at_fault(run, [sink.frame for sink in named], batch)
         for sink in named:
             good = without_roots(sink.frame, failed)
-            row = good.agg(*totals(f"{ANCHOR}.x", f"{ANCHOR}.s")).collect()[0]
+            row = good.agg(*totals(f"{ANCHOR}.")).collect()[0]
             _write(sink._replace(frame=good), Total.of(row))
     finally:
         run.release()
@@ -258,7 +241,7 @@ def _arrived_totals(
     issued = [anchors(without(source, failed)) for source in run.sources(batch)]
     arrived = [anchors(sink.frame) for sink in sinks]
     rows = [
-        part.agg(*totals("x", "s")).withColumn(_PART, F.lit(number))
+        part.agg(*totals()).withColumn(_PART, F.lit(number))
         for number, part in enumerate([*issued, *arrived, *run.drops])
     ]
     # The rows of a union come in any order.
@@ -271,7 +254,7 @@ def _arrived_totals(
 
 def _write(sink: _Sink, checked: Total) -> None:
     observation = Observation()
-    sink.write(sink.frame.observe(observation, *totals(f"{ANCHOR}.x", f"{ANCHOR}.s")).drop(ANCHOR))
+    sink.write(sink.frame.observe(observation, *totals(f"{ANCHOR}.")).drop(ANCHOR))
     written = _observed(observation, sink.frame)
     if written is None and checked.rows:
         raise AckerError(

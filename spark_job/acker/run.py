@@ -59,18 +59,14 @@ class AckerRun:
         return self._site
 
     def repeatable(self, frame: DataFrame) -> DataFrame:
-        """Return the frame, persisted if a second evaluation could give other rows.
-
-        That is the case for a frame with `rand()`, for example.
-        """
+        """The frame, persisted if a second evaluation could give other rows, as of `rand()`."""
         if not is_deterministic(frame):
             self.keep(frame)
         return frame
 
     def sources(self, batch: TrackedBatch) -> list[DataFrame]:
-        """The roots that must arrive, in a frame for each call of `anchor`.
-
-        A frame holds each record's `messageId`, and an anchor with the whole tokens.
+        """The roots that must arrive, in a frame for each call of `anchor`: each record's
+        `messageId`, and an anchor with the whole tokens.
         """
         return [
             batch.df.select(
@@ -86,10 +82,7 @@ class AckerRun:
             self._kept.append(frame.persist())
 
     def cut(self, frame: DataFrame) -> DataFrame:
-        """Return the frame, computed once and without its lineage.
-
-        For frames that are used several times, and from which others are derived.
-        """
+        """The frame, computed once and without its lineage, for several uses."""
         self._cut.append(frame.localCheckpoint(eager=False))
         return self._cut[-1]
 
@@ -119,28 +112,28 @@ _RUNS: WeakKeyDictionary[TrackedBatch, AckerRun] = WeakKeyDictionary()
 
 def current_run(operator: str, frame: DataFrame | None = None) -> AckerRun:
     """The run of the batch of this thread, for an operator, and for the frame that it was given.
-    Raises `AckerError` if nothing was anchored in the batch, or the frame has no anchors.
+    The first `anchor` of a batch starts it. Raises `AckerError` if nothing was anchored in the
+    batch, the batch is settled, or the frame has no anchors.
     """
-    run = _RUNS.get(current_batch())
+    batch = current_batch()
+    run = _RUNS.get(batch)
     if run is None:
+        if operator != "anchor":
+            raise AckerError(
+                f"acker.{operator}(...) was called before acker.anchor(batch)",
+                "anchor the batch's frame first",
+            )
+        run = _RUNS[batch] = AckerRun()
+        batch.at_end(run.at_end)
+    if run.settled:
         raise AckerError(
-            f"acker.{operator}(...) was called before acker.anchor(batch)",
-            "anchor the batch's frame first",
+            f"acker.{operator}(...) was called after acker.settle(...), which checks all sinks "
+            "together",
+            "give all sinks to one call of acker.settle at the end",
         )
-    _refuse_settled(run, operator)
     if frame is not None:
         check_anchored(frame, f"the frame given to acker.{operator}")
     return run
-
-
-def started_run() -> AckerRun:
-    """The run of the batch of this thread. The first anchor of a batch starts it."""
-    batch = current_batch()
-    if batch not in _RUNS:
-        _RUNS[batch] = run = AckerRun()
-        batch.at_end(run.at_end)
-    _refuse_settled(_RUNS[batch], "anchor")
-    return _RUNS[batch]
 
 
 def check_anchored(frame: DataFrame, place: str) -> None:
@@ -161,18 +154,8 @@ def check_anchored(frame: DataFrame, place: str) -> None:
 
 
 def is_deterministic(frame: DataFrame) -> bool:
-    """Whether the frame's expressions give the same result each time, as far as Spark knows.
-
-    Persisted frames count as deterministic.
+    """Whether the frame's expressions give the same result each time, as far as Spark knows. Those
+    of persisted frames do.
     """
     plan: Any = frame._jdf.queryExecution().withCachedData()  # noqa: SLF001  # known in the JVM only
     return bool(plan.deterministic())
-
-
-def _refuse_settled(run: AckerRun, operator: str) -> None:
-    if run.settled:
-        raise AckerError(
-            f"acker.{operator}(...) was called after acker.settle(...), which checks all sinks "
-            "together",
-            "give all sinks to one call of acker.settle at the end",
-        )

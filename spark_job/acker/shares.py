@@ -1,8 +1,7 @@
 """The maths of the acker, as Spark expressions.
 
-Storm's acker keeps one number per root tuple. It XORs in each edge id twice, on emit and on ack, so
-the number is 0 when all tuples are acked. Here there is no such ledger. The rows carry the numbers
-themselves, and the check is a sum over all rows.
+Storm's acker keeps a ledger: one number per root tuple, which is 0 when all tuples are acked. Here
+the rows carry the numbers themselves, and the check is a sum over all rows.
 
 Tokens and shares. A root is a record, or a merged row. It has two random-looking numbers of 64
 bits, its tokens X and S. Each row that is derived from the root carries a share (x, s) of them, in
@@ -37,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, WindowSpec
 
 ANCHOR = "_anchor"
 ROOT, X, S = "root", "x", "s"
@@ -61,7 +60,7 @@ class Total:
 
     @classmethod
     def of(cls, row: Any) -> Total:
-        """From a row with the columns of `sums`."""
+        """From a row with the columns of `totals`."""
         s = ((row[_HIGHS] or 0) << _HALF) + (row[_LOWS] or 0)
         return cls(row[_COUNT], (row[_XOR] or 0) % _WORD, s % _WORD)
 
@@ -76,20 +75,16 @@ NOTHING = Total(0, 0, 0)
 
 
 def source_anchor(message_id: Column, seed: str, site: int) -> Column:
-    """The anchor of a source row, which holds the whole tokens of its root.
-
-    The root is the same at every site. Its tokens differ from site to site.
+    """The anchor of a source row, which holds the whole tokens of its root: the same root at every
+    site, with other tokens.
     """
     root = F.xxhash64(F.lit(seed), message_id)
-    return _anchor(
-        root, F.xxhash64(root, F.lit(site), F.lit(X)), F.xxhash64(root, F.lit(site), F.lit(S))
-    )
+    return _anchor(root, *(F.xxhash64(root, F.lit(site), F.lit(name)) for name in (X, S)))
 
 
 def with_child_anchors(frame: DataFrame, site: int, place: Column, count: Column) -> DataFrame:
-    """Replace each row's anchor by that of its child number `place` (from 0) of `count`.
-
-    A NULL anchor stays NULL.
+    """Replace each row's anchor by that of its child number `place` (from 0) of `count`. NULL stays
+    NULL.
     """
     parent = F.col(ANCHOR)
     first, last = place == 0, place + 1 == count
@@ -111,11 +106,6 @@ def with_child_anchors(frame: DataFrame, site: int, place: Column, count: Column
     return staged.withColumn(ANCHOR, child).drop(_MINUEND, _SUBTRAHEND)
 
 
-def no_anchor() -> Column:
-    """The anchor of a row that is not tracked."""
-    return F.lit(None).cast(ANCHOR_DDL)
-
-
 def anchors(frame: DataFrame) -> DataFrame:
     """The frame's anchors, as the columns root, x and s; NULL where a row is not tracked."""
     return frame.select(f"{ANCHOR}.*")
@@ -126,45 +116,41 @@ def negated(shares: DataFrame) -> DataFrame:
     return shares.withColumn(S, _minus(F.lit(0).cast("bigint"), F.col(S)))
 
 
-def sums(x: str, s: str) -> dict[str, Column]:
-    """Aggregates that combine shares, by column name. `Total.of` and `group_anchor` read them.
+def totals(of: str = "", over: WindowSpec | None = None) -> list[Column]:
+    """Aggregates that combine shares, or windows of them. `Total.of` and `group_anchor` read these
+    columns. `of`: stands before the names x and s.
 
     The XOR and the sums of no rows are NULL.
     """
-    return {
+    found = {
         _COUNT: F.count(F.lit(1)),
-        _XOR: F.bit_xor(x),
-        _LOWS: F.sum(F.col(s).bitwiseAND(_LOW)),
-        _HIGHS: F.sum(F.shiftrightunsigned(s, _HALF)),
+        _XOR: F.bit_xor(f"{of}{X}"),
+        _LOWS: F.sum(F.col(f"{of}{S}").bitwiseAND(_LOW)),
+        _HIGHS: F.sum(F.shiftrightunsigned(f"{of}{S}", _HALF)),
     }
+    return [
+        (column if over is None else column.over(over)).alias(name)
+        for name, column in found.items()
+    ]
 
 
-def totals(x: str, s: str) -> list[Column]:
-    """`sums` as named columns."""
-    return [column.alias(name) for name, column in sums(x, s).items()]
-
-
-def total_x() -> Column:
-    """The combined x of a row with the columns of `sums`."""
-    return F.col(_XOR)
-
-
-def total_s() -> Column:
-    """The combined s of a row with the columns of `sums`."""
-    high = F.col(_HIGHS) + F.shiftright(F.col(_LOWS), _HALF)
-    return F.shiftleft(high, _HALF).bitwiseOR(F.col(_LOWS).bitwiseAND(_LOW))
+def differ() -> Column:
+    """Whether the combined shares of a row with the columns of `totals` are not 0."""
+    x, s = _combined()
+    return (x != 0) | (s != 0)
 
 
 def group_anchor(site: int) -> Column:
-    """The anchor of a merged row that has the columns of `sums`.
-
-    The row is a root of its own. Its tokens are the combined shares of its group. It is NULL for a
-    group in which no row is tracked.
+    """The anchor of a merged row that has the columns of `totals`: a root of its own, whose tokens
+    are the combined shares of its group. NULL for a group in which no row is tracked.
     """
-    return F.when(
-        total_x().isNotNull(),
-        _anchor(F.xxhash64(F.lit(site), total_x(), total_s()), total_x(), total_s()),
-    )
+    x, s = _combined()
+    return F.when(x.isNotNull(), _anchor(F.xxhash64(F.lit(site), x, s), x, s))
+
+
+def _combined() -> tuple[Column, Column]:
+    high = F.col(_HIGHS) + F.shiftright(F.col(_LOWS), _HALF)
+    return F.col(_XOR), F.shiftleft(high, _HALF).bitwiseOR(F.col(_LOWS).bitwiseAND(_LOW))
 
 
 def _anchor(root: Column, x: Column, s: Column) -> Column:

@@ -102,17 +102,15 @@ class KinesisBatchReader(DataSourceReader):
                 self._filters,
                 service_time_ms=now_ms,
             )
-            for each in ranges:
-                for option, position in (
-                    ("startingPosition", each.start),
-                    ("endingPosition", each.end),
+            bounds = [("startingPosition", each.shard_id, each.start) for each in ranges]
+            bounds += [("endingPosition", each.shard_id, each.end) for each in ranges if each.end]
+            for option, shard_id, position in bounds:
+                # A task that found a refused number would be tried again, and an end is only
+                # compared with.
+                if position.sequence is not None and (
+                    refused := refusal_of(client, shard_id, position)
                 ):
-                    # A task that found a refused number would be tried again, and an end is only
-                    # compared with.
-                    if position is not None and position.sequence is not None:
-                        refused = refusal_of(client.shard_iterator, each.shard_id, position)
-                        if refused:
-                            raise ConfigError.of(option, refused, str(position))
+                    raise ConfigError.of(option, refused, str(position))
         if summary.may_have_ignored_keys:  # no record is in a shard because of its key
             ranges = [replace(each, hash_range=None) for each in ranges]
         oldest_ms = now_ms - summary.retention_ms
@@ -212,9 +210,8 @@ def read_ranges(
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the ranges as Arrow batches, each shard's in the order of the shard, with these
-    columns. Blocks on Kinesis; fetches go on while the consumer has the rows.
-
-    Raises `KinesisError`.
+    columns. Blocks on Kinesis; fetches go on while the consumer has the rows. Raises
+    `KinesisError`.
     """
     clock = SystemClock()
     budget = ByteBudget(HELD_BYTES)
@@ -300,7 +297,9 @@ class RangeFeed:
             if self._range.covered_ms is not None or self._awaits_start:
                 self._report("Kinesis does not know the shard any more")
             return None
-        part = self._until_end(self._from_start(page))
+        part = self._from_start(page)
+        if part.count:
+            part = self._until_end(part)
         if page.ended or page.at_tip:
             self.is_done = True
         if self.is_done and self._awaits_start:
@@ -312,22 +311,6 @@ class RangeFeed:
         return part
 
     # private
-    def _until_end(self, page: Page) -> Page:
-        """The page up to the range's end; the page itself where the range goes on."""
-        end = self._range.end
-        if not page.count:
-            return page
-        # Not by the last record alone: the times of a shard may be out of order.
-        count = page.arrived_by(self._range.until_ms - 1)
-        if end is not None and end.sequence is not None and page.last and page.last >= end.sequence:
-            self.is_done = True
-            up_to = page.up_to(end.sequence)
-            is_left_out = end.kind is PositionKind.AT and page.head(up_to).last == end.sequence
-            count = min(count, up_to - is_left_out)
-        if count < page.count:
-            self.is_done = True
-        return page.head(count)
-
     def _from_start(self, page: Page) -> Page:
         """The page without the record that the range starts after. Reports where that is gone."""
         start = self._range.start
@@ -339,9 +322,20 @@ class RangeFeed:
                 f"record {start.sequence} has expired, and the oldest record is {page.first}"
             )
             return page
-        if start.kind is PositionKind.AT or start.sequence.sub:
-            return page
-        return page.after(1) if page.count > 1 else page.head(0)
+        return page if start.kind is PositionKind.AT or start.sequence.sub else page.after(1)
+
+    def _until_end(self, page: Page) -> Page:
+        """The page up to the range's end; the page itself where the range goes on."""
+        # Not by the last record alone: the times of a shard may be out of order.
+        count = page.arrived_by(self._range.until_ms - 1)
+        end, last = self._range.end, page.last
+        if end is not None and end.sequence is not None and last and last >= end.sequence:
+            self.is_done = True
+            up_to = page.up_to(end.sequence)
+            is_left_out = end.kind is PositionKind.AT and page.head(up_to).last == end.sequence
+            count = min(count, up_to - is_left_out)
+        self.is_done = self.is_done or count < page.count
+        return page.head(count)
 
     def _report(self, loss: str) -> None:
         report_expired(f"shard {self._range.shard_id}: {loss}", self._settings)

@@ -6,9 +6,8 @@ lose none: `AT:<seq>` lies right before the record, `AFTER:<seq>` right after it
 the first record that arrived then or later.
 
 Filters that Spark pushes down narrow the ranges. Each filter is evaluated exactly or returned to
-Spark. Arrival times are evaluated on Arrow columns;
-beside that they narrow what is fetched, with a margin, because the arrival times of a shard may be
-a little out of order.
+Spark. Arrival times are evaluated on Arrow columns; beside that they narrow what is fetched, with a
+margin, because the arrival times of a shard may be a little out of order.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.shard_info import HashRange
+from kinesis_spout.shards.start_position import check_listed
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kinesis_spout.service.shard_info import ShardInfo
     from spark_job.batch_read.batch_settings import BatchSettings
@@ -103,23 +102,17 @@ def shard_ranges(
     """
     start, end = settings.starting_position, settings.ending_position
     ids = [shard.shard_id for shard in listed]
-    _check_listed("shardIds", settings.shard_ids or (), ids)
-    chosen = [
-        shard
-        for shard in listed
-        if settings.shard_ids is None or shard.shard_id in settings.shard_ids
-    ]
+    wanted = ids if settings.shard_ids is None else settings.shard_ids
+    check_listed("shardIds", wanted, ids)
+    chosen = [shard for shard in listed if shard.shard_id in wanted]
     for option, position in (("startingPosition", start), ("endingPosition", end)):
         named = dict(position.shards)
-        _check_listed(option, named, ids)
-        default = position.default.position
-        if (
-            default is not None
-            and default.sequence is not None
-            and sum(shard.shard_id not in named for shard in chosen) > 1
-        ):
+        check_listed(option, named, ids)
+        default = position.default
+        unnamed = [shard for shard in chosen if shard.shard_id not in named]
+        if default.position and default.position.sequence and len(unnamed) > 1:
             raise ConfigError(
-                f"option {option} is {position.default.text} for several shards, but a sequence "
+                f"option {option} is {default.text} for several shards, but a sequence "
                 "number belongs to one shard",
                 "name the shard with shardIds, or give the position of each shard as JSON",
             )
@@ -139,13 +132,14 @@ def shard_ranges(
                 "the future",
                 "use LATEST, or spark.readStream for records that have not arrived yet",
             )
-    if not filters.has_stream(settings.stream.name):
+    if not filters.admits("streamName", settings.stream.name):
         return []
-    narrowed = [_narrowed(each, filters) for each in ranges if filters.has_shard(each.shard_id)]
+    narrowed = [_narrowed(each, filters) for each in ranges]
     return [
         each
         for each in narrowed
-        if each.start.timestamp_ms is None or each.start.timestamp_ms < each.until_ms
+        if filters.admits("shardId", each.shard_id)
+        and (each.start.timestamp_ms is None or each.start.timestamp_ms < each.until_ms)
     ]
 
 
@@ -164,16 +158,6 @@ def grouped(ranges: Sequence[ShardRange], max_tasks: int) -> list[tuple[ShardRan
 
 
 # private ------------------------------------------------------------------------------------------
-def _check_listed(option: str, named: Iterable[str], listed: Sequence[str]) -> None:
-    for shard in named:
-        if shard not in listed:
-            nearest = nearest_name(shard, listed)
-            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
-            raise ConfigError(
-                f"option {option} names shard {shard!r}, which the stream does not list", hint
-            )
-
-
 def _range(
     shard: ShardInfo, start: StartingPosition, end: StartingPosition, pin: LoadPin
 ) -> ShardRange:
@@ -225,9 +209,8 @@ HINT_MARGIN_MS = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-_ARRIVAL = ("approximateArrivalTimestamp",)
-_SHARD = ("shardId",)
-_STREAM = ("streamName",)
+_ARRIVAL = "approximateArrivalTimestamp"
+_NAMES = (("shardId",), ("streamName",))
 _COMPARISONS: dict[type[Filter], str] = {
     EqualTo: "equal",
     GreaterThan: "greater",
@@ -243,26 +226,44 @@ _UPPER = frozenset({"equal", "less", "less_equal"})
 class PushedFilters:
     """What rows must satisfy. All of it holds together.
 
-    - `streams`, `shards`: one of these; None for any.
+    - `names`: a column (`shardId` or `streamName`), and the texts of which it must be one.
     - `arrivals`: comparisons of the arrival time, by the name of pyarrow's function, with
       microseconds since 1970 UTC.
     """
 
-    streams: frozenset[str] | None = None
-    shards: frozenset[str] | None = None
+    names: tuple[tuple[str, frozenset[str]], ...] = ()
     arrivals: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, filters: Sequence[Filter]) -> tuple[PushedFilters, list[Filter]]:
         """The filters that are evaluated here, and those that Spark must evaluate."""
-        pushed, left = cls(), []
+        names: list[tuple[str, frozenset[str]]] = []
+        arrivals: list[tuple[str, int]] = []
+        left: list[Filter] = []
         for given in filters:
-            narrower = pushed._and(given)
-            if narrower is None:
-                left.append(given)
+            column, value = getattr(given, "attribute", None), getattr(given, "value", None)
+            texts: Any = value if isinstance(given, In) else (value,)
+            if column in _NAMES and isinstance(given, IsNotNull):
+                continue  # they are never null
+            if (
+                column in _NAMES
+                and isinstance(given, (EqualTo, EqualNullSafe, In))
+                and texts
+                and all(isinstance(text, str) for text in texts)
+            ):
+                names.append((column[0], frozenset(texts)))
+            # A time without a zone depends on the session.
+            elif (
+                column == (_ARRIVAL,)
+                and type(given) in _COMPARISONS
+                and isinstance(value, datetime)
+                and value.tzinfo
+            ):
+                micros = (value - _EPOCH) // _MICROSECOND
+                arrivals.append((_COMPARISONS[type(given)], micros))
             else:
-                pushed = narrower
-        return pushed, left
+                left.append(given)
+        return cls(names=tuple(names), arrivals=tuple(arrivals)), left
 
     @property
     def from_ms(self) -> int | None:
@@ -276,42 +277,13 @@ class PushedFilters:
         times = [micros for name, micros in self.arrivals if name in _UPPER]
         return min(times) // 1000 + HINT_MARGIN_MS if times else None
 
-    def has_stream(self, name: str) -> bool:
-        return self.streams is None or name in self.streams
-
-    def has_shard(self, shard_id: str) -> bool:
-        return self.shards is None or shard_id in self.shards
+    def admits(self, column: str, text: str) -> bool:
+        """Whether rows with this text in the column may satisfy them."""
+        return all(text in texts for name, texts in self.names if name == column)
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows whose arrival time satisfies all comparisons."""
         for name, micros in self.arrivals:
             compare: Callable[..., pa.Array] = getattr(pc, name)
-            rows = rows.filter(compare(rows.column(_ARRIVAL[0]), pa.scalar(micros, _TIMESTAMP)))
+            rows = rows.filter(compare(rows.column(_ARRIVAL), pa.scalar(micros, _TIMESTAMP)))
         return rows
-
-    def _and(self, given: Filter) -> PushedFilters | None:
-        """These filters and one more; None where it cannot be evaluated here."""
-        attribute, value = getattr(given, "attribute", None), getattr(given, "value", None)
-        if isinstance(given, IsNotNull):
-            return self if attribute in (_SHARD, _STREAM) else None  # they are never null
-        texts = _texts(given)
-        if texts is not None and attribute == _SHARD:
-            return replace(self, shards=texts if self.shards is None else self.shards & texts)
-        if texts is not None and attribute == _STREAM:
-            return replace(self, streams=texts if self.streams is None else self.streams & texts)
-        name = _COMPARISONS.get(type(given))
-        # A time without a zone depends on the session.
-        if attribute == _ARRIVAL and name and isinstance(value, datetime) and value.tzinfo:
-            arrivals = (*self.arrivals, (name, (value - _EPOCH) // _MICROSECOND))
-            return replace(self, arrivals=arrivals)
-        return None
-
-
-def _texts(given: Filter) -> frozenset[str] | None:
-    """The texts that a column must be one of; None for another kind of filter."""
-    values: tuple[Any, ...] = ()
-    if isinstance(given, (EqualTo, EqualNullSafe)):
-        values = (given.value,)
-    elif isinstance(given, In):
-        values = tuple(given.value)
-    return frozenset(values) if values and all(isinstance(v, str) for v in values) else None

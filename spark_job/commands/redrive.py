@@ -25,7 +25,6 @@ from kinesis_spout.cli.shared_options import (
     connection_of,
     errors,
     flag,
-    is_debug,
     parse_pairs,
     typed_text,
     with_zone,
@@ -97,8 +96,8 @@ def redrive(
             rich_help_panel=WHERE,
         ),
     ] = None,
-    region: Annotated[str | None, flag("region", panel=WHERE)] = None,
-    endpoint_url: Annotated[str | None, flag("endpoint_url", panel=WHERE)] = None,
+    region: str | None = flag("region", panel=WHERE),
+    endpoint_url: str | None = flag("endpoint_url", panel=WHERE),
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -127,8 +126,7 @@ def redrive(
     Do not run two redrives on one path at a time.
     """
     settings = parse_pairs("--conf", conf or ())
-    debug = is_debug(ctx)
-    with StopSignals() as stop, one_sentence(errors(), ctx=ctx, debug=debug), ExitStack() as stack:
+    with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:
         aws = connection_of({"region": region, "endpoint_url": endpoint_url}, option or ())
         selection = selection_of(
             reasons=reason or (),
@@ -195,7 +193,7 @@ def _spark_files(
     with quiet(log_file) as screen:
         out, notes = Console(file=screen.stdout), Console(file=screen.stderr)
         with (
-            one_sentence(notes, ctx=ctx, debug=is_debug(ctx), log_file=log_file),
+            one_sentence(notes, ctx=ctx, log_file=log_file),
             spark_session("kinesis-spout redrive", master=master, conf=conf) as spark,
         ):
             stop.install()  # again: PySpark's context has replaced the handler of SIGINT

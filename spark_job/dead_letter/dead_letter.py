@@ -1,11 +1,5 @@
 """`DeadLetter`: the place for records that could not be processed.
 
-It is files or a table through any Spark writer, another Kinesis stream, or a function:
-
-    DeadLetter("parquet", path="s3a://bucket/dead/orders")       a directory per plan, overwritten
-    DeadLetter.to_stream("orders-dead", region="eu-central-1")   at least once
-    DeadLetter.to(function)                                      at least once, on the driver
-
 If a batch fails or the driver dies, the plan runs again, and its letters are written again under
 the same `plan_id`. A sink that can replace the letters of a plan (files, delta) then holds each
 letter once. Other sinks may hold it twice, with the same `messageId`.
@@ -16,6 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
@@ -24,7 +19,6 @@ from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
 from kinesis_spout.dead_letter.letter import LETTER_COLUMNS, Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import envelopes, payload_records
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
-from kinesis_spout.service.botocore_connection import KinesisConnection
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
 from kinesis_spout.service.surroundings import for_executors
@@ -32,7 +26,7 @@ from spark_job.dead_letter.spark_files import letter_of, with_plain_times
 from spark_job.query_failure import failure_sentence, for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -78,9 +72,9 @@ class _FunctionSink:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class DeadLetter:
-    """A place for dead letters.
-
-    It is frozen, and picklable if its function is. It does no I/O until `write`.
+    """A place for dead letters: files or a table through any Spark writer, another Kinesis stream
+    (`to_stream`), or a function (`to`). It is frozen, and picklable if its function is. It does no
+    I/O until `write`.
 
     `DeadLetter(format, path=..., **options)` writes with
     `DataFrame.write.format(format).options(**options)`:
@@ -252,20 +246,19 @@ class WriterSink:
         kind = self.format.lower()
         if kind == "delta":
             letters = letters.withColumn(PLAN_COLUMN, F.lit(plan_id))
-        defaults = _JSON_DEFAULTS if kind == "json" else {}
-        writer = letters.write.format(self.format).options(**defaults).options(**dict(self.options))
-        if kind in FILE_FORMATS and self.path is not None:
-            place = self.path.rstrip("/") or "/"
-            writer.mode("overwrite").save(f"{place}/{PLAN_COLUMN}={plan_id}")
+        options = (_JSON_DEFAULTS if kind == "json" else {}) | dict(self.options)
+        writer, path = letters.write.format(self.format).options(**options), self.path
+        if kind in FILE_FORMATS and path is not None:
+            writer = writer.mode("overwrite")
+            path = f"{path.rstrip('/') or '/'}/{PLAN_COLUMN}={plan_id}"
         elif kind == "delta":
             # Not by delta's transaction id: it would skip a repeated plan, which may have other
             # letters than the first time.
-            replaced = f"{PLAN_COLUMN} = '{plan_id}'"
-            writer.mode("overwrite").partitionBy(PLAN_COLUMN).option("replaceWhere", replaced).save(
-                self.path
-            )
+            writer = writer.mode("overwrite").partitionBy(PLAN_COLUMN)
+            writer = writer.option("replaceWhere", f"{PLAN_COLUMN} = '{plan_id}'")
         else:
-            writer.mode("append").save(self.path)
+            writer = writer.mode("append")
+        writer.save(path)
 
     def without_secrets(self, text: str) -> str:
         text = _USER_INFO.sub("//***@", text)
@@ -291,17 +284,13 @@ class StreamSink:
     def of(cls, stream: str, *, payload_only: bool, aws: Mapping[str, Any]) -> StreamSink:
         """Check the arguments. Raises `ConfigError`."""
         known = [field.name for field in fields(AwsConfig)]
-        for name in aws:
-            if name not in known:
-                nearest = nearest_name(name, known)
-                hint = (
-                    f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
-                )
-                raise ConfigError(f"DeadLetter.to_stream: option {name} is not known", hint)
+        for name in sorted(aws.keys() - set(known)):
+            nearest = nearest_name(name, known)
+            hint = f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
+            raise ConfigError(f"DeadLetter.to_stream: option {name} is not known", hint)
         if not isinstance(stream, str):
             raise ConfigError(
-                "DeadLetter.to_stream: the stream is not a string",
-                "give its name or its ARN",
+                "DeadLetter.to_stream: the stream is not a string", "give its name or its ARN"
             )
         ref = StreamRef.of(stream)
         config = AwsConfig(**aws)
@@ -317,38 +306,33 @@ class StreamSink:
         with_plain_times(letters).foreachPartition(sink.put)
 
     def put(self, rows: Iterable[Any]) -> None:
-        """Put rows of letters. Runs on an executor.
-
-        Blocks until the stream has accepted all of them. Raises `KinesisError`.
+        """Put rows of letters, on an executor. Blocks until the stream has accepted all of them.
+        Raises `KinesisError`.
         """
-        with closing(KinesisConnection(self.aws, self.stream, answered_before=True)) as connection:
-            putter = RecordPutter(connection)
+        with closing(KinesisClient(self.aws, self.stream, answered_before=True)) as client:
+            # Asked once, and only for a record that not every stream takes.
+            most_bytes = cache(lambda: client.describe().max_record_bytes or ANY_STREAM_BYTES)
+
+            def takes(record: OutgoingRecord) -> bool:
+                return record.size_bytes <= ANY_STREAM_BYTES or record.size_bytes <= most_bytes()
+
             letters = map(letter_of, rows)
-            putter.put(
-                record for letter in letters for record in self.records_of(letter, self._takes)
+            RecordPutter(client).put(
+                one for letter in letters for one in self.records_of(letter, takes)
             )
 
     def records_of(
         self, letter: Letter, takes: Callable[[OutgoingRecord], bool]
-    ) -> Iterator[OutgoingRecord]:
+    ) -> list[OutgoingRecord]:
         """The records that a letter becomes on the stream. `takes`: whether the stream takes a
         record of this size. The key of an envelope is as in `payload_records`.
         """
         if self.payload_only and letter.data is not None:
             bare = payload_records(letter)
             if all(map(takes, bare)):
-                yield from bare
-                return
-        for value in envelopes(letter):
-            yield OutgoingRecord(letter.partition_key or letter.message_id, value)
-
-    def _takes(self, record: OutgoingRecord) -> bool:
-        """Calls the service for a record that not every stream takes."""
-        if record.size_bytes <= ANY_STREAM_BYTES:
-            return True
-        with closing(KinesisClient(self.aws, self.stream)) as client:
-            most_bytes = client.describe().max_record_bytes or ANY_STREAM_BYTES
-        return record.size_bytes <= most_bytes
+                return bare
+        key = letter.partition_key or letter.message_id
+        return [OutgoingRecord(key, value) for value in envelopes(letter)]
 
     def without_secrets(self, text: str) -> str:
         return text  # the errors of the client hold no secrets

@@ -10,19 +10,19 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spa
 
 from kinesis_spout.dead_letter.files import (
     LEDGER_DDL,
-    LEDGER_FOLDER,
     LEDGER_IDENTITY,
     LetterFormat,
+    ledger_in,
 )
 from kinesis_spout.dead_letter.letter import ALL_MEMBERS, COLUMNS, Letter, piece_of, piece_of_line
 from scheme.record import KPL_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from kinesis_spout.dead_letter.letter import Piece
+    from kinesis_spout.dead_letter.letter import Column, Piece
 
 _ROWS_DDL = ", ".join(f"{column.name} {column.type}" for column in ALL_MEMBERS)
 
@@ -55,13 +55,12 @@ class SparkLetterFiles:
         letters = self.spark.read.schema(_ROWS_DDL).format(kind.value).load(self.path)
         if heads:
             letters = letters.withColumn("data", F.substring("data", 1, len(KPL_MAGIC)))
-        others = (column.name for column in ALL_MEMBERS[len(COLUMNS) :])
-        for row in with_plain_times(letters, *others).toLocalIterator():
+        for row in with_plain_times(letters, ALL_MEMBERS).toLocalIterator():
             yield piece_of(row.asDict())
 
     def ledger(self) -> Iterator[tuple[Any, ...]]:
         try:
-            entries = self.spark.read.schema(LEDGER_DDL).parquet(self._ledger)
+            entries = self.spark.read.schema(LEDGER_DDL).parquet(ledger_in(self.path))
             yield from map(tuple, entries.select(*LEDGER_IDENTITY).distinct().toLocalIterator())
         except AnalysisException as exc:
             if exc.getCondition() != "PATH_NOT_FOUND":
@@ -70,28 +69,18 @@ class SparkLetterFiles:
     def append(self, entries: Sequence[tuple[Any, ...]]) -> None:
         # One file for an append: without `coalesce`, one for each core.
         frame = self.spark.createDataFrame(entries, LEDGER_DDL).coalesce(1)
-        frame.write.mode("append").parquet(self._ledger)
-
-    @property
-    def _ledger(self) -> str:
-        """Beside the folder of a plan, which the job overwrites as a whole."""
-        parent, slash, last = self.path.rstrip("/").rpartition("/")
-        if last.startswith("plan="):
-            return f"{parent if slash else '.'}/{LEDGER_FOLDER}"
-        return f"{self.path.rstrip('/')}/{LEDGER_FOLDER}"
+        frame.write.mode("append").parquet(ledger_in(self.path))
 
 
-def with_plain_times(letters: DataFrame, *others: str) -> DataFrame:
-    """The columns of a letter in order, then `others`, with times as microseconds since 1970 UTC.
-
-    A timestamp column would change with the time zone of the Python process.
+def with_plain_times(letters: DataFrame, columns: Iterable[Column] = COLUMNS) -> DataFrame:
+    """These columns of letters, with times as microseconds since 1970 UTC: a timestamp column would
+    change with the time zone of the Python process.
     """
     return letters.select(
         *(
             F.unix_micros(name).alias(name) if kind == "TIMESTAMP" else F.col(name)
-            for name, kind, *_ in COLUMNS
-        ),
-        *others,
+            for name, kind, *_ in columns
+        )
     )
 
 

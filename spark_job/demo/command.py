@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kinesis_spout.cli.exit_codes import CliError, StopSignals, one_sentence
-from kinesis_spout.cli.shared_options import errors, is_debug
+from kinesis_spout.cli.shared_options import errors
 from kinesis_spout.drills.history.events import History, decode_history, encode_history
 from spark_job.demo.drill import OUTPUT, run_demo
 from spark_job.demo.flights import TOTAL, read_flights
@@ -60,7 +60,7 @@ def demo(
             "name the directory of an earlier demo with --directory", param_hint="--check"
         )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
-    with StopSignals(once=True), one_sentence(errors(), ctx=ctx, debug=is_debug(ctx)):
+    with StopSignals(once=True), one_sentence(errors(), ctx=ctx):
         began_s = time.monotonic()
         with _directory(directory, is_new=not check, keep=keep) as place:
             if not check:

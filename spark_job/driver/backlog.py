@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
     from kinesis_spout.shards.catalog import ShardCatalog
-    from spark_job.driver.stream_plans import OutcomeSummary
+    from spark_job.driver.outcome_summary import OutcomeSummary
+    from spark_job.driver.retry_queue import RetryQueue
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult
@@ -79,10 +80,11 @@ class Found:
 
 
 class Backlog:
-    """One per stream of a query. `tips`, `catalog` and `outcomes` are the coordinator's.
+    """One per stream of a query. What it is given by name is the coordinator's.
 
-    With more shards than `probe_max_shards` all are due, once in `idle_interval_s` while they are
-    idle.
+    `run`: None but in an AvailableNow run. `newest_plan_s`: when the newest plan was made, on the
+    clock's monotonic scale. With more shards than `probe_max_shards` all are due, once in
+    `idle_interval_s` while they are idle.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Backlog:
         tips: ShardTips,
         catalog: ShardCatalog,
         outcomes: OutcomeSummary,
+        retries: RetryQueue,
         probe_max_shards: int = PROBE_MAX_SHARDS,
         idle_interval_s: float = IDLE_INTERVAL_S,
     ) -> None:
@@ -102,11 +105,12 @@ class Backlog:
         self._tips = tips
         self._catalog = catalog
         self._outcomes = outcomes
+        self._retries = retries
         self._probe_max_shards = probe_max_shards
         self._idle_interval_s = idle_interval_s
         self._prober = Prober(settings, services, tips)
-        self._newest_plan_s = NEVER_S
-        self._run: AvailableNowRun | None = None
+        self.newest_plan_s = NEVER_S
+        self.run: AvailableNowRun | None = None
 
     def close(self) -> None:
         self._prober.close()
@@ -125,33 +129,14 @@ class Backlog:
         """
         return self._time.now_ms()
 
-    # an AvailableNow run --------------------------------------------------------------------------
-    def begin_available_now(self, until_ms: int) -> None:
-        """From now on, the query reads up to this time of the service, and ends."""
-        self._run = AvailableNowRun(until_ms)
-
-    @property
-    def is_available_now(self) -> bool:
-        return self._run is not None
-
-    @property
-    def until_ms(self) -> int | None:
-        """Up to when an AvailableNow run reads, by the service's clock; None for other queries."""
-        return None if self._run is None else self._run.until_ms
-
-    def waited(self, seconds: float) -> None:
-        """Note that so long was waited, with nothing to plan."""
-        if self._run is not None:
-            self._run.waited_s += seconds
-
     def leftovers(self) -> str | None:
         """What an AvailableNow run leaves to the next one, which is warned of, since it ends:
         shards that it did not read up to its start, and records to be retried. None if nothing.
         """
-        if self._run is None:
+        if self.run is None:
             return None
         left = []
-        if unread := self._unread(self._run):
+        if unread := self._unread(self.run):
             log.warning(
                 "the run ends, but these shards or their children were not read up to the start "
                 "of the run within maxSearchTime: %s",
@@ -159,7 +144,7 @@ class Backlog:
             )
             shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"
             left.append(f"{shards} not read up to its start")
-        if queued := self._outcomes.queue.records():
+        if queued := self._retries.records():
             log.warning(
                 "the run ends and leaves %d records for the next run to retry. Option "
                 "availableNowRetryWait sets how long a run waits for retries",
@@ -171,7 +156,7 @@ class Backlog:
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
         """Look once, in a wait that began at `begun_s`. Blocks on Kinesis."""
-        run, queue = self._run, self._outcomes.queue
+        run = self.run
         wanted = [
             shard
             for shard in self._catalog.readable()
@@ -180,7 +165,7 @@ class Backlog:
         ]
         shards = self._due_shards(wanted)
         # An AvailableNow run whose retry wait is over makes no more plans for retries alone.
-        has_retries = queue.is_due(self.now_ms()) and (
+        has_retries = self._retries.is_due(self.now_ms()) and (
             run is None or self._retry_wait_left_s(run) >= 0
         )
         if shards or has_retries:
@@ -200,7 +185,7 @@ class Backlog:
         tips, now_s = self._tips, self._clock.monotonic_s()
         if not self._are_probed(shards):
             # All of them: at once when one is not known to be at its tip, else at intervals.
-            is_over = now_s - self._newest_plan_s >= self._idle_interval_s
+            is_over = now_s - self.newest_plan_s >= self._idle_interval_s
             due = shards if is_over or not all(map(tips.is_at_tip, shards)) else []
             self._catalog.check_retention(due)
             return due
@@ -225,20 +210,20 @@ class Backlog:
         """Seconds that the run may still wait for retries; negative when its wait is over."""
         longest_ms = self._settings.available_now_retry_wait_ms
         if longest_ms is None:
-            policy = self._outcomes.queue.policy
+            policy = self._retries.policy
             longest_ms = retry_wait_ms(RetryPolicy() if policy is None else policy.retry)
         return longest_ms / 1000 - run.waited_s
 
     def _wait_left_s(self, begun_s: float) -> float:
         """Seconds that a wait since `begun_s` may still last; 0 or less when it is over."""
-        settings, run = self._settings, self._run
+        settings, run = self._settings, self.run
         waited_s = self._clock.monotonic_s() - begun_s
         if run is None:
             return settings.idle_wait_ms / 1000 - waited_s
         search_s = 0.0
         if not all(map(self._outcomes.blocks_reading, self._unread(run))):
             search_s = max(settings.idle_wait_ms, settings.max_search_time_ms) / 1000 - waited_s
-        next_ms = self._outcomes.queue.next_ms()
+        next_ms = self._retries.next_ms()
         if next_ms is None:
             return search_s
         retry_wait_s = self._retry_wait_left_s(run)
@@ -249,38 +234,29 @@ class Backlog:
         return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
 
     # observations ---------------------------------------------------------------------------------
-    def on_listed(self) -> None:
-        """The catalog has listed the shards."""
-        if self._run is not None:
-            self._run.note_closed(self._catalog.stream.listing.closed)
-
-    def on_planned(self, now_s: float) -> None:
-        """A plan was made at this time of the clock's monotonic scale."""
-        self._newest_plan_s = now_s
-
-    def on_read(self, end: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
+    def on_read(self, read: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
         """Note what a settled plan read of a shard.
 
         A plan of an earlier run was replayed, and its tips may be days old, so they are forgotten.
         Records that are delivered again count as not read: the iterator behind them would skip
         them.
         """
-        self._tips.on_subscribed(end)
-        if self._run is not None and not redelivered:
-            self._run.on_read(end)
+        self._tips.on_subscribed(read)
+        if self.run is not None and not redelivered:
+            self.run.on_read(read)
         if redelivered or not is_of_this_run:
-            self._tips.forget(end.shard_id)
+            self._tips.forget(read.shard_id)
             return
         # The tip was seen after the plan was made, so the interval to the next probe begins there:
         # a shard whose batch took longer is probed at once.
-        checked_s = self._prober.checked_by_plan_s(self._newest_plan_s)
-        self._tips.on_end(end, self._clock.monotonic_s(), checked_s=checked_s)
-        if end.at_tip:
-            self._on_tip(end.shard_id)
+        checked_s = self._prober.checked_by_plan_s(self.newest_plan_s)
+        self._tips.on_read(read, self._clock.monotonic_s(), checked_s=checked_s)
+        if read.at_tip:
+            self._on_tip(read.shard_id)
 
     def _on_tip(self, shard_id: str) -> None:
-        if self._run is not None:
-            self._run.on_tip(shard_id)
+        if self.run is not None:
+            self.run.on_tip(shard_id)
 
 
 @dataclass(slots=True)
@@ -296,14 +272,14 @@ class AvailableNowRun:
     _done: set[str] = field(default_factory=set)
     _closed: dict[str, bool] = field(default_factory=dict)
 
-    def on_read(self, end: ShardReadResult) -> None:
+    def on_read(self, read: ShardReadResult) -> None:
         """Note what was read of a shard. The shard is done when its last record arrived after the
         run's start.
         """
-        if end.count:
+        if read.count:
             self.waited_s = 0.0
-        if end.last_arrival_ms is not None and end.last_arrival_ms > self.until_ms:
-            self._done.add(end.shard_id)
+        if read.last_arrival_ms is not None and read.last_arrival_ms > self.until_ms:
+            self._done.add(read.shard_id)
 
     def note_closed(self, listed: Mapping[str, bool]) -> None:
         """Note which shards are closed, as a listing of this run shows. The first that shows a
@@ -399,21 +375,21 @@ class ShardTips:
 
     _tips: defaultdict[str, _Tip] = field(default_factory=lambda: defaultdict(_Tip))
 
-    def on_end(self, end: ShardReadResult, now_s: float, *, checked_s: float) -> None:
+    def on_read(self, read: ShardReadResult, now_s: float, *, checked_s: float) -> None:
         """Note what a task read of the shard, at `checked_s` or later. A shard that is gone counts
         as idle: another plan would find nothing.
         """
-        self.forget(end.shard_id)
-        tip = self._tips[end.shard_id]
-        tip.checked_s, tip.at_tip = checked_s, end.at_tip or end.gone
-        tip.iterator, tip.iterator_s = end.iterator, now_s
-        tip.next_read_ms = end.next_read_ms
+        self.forget(read.shard_id)
+        tip = self._tips[read.shard_id]
+        tip.checked_s, tip.at_tip = checked_s, read.at_tip or read.gone
+        tip.iterator, tip.iterator_s = read.iterator, now_s
+        tip.next_read_ms = read.next_read_ms
 
-    def on_subscribed(self, end: ShardReadResult) -> None:
+    def on_subscribed(self, read: ShardReadResult) -> None:
         """Note when the shard may be subscribed to again. It holds whenever it was read."""
-        if end.next_subscribe_ms is not None:
-            tip = self._tips[end.shard_id]
-            tip.next_subscribe_ms = max(tip.next_subscribe_ms, end.next_subscribe_ms)
+        if read.next_subscribe_ms is not None:
+            tip = self._tips[read.shard_id]
+            tip.next_subscribe_ms = max(tip.next_subscribe_ms, read.next_subscribe_ms)
 
     def forget(self, shard_id: str) -> None:
         """Forget a shard that was read at an unknown time, since what is known of it is old."""

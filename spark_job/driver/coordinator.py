@@ -48,12 +48,15 @@ from spark_job.driver.backlog import (
     IDLE_INTERVAL_S,
     POLL_S,
     PROBE_MAX_SHARDS,
+    AvailableNowRun,
     Backlog,
     Found,
     ShardTips,
 )
+from spark_job.driver.outcome_summary import OutcomeSummary
 from spark_job.driver.planner import PlanLimits, ShardHints, make_plan
-from spark_job.driver.stream_plans import OutcomeSummary, StreamPlans
+from spark_job.driver.retry_queue import RetryQueue
+from spark_job.driver.stream_plans import StreamPlans
 from spark_job.settings import EFO
 from state.failpoint import failpoint
 from state.plan import Plan, TaskPlan, make_plan_id
@@ -107,7 +110,6 @@ class Coordinator:
             services.client,
             services.clock,
             self._tips,
-            stream_name=settings.stream.name,
             refresh_interval_s=settings.shard_refresh_interval_ms / 1000,
             fail_on_data_loss=settings.fail_on_data_loss,
             identity=store.identity,
@@ -115,7 +117,7 @@ class Coordinator:
             shard_list=store.shard_list,
         )
         self.session = ApplicationSession(
-            settings.application, store, services.client, services.clock, self._catalog
+            settings.application, store, services.clock, self._catalog
         )
         self.plans = StreamPlans(
             store.plans,
@@ -124,13 +126,15 @@ class Coordinator:
             self._catalog,
             settings.aggregated_records,
         )
-        self._outcomes = OutcomeSummary(settings, store.plans, store.reports)
+        self._retries = RetryQueue()
+        self._outcomes = OutcomeSummary(settings, store.plans, store.reports, self._retries)
         self._backlog = Backlog(
             settings,
             services,
             tips=self._tips,
             catalog=self._catalog,
             outcomes=self._outcomes,
+            retries=self._retries,
             probe_max_shards=probe_max_shards,
             idle_interval_s=idle_interval_s,
         )
@@ -144,12 +148,12 @@ class Coordinator:
         stream = self._catalog.stream
         stream.describe()
         stream.expire()  # only a listing made after now shows which shards are closed now
-        self._backlog.begin_available_now(stream.now_ms() + UNTIL_MARGIN_MS)
+        self._backlog.run = AvailableNowRun(stream.now_ms() + UNTIL_MARGIN_MS)
         self.plans.newest = None
 
     @property
     def is_available_now(self) -> bool:
-        return self._backlog.is_available_now
+        return self._backlog.run is not None
 
     # opening --------------------------------------------------------------------------------------
     def open(self, known_plan: str = "") -> StartPin:
@@ -179,8 +183,8 @@ class Coordinator:
             pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
             if pointer is not None:
                 for task in self._store.plans.read_ends(pointer.id).values():
-                    for end in task.shards:
-                        self._tips.on_subscribed(end)
+                    for read in task.shards:
+                        self._tips.on_subscribed(read)
         return self.session.pin_start(partial(self._requested_start, known_plan))
 
     def _requested_start(self, known_plan: str) -> RequestedStart:
@@ -227,40 +231,38 @@ class Coordinator:
             lambda: self.plans.settle(start, tracked_since_ms=tracked_since_ms)
         )
         self._catalog.states = settled.states
-        self._subscriptions.note(settled.ends)
-        now_ms = self.clock.now_ms()
-        for end in settled.ends:
-            if end.throttled:
-                self._throttled = throttled_again(
-                    self._throttled, end.shard_id, now_ms, count=end.throttled
-                )
-        self.session.run.write(throttled=self._throttled)
+        new_reads, now_ms = settled.new_reads, self.clock.now_ms()
+        self._subscriptions.note(new_reads)
         is_of_this_run = self.plans.made(start) is not None
-        for end in settled.ends:
-            if end.at_shard_end:
+        for read in new_reads:
+            if read.throttled:
+                self._throttled = throttled_again(
+                    self._throttled, read.shard_id, now_ms, count=read.throttled
+                )
+            if read.at_shard_end:
                 self._catalog.stream.expire()  # list the shards now: its children are new
             self._backlog.on_read(
-                end,
+                read,
                 is_of_this_run=is_of_this_run,
-                redelivered=end.shard_id in settled.redelivered,
+                redelivered=read.shard_id in settled.redelivered,
             )
-        # Older plans are removed only now: a replayed batch that skips its reads finds its ends.
+        self.session.run.write(throttled=self._throttled)
+        # Older plans are removed only now: a replayed batch that skips its reads finds its logs.
         self.plans.remove_before(start)
         self._outcomes.on_settled(start, settled, self._backlog.set_time())
-        if settled.unknown_shards:
+        if unknown := [read.shard_id for read in settled.reads if read.gone]:
             # One such answer proves nothing: the next listings do. Until then these shards' retries
             # are not asked for again and again, but every few seconds.
             self._catalog.stream.expire()
-            until_ms = self._backlog.now_ms() + round(RELIST_S * 1000)
-            self._outcomes.queue.delay(settled.unknown_shards, until_ms)
-        return not any(settled.emitted.values()) and any(
-            not (end.at_tip or end.at_shard_end) for end in settled.ends
+            self._retries.delay(unknown, self._backlog.now_ms() + round(RELIST_S * 1000))
+        return not any(read.count or read.retry_rows for read in settled.reads) and any(
+            not (read.at_tip or read.at_shard_end) for read in new_reads
         )
 
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
-        if self._catalog.refresh(pin):
-            self._backlog.on_listed()
+        if self._catalog.refresh(pin) and self._backlog.run is not None:
+            self._backlog.run.note_closed(self._catalog.stream.listing.closed)
 
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
@@ -279,13 +281,14 @@ class Coordinator:
         self._refresh(self.open())
         # After settling: a shard that is given up would not fit the plan that has read of it.
         self._catalog.drop_missing_shards()
-        self._outcomes.queue.end_delay(self._catalog.loss.gone)
+        self._retries.end_delay(self._catalog.loss.gone)
         self.session.record_history()
         return self._backlog.look(begun_s)
 
     def note_waited(self, seconds: float) -> None:
         """So long was waited since the last look, with nothing to plan."""
-        self._backlog.waited(seconds)
+        if self._backlog.run is not None:
+            self._backlog.run.waited_s += seconds
 
     def end_run(self, *, is_paused: bool) -> None:
         """An AvailableNow run ends, since there is nothing to plan. Warn of what it leaves."""
@@ -314,11 +317,11 @@ class Coordinator:
         self._catalog.save_verified()
         consumer_arn = self._subscriptions.consumer_arn()
         self.session.run.not_subscribed(self._subscriptions.why_polled())
-        shards, queue, settings = found.shards, self._outcomes.queue, self.settings
-        retries = queue.due(self._backlog.now_ms()) if found.is_any else []
+        shards, settings = found.shards, self.settings
+        retries = self._retries.due(self._backlog.now_ms()) if found.is_any else []
         if not shards and not retries:
             return None
-        members = {*shards, *(shard for shard, _ in retries)}
+        members, run = {*shards, *(shard for shard, _ in retries)}, self._backlog.run
         now_ms, now_s = self.clock.now_ms(), self.clock.monotonic_s()
         number = self.plans.next_number(start)
         plan = make_plan(
@@ -326,7 +329,7 @@ class Coordinator:
                 plan_id=make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
                 created_ms=now_ms,
                 tasks=(),
-                until_ms=self._backlog.until_ms,
+                until_ms=None if run is None else run.until_ms,
                 outages=self._outcomes.outages,
                 delivery_limit=self._outcomes.delivery_limit,
             ),
@@ -360,25 +363,20 @@ class Coordinator:
             ),
             turn=number,
             retries=retries,
-            in_order=queue.in_order,
+            in_order=self._retries.in_order,
         )
         self.plans.create(plan)
         failpoint("plan-created")
-        self._backlog.on_planned(now_s)
+        self._backlog.newest_plan_s = now_s
         return plan.plan_id
 
     # running --------------------------------------------------------------------------------------
-    def tasks(self, plan_id: str) -> dict[int, TaskPlan]:
-        """The tasks of a plan to run now, by number (`StreamPlans.tasks`)."""
-        self.open(plan_id)
-        return self.plans.tasks(plan_id)
-
-    def close_open_plan(self, known_plan: str) -> None:
-        """Close the newest plan if it is open: the batch that runs next has nothing of it.
-        `known_plan`: as in `open`.
+    def tasks(self, plan_id: str, *, known_plan: str = "") -> dict[int, TaskPlan]:
+        """The tasks of a plan to run now, by number (`StreamPlans.tasks`). `known_plan`: as in
+        `open`, where the batch has nothing of this stream.
         """
-        self.open(known_plan)
-        self.plans.close_open()
+        self.open(plan_id or known_plan)
+        return self.plans.tasks(plan_id)
 
     def report(self) -> dict[str, Any]:
         """The source's part of Spark's progress report: the newest plan, the lag in milliseconds of
@@ -476,20 +474,20 @@ class QuerySubscriptions:
         self._no_consumer = None
         return self._arn
 
-    def note(self, ends: Iterable[ShardReadResult]) -> None:
+    def note(self, reads: Iterable[ShardReadResult]) -> None:
         """Note how the tasks of a settled plan have read."""
         is_missing = False
-        for end in ends:
-            if end.pushed or end.fallback is not None:
-                self._is_refused = end.fallback == Fallback.REFUSED
-            self._records["pushed"] += end.pushed
-            self._records["polled"] += max(0, end.count - end.pushed)
-            if end.fallback is not None:
-                self._fallbacks[end.fallback] += 1
-            is_missing |= end.fallback == Fallback.MISSING
+        for read in reads:
+            if read.pushed or read.fallback is not None:
+                self._is_refused = read.fallback == Fallback.REFUSED
+            self._records["pushed"] += read.pushed
+            self._records["polled"] += max(0, read.count - read.pushed)
+            if read.fallback is not None:
+                self._fallbacks[read.fallback] += 1
+            is_missing |= read.fallback == Fallback.MISSING
             # Its own tasks wait for the service's five seconds: plans say when these are over.
-            if end.fallback == Fallback.IN_USE:
-                self._shared.note(end.shard_id, self._clock.monotonic_s())
+            if read.fallback == Fallback.IN_USE:
+                self._shared.note(read.shard_id, self._clock.monotonic_s())
         if is_missing and self._own is not None and self._arn is not None:
             # The service did not find the consumer, or the shard, for a task: look again.
             self._own.forget(self._arn)

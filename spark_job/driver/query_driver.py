@@ -40,6 +40,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kinesis_spout.backoff import Backoff
@@ -145,26 +146,25 @@ class TriggerInterval:
 
     def called(self, now_ms: int) -> None:
         """Spark has asked for a batch, at this time of the driver's clock."""
-        calls = self._calls
-        calls.append(now_ms)
-        gaps = [after - before for before, after in zip(calls, list(calls)[1:], strict=False)]
-        if not gaps:
-            return
-        interval_ms = round(gaps[-1] / 1_000) * 1_000
+        self._calls.append(now_ms)
+        gaps_ms = [after - before for before, after in pairwise(self._calls)]
+        interval_ms = round(gaps_ms[-1] / 1_000) * 1_000 if gaps_ms else 0
         # Whole minutes are hardly met by chance; of another interval, one more call is wanted.
         wanted = 2 if interval_ms % _MINUTE_MS == 0 else 3
-        if interval_ms >= _SHORTEST_MS and len(calls) >= wanted and self._fits(interval_ms, wanted):
+        last = list(self._calls)[-wanted:]
+        if interval_ms >= _SHORTEST_MS and len(last) == wanted and _are_met(last, interval_ms):
             self.known_ms, self.is_known = interval_ms, True
-        elif len(gaps) == _MAX_CALLS - 1 and max(gaps) < _SHORTEST_MS:
+        elif len(gaps_ms) == _MAX_CALLS - 1 and max(gaps_ms) < _SHORTEST_MS:
             self.known_ms, self.is_known = None, True
 
-    def _fits(self, interval_ms: int, calls: int) -> bool:
-        slack_ms = min(_SLACK_MS, interval_ms // 10)
-        last = list(self._calls)[-calls:]
-        numbers = [call // interval_ms for call in last]
-        return all(call % interval_ms <= slack_ms for call in last) and numbers == list(
-            range(numbers[0], numbers[0] + calls)
-        )
+
+def _are_met(calls: Sequence[int], interval_ms: int) -> bool:
+    """Whether the calls came at multiples of the interval, one after the other."""
+    slack_ms = min(_SLACK_MS, interval_ms // 10)
+    return all(
+        call // interval_ms == calls[0] // interval_ms + place and call % interval_ms <= slack_ms
+        for place, call in enumerate(calls)
+    )
 
 
 class QueryDriver:
@@ -257,7 +257,18 @@ class QueryDriver:
         begins, ends = self._named(start), self._named(end)
         refuse_missing(begins, ends, {stream.name for stream in self._streams})
         wanted = {name: plan for name, plan in ends.items() if plan != begins.get(name, "")}
-        tasks_of = partial(_tasks_of, ends=ends, wanted=wanted, is_of_one=self._query.is_of_one)
+
+        def tasks_of(stream: _Stream) -> tuple[bool, list[QueryTask]]:
+            """Whether the plan is open, and its tasks; in a query of one stream nobody asks."""
+            plan_id, coordinator = wanted.get(stream.name, ""), stream.coordinator
+            tasks = coordinator.tasks(plan_id, known_plan=ends.get(stream.name, ""))
+            is_open = self._query.is_of_one or (
+                bool(plan_id) and coordinator.plans.open_plan() == plan_id
+            )
+            return is_open, [
+                QueryTask(stream.index, plan_id, task, plan) for task, plan in tasks.items()
+            ]
+
         found = self._each(self._streams, tasks_of, strict=True)
         # Those of open plans first. A tracked batch has reports for these, and counts its
         # partitions without those of the others (`tracking.foreach_batch`).
@@ -467,20 +478,6 @@ class QueryDriver:
             wait_s,
             error,
         )
-
-
-def _tasks_of(
-    stream: _Stream, ends: Mapping[str, str], wanted: Mapping[str, str], *, is_of_one: bool
-) -> tuple[bool, list[QueryTask]]:
-    """Whether the plan is open, and its tasks; in a query of one stream nobody asks."""
-    plan_id = wanted.get(stream.name)
-    if plan_id is None:
-        stream.coordinator.close_open_plan(ends.get(stream.name, ""))
-        return False, []
-    tasks = stream.coordinator.tasks(plan_id)
-    return is_of_one or stream.coordinator.plans.open_plan() == plan_id, [
-        QueryTask(stream.index, plan_id, task, plan) for task, plan in tasks.items()
-    ]
 
 
 def _shares(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.subscribed_getter import Subscriptions
     from spark_job.executor.shard_feed import FoundRetries
     from spark_job.process_services import ProcessServices
-    from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult, TaskPlan
     from state.store.plans import StoredLog, TaskLogStore
 
@@ -65,11 +64,11 @@ class Pace:
       shard these may have, None for no limit.
     """
 
-    round_bytes: int = 8 * 1024 * 1024
+    round_bytes: int = 16 * 1024 * 1024
     linger_s: float = 0.2
     max_small_rounds: int = 16
     max_log_bytes: int = MAX_VALUE_BYTES // 2
-    held_bytes: int = 16 * 1024 * 1024
+    held_bytes: int = 24 * 1024 * 1024
     held_records: int | None = None
 
 
@@ -82,7 +81,6 @@ def read_task(
     plan: TaskPlan,
     *,
     services: ProcessServices,
-    settings: SourceSettings,
     columns: Sequence[str] = COLUMNS,
     pace: Pace = DEFAULT_PACE,
     is_retry: bool = False,
@@ -94,13 +92,18 @@ def read_task(
     Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could append,
     `DataLossError` when records of the log are gone.
     """
-    with naming(settings):
+    with naming(services.settings):
         writer = TaskLogWriter.open(
             services.store.plans, plan_id, task, max_bytes=pace.max_log_bytes
         )
-    return _Attempt(
-        plan, writer, services, settings, columns=columns, pace=pace, is_retry=is_retry
-    ).rows()
+    return _Attempt(plan, writer, services, columns=columns, pace=pace, is_retry=is_retry).rows()
+
+
+class Round(NamedTuple):
+    """The entries that are appended at once. `is_last`: the log is complete with them."""
+
+    entries: list[ShardReadResult]
+    is_last: bool
 
 
 class _Attempt:
@@ -111,7 +114,6 @@ class _Attempt:
         plan: TaskPlan,
         writer: TaskLogWriter,
         services: ProcessServices,
-        settings: SourceSettings,
         *,
         columns: Sequence[str],
         pace: Pace,
@@ -120,12 +122,12 @@ class _Attempt:
         self._plan = plan
         self._writer = writer
         self._services = services
-        self._settings = settings
         self._pace = pace
         # None: the retries were not looked for, here or in the log.
         self._found: dict[str, FoundRetries] | None = {} if writer.log.entries else None
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
+        settings = services.settings
         self._rows = {
             shard.shard_id: ShardRows(
                 shard.shard_id,
@@ -155,7 +157,7 @@ class _Attempt:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         try:
-            with naming(self._settings), self._reader:
+            with naming(self._services.settings), self._reader:
                 while True:
                     for entry in self._writer.pending():
                         yield from self._hand_over(entry)
@@ -186,7 +188,6 @@ class _Attempt:
             shard.shard_id: ShardFeed(
                 shard,
                 self._services,
-                self._settings,
                 retention_ms=self._plan.retention_ms,
                 budget=budget,
                 held_records=self._pace.held_records,
@@ -211,7 +212,7 @@ class _Attempt:
             for delivery in (
                 found.deliveries
                 if found is not None and found.entry == entry
-                else read_retries_again(entry, self._plan, self._services, self._settings)
+                else read_retries_again(entry, self._plan, self._services)
             ):
                 yield rows.of_unpacked(delivery.records, delivery.attempts)
         if entry.count:
@@ -225,38 +226,39 @@ class _Attempt:
         """Append what comes next, or follow the log if another attempt was faster. Then what this
         one has fetched serves for that log as well.
         """
-        entries, is_last = self._next_round()
-        if not entries and not is_last:
+        new_round = self._next_round()
+        if not new_round.entries and not new_round.is_last:
             return
         writer = self._writer
-        new = writer.log.extended(entries, seal=is_last)
+        new = writer.log.extended(new_round.entries, seal=new_round.is_last)
         if writer.is_too_long(new):
             new = new.without_hints()  # without hints it fits: the planner sees to that
-            if not is_last and writer.is_too_long(new):
-                sealed = writer.log.extended(self._with_tails(entries), seal=True)
-                new = sealed.without_hints()
+            if not new_round.is_last and writer.is_too_long(new):
+                last = self._as_last(new_round)
+                new = writer.log.extended(last.entries, seal=True).without_hints()
         if not writer.append(new):
             self._unsubscribe()
             self._found = (self._found or {}) if writer.log.entries else None
         elif new.sealed:
             self._unsubscribe()
 
-    def _with_tails(self, entries: list[ShardReadResult]) -> list[ShardReadResult]:
-        """The last entries of a log: also what is to say of shards that have no records in them."""
-        read = {entry.shard_id for entry in entries if entry.count}
-        tails, _ = self._proposed(is_done=True)
-        return [*entries, *(tail for tail in tails if not tail.count and tail.shard_id not in read)]
+    def _as_last(self, new_round: Round) -> Round:
+        """The round as the last one, which also says what is to say of shards without records."""
+        read = {entry.shard_id for entry in new_round.entries if entry.count}
+        tails = self._proposed(is_done=True).entries
+        others = (tail for tail in tails if not tail.count and tail.shard_id not in read)
+        return Round([*new_round.entries, *others], is_last=True)
 
-    def _next_round(self) -> tuple[list[ShardReadResult], bool]:
-        """The next entries, and whether the log is complete with them."""
+    def _next_round(self) -> Round:
         if self._found is None:
-            found = find_retries(self._plan, self._services, self._settings)
+            found = find_retries(self._plan, self._services)
             self._found = {retries.entry.shard_id: retries for retries in found}
             if found:
-                entries = [retries.entry for retries in found]
-                room = self._plan.max_bytes - sum(entry.payload_bytes for entry in entries)
-                is_last = not self._feeds or room <= 0
-                return self._with_tails(entries) if is_last else entries, is_last
+                new_round = Round([retries.entry for retries in found], is_last=False)
+                room = self._plan.max_bytes - sum(
+                    entry.payload_bytes for entry in new_round.entries
+                )
+                return self._as_last(new_round) if not self._feeds or room <= 0 else new_round
         return self._proposed(is_done=self._gather())
 
     def _gather(self) -> bool:
@@ -326,9 +328,9 @@ class _Attempt:
                 feed.getter.close()
                 feed.unsubscribe()
 
-    def _proposed(self, *, is_done: bool) -> tuple[list[ShardReadResult], bool]:
-        """The entries of what is held, cut to the task's bytes, and whether the log is complete
-        with them. At least one record of the task is in them, or in the log.
+    def _proposed(self, *, is_done: bool) -> Round:
+        """What is held, cut to the task's bytes. At least one record of the task is in it, or in
+        the log.
         """
         log = self._writer.log
         room = self._plan.max_bytes - log.payload_bytes
@@ -349,13 +351,14 @@ class _Attempt:
             self._small_rounds += 1
         is_last = is_last or self._small_rounds > self._pace.max_small_rounds
         known = {entry.shard_id for entry in log.entries if entry.position is not None}
-        return [
+        entries = [
             replace(entry, position=None) if shard_id in known else entry
             for shard_id, entry in proposed.items()
-            # An entry without records waits for the end, unless there was one before.
+            # An entry without records waits for the last round, unless there was one before.
             if entry.count
             or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
-        ], is_last
+        ]
+        return Round(entries, is_last)
 
 
 class TaskLogWriter:

@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -54,17 +54,11 @@ MAX_SHARDS = 100
 LOSS = "DataLossError"
 Key = tuple[str, str]
 """The application and the stream."""
+MetricSample = tuple[str, tuple[str, ...], float]
+"""A metric, its labels (application, stream, and its own: a shard, or a reason), and a value."""
 LASTING = ("data_losses", "query_failures")
 OF_SHARDS = ("records_emitted", "records_retried")
 FALLBACKS = "subscription_fallbacks"
-
-
-class MetricSample(NamedTuple):
-    """One value of a metric. `labels`: application, stream, and its own: a shard, or a reason."""
-
-    name: str
-    labels: tuple[str, ...]
-    value: float
 
 
 @dataclass(slots=True)
@@ -102,9 +96,10 @@ class _Stream:
                 del self.sums[name]
 
 
-class QueryLedger:
-    """The figures of all Kinesis queries of a session, from their reports. For any thread.
-    `max_shards`: with more shards in a report, there are no series of single shards.
+class QueryLedger(StreamingQueryListener):
+    """The figures of all Kinesis queries of a session, from what Spark tells its listeners. For any
+    thread. `last_progress`: of a query, by its id. `max_shards`: with more shards in a report,
+    there are no series of single shards.
 
     A run reports its totals from its own start. The ledger adds up what each report has gained on
     the one before it, so a counter goes on where a query is started again, and never back. Figures
@@ -112,20 +107,68 @@ class QueryLedger:
     are shown as long as the ledger lives: nobody could alert on what vanishes with the query.
     """
 
-    def __init__(self, max_shards: int) -> None:
+    def __init__(self, max_shards: int, clock: Clock, last_progress: Callable[[str], Any]) -> None:
         self._max_shards = max_shards
+        self._clock = clock
+        self._last_progress = last_progress
         self._lock = threading.Lock()
         self._streams: dict[Key, _Stream] = {}
+        self._has_logged = False
 
-    def on_progress(
-        self, run: str, sources: Iterable[SourceProgress], now_s: float, *, is_batch: bool
-    ) -> None:
+    # Spark's events
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is known of the query before its first report."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self._safely(lambda: self._read(event.progress, is_batch=True))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        self._safely(lambda: self._read(self._last_progress(str(event.id)), is_batch=False))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        error = event.exception
+        self._safely(
+            lambda: self.run_ended(
+                str(event.runId), failed=error is not None, lost_data=LOSS in (error or "")
+            )
+        )
+
+    def _safely(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:
+            if not self._has_logged:
+                self._has_logged = True
+                log.exception(
+                    "a report is missing from the metrics of Spark's queries. The queries "
+                    "continue. Later errors of this kind are not logged"
+                )
+
+    def _read(self, progress: Any, *, is_batch: bool) -> None:
+        if progress is not None:  # the query has ended meanwhile, or has not begun
+            self.add(str(progress.runId), reports_in(json.loads(progress.json)), is_batch=is_batch)
+
+    # the figures
+    def add(self, run: str, sources: Iterable[SourceProgress], *, is_batch: bool) -> None:
         """Take in a progress report of a run. `is_batch`: a batch has ended with it."""
+        now_s = self._clock.monotonic_s()
         with self._lock:
             for source in sources:
-                self._add(run, source, now_s, is_batch=is_batch)
+                report = source.report
+                stream = self._streams.setdefault((report.application, report.stream), _Stream())
+                if stream.run != run:
+                    stream.run, stream.batch_id, stream.of_run = run, source.batch_id, {}
+                # Counted before an older report is left out: no later one has this batch again.
+                if is_batch and source.had_plan:
+                    stream.sums["batches",] += 1
+                    stream.batch_s = now_s
+                if source.batch_id < stream.batch_id:
+                    continue  # an idle event was answered with a newer report than this one
+                stream.batch_id = source.batch_id
+                stream.report, stream.reported_s = report, now_s - source.age_s
+                stream.take(report)
 
-    def on_end(self, run: str, *, failed: bool, lost_data: bool) -> None:
+    def run_ended(self, run: str, *, failed: bool, lost_data: bool) -> None:
         """Note that a run has ended. A run that another one has followed is no longer shown."""
         with self._lock:
             for stream in self._streams.values():
@@ -134,31 +177,16 @@ class QueryLedger:
                     stream.sums["query_failures",] += failed
                     stream.sums["data_losses",] += lost_data
 
-    def samples(self, now_s: float) -> list[MetricSample]:
+    def samples(self) -> list[MetricSample]:
         """All values now."""
+        now_s = self._clock.monotonic_s()
         with self._lock:
             found: list[MetricSample] = []
             for key, stream in sorted(self._streams.items()):
-                found += [MetricSample(name, key, stream.sums[name,]) for name in LASTING]
+                found += [(name, key, stream.sums[name,]) for name in LASTING]
                 if stream.report is not None:
                     found += self._of_stream(key, stream, stream.report, now_s)
             return found
-
-    # private --------------------------------------------------------------------------------------
-    def _add(self, run: str, source: SourceProgress, now_s: float, *, is_batch: bool) -> None:
-        report = source.report
-        stream = self._streams.setdefault((report.application, report.stream), _Stream())
-        if stream.run != run:
-            stream.run, stream.batch_id, stream.of_run = run, source.batch_id, {}
-        # Counted before an older report is left out: no later one has this batch again.
-        if is_batch and source.had_plan:
-            stream.sums["batches",] += 1
-            stream.batch_s = now_s
-        if source.batch_id < stream.batch_id:
-            return  # an idle event was answered with a newer report than this one
-        stream.batch_id = source.batch_id
-        stream.report, stream.reported_s = report, now_s - source.age_s
-        stream.take(report)
 
     def _of_stream(
         self, key: Key, stream: _Stream, report: SourceReport, now_s: float
@@ -178,12 +206,12 @@ class QueryLedger:
         if stream.batch_s is not None:
             values["last_batch_age_seconds"] = max(0.0, now_s - stream.batch_s)
         for name, value in values.items():
-            yield MetricSample(name, key, value)
+            yield name, key, value
         if report.fallbacks is not None:
             # All reasons from the beginning: an increase from nothing to one is not seen else.
             known = {name[1] for name in stream.sums if name[0] == FALLBACKS}
             for reason in sorted({*Fallback, *known}):
-                yield MetricSample(FALLBACKS, (*key, reason), stream.sums[FALLBACKS, reason])
+                yield FALLBACKS, (*key, reason), stream.sums[FALLBACKS, reason]
         if len(report.shards) > self._max_shards:
             return
         for shard_id, shard in report.shards.items():
@@ -193,7 +221,7 @@ class QueryLedger:
                 **_lag("", shard.lag_ms, age_s, report.retention_ms),
             }
             for name, value in of_shard.items():
-                yield MetricSample(name, (*key, shard_id), value)
+                yield name, (*key, shard_id), value
 
 
 def _lag(scope: str, lag_ms: int, age_s: float, retention_ms: int | None) -> dict[str, float]:
@@ -203,57 +231,6 @@ def _lag(scope: str, lag_ms: int, age_s: float, retention_ms: int | None) -> dic
     if retention_ms is not None:
         found[f"{scope}retention_left_seconds"] = max(0.0, retention_ms / 1000 - lag_s)
     return found
-
-
-class LedgerListener(StreamingQueryListener):
-    """Writes what Spark reports of queries into a ledger. Raises nothing."""
-
-    def __init__(
-        self, ledger: QueryLedger, clock: Clock, last_progress: Callable[[str], Any]
-    ) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._last_progress = last_progress
-        self._has_logged = False
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known of the query before its first report."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        self._safely(lambda: self._add(event.progress, is_batch=True))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        self._safely(lambda: self._add(self._last_progress(str(event.id)), is_batch=False))
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self._safely(
-            lambda: self._ledger.on_end(
-                str(event.runId),
-                failed=event.exception is not None,
-                lost_data=LOSS in (event.exception or ""),
-            )
-        )
-
-    def _add(self, progress: Any, *, is_batch: bool) -> None:
-        if progress is None:  # the query has ended meanwhile, or has not begun
-            return
-        self._ledger.on_progress(
-            str(progress.runId),
-            reports_in(json.loads(progress.json)),
-            self._clock.monotonic_s(),
-            is_batch=is_batch,
-        )
-
-    def _safely(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception:
-            if not self._has_logged:
-                self._has_logged = True
-                log.exception(
-                    "a report is missing from the metrics of Spark's queries. The queries "
-                    "continue. Later errors of this kind are not logged"
-                )
 
 
 class QueryMetricsServer(CollectorServer):
@@ -274,17 +251,15 @@ class QueryMetricsServer(CollectorServer):
         max_shards: int = MAX_SHARDS,
     ) -> None:
         super().__init__(self, port, host)
-        self._clock = SystemClock()
-        self._ledger = QueryLedger(max_shards)
         self._streams = spark.streams
-        self._listener = LedgerListener(self._ledger, self._clock, self._last_progress)
+        self._ledger = QueryLedger(max_shards, SystemClock(), self._last_progress)
         self._listens = False
 
     def collect(self) -> Iterator[Metric]:
         """What the registry of prometheus_client calls. Thread-safe. Asks nobody: it shows what was
         reported.
         """
-        return families(self._ledger.samples(self._clock.monotonic_s()))
+        return families(self._ledger.samples())
 
     def start(self) -> None:
         """Idempotent. Raises `ConfigError` when the address cannot be bound or the session takes no
@@ -297,7 +272,7 @@ class QueryMetricsServer(CollectorServer):
             with warnings.catch_warnings():
                 # Spark Connect warns, and goes on without the listener.
                 warnings.filterwarnings("error", "Failed to add the listener")
-                self._streams.addListener(self._listener)
+                self._streams.addListener(self._ledger)
         except Exception as exc:
             super().close()
             raise ConfigError(
@@ -313,7 +288,7 @@ class QueryMetricsServer(CollectorServer):
         if self._listens:
             self._listens = False
             try:
-                self._streams.removeListener(self._listener)
+                self._streams.removeListener(self._ledger)
             except Exception:  # py4j and Connect raise several kinds
                 log.debug("the session has ended before its listener was removed", exc_info=True)
 
@@ -326,8 +301,8 @@ def families(samples: Iterable[MetricSample]) -> Iterator[Metric]:
     """All metrics of a Spark job, with these values."""
     names = [each.name.removeprefix(PREFIX) for each in DEFINITIONS if SPARK in each.by]
     found = {name: family(name) for name in names}
-    for sample in samples:
-        found[sample.name].add_metric(sample.labels, sample.value)
+    for name, labels, value in samples:
+        found[name].add_metric(labels, value)
     yield from found.values()
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+_COUNTS = ("emitted", "retried", "acked", "failed", "dead_lettered", "dropped")
+
+
 class ShardReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One shard that is not over. Totals are of the run."""
 
@@ -55,20 +58,10 @@ class SourceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def totals(self) -> dict[str, int]:
         """Those that only grow, by the name of their metric."""
-        pushed = {
-            "stream_records_pushed": self.pushed_records,
-            "stream_records_polled": self.polled_records,
-        }
-        return {
-            "stream_records_emitted": self.emitted,
-            "stream_records_retried": self.retried,
-            "stream_records_acked": self.acked,
-            "stream_records_failed": self.failed,
-            "stream_records_dead_lettered": self.dead_lettered,
-            "stream_records_dropped": self.dropped,
-            "data_losses": self.data_losses,
-            **{name: count for name, count in pushed.items() if count is not None},
-        }
+        counts: dict[str, int | None] = {name: getattr(self, name) for name in _COUNTS}
+        counts |= {"pushed": self.pushed_records, "polled": self.polled_records}
+        known = {f"stream_records_{name}": n for name, n in counts.items() if n is not None}
+        return {**known, "data_losses": self.data_losses}
 
 
 class SourceProgress(msgspec.Struct, frozen=True, kw_only=True):

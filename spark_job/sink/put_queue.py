@@ -20,9 +20,8 @@ from kinesis_spout.service.shard_info import hash_key_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kinesis_spout.service.record_putter import OutgoingRecord
+    from kinesis_spout.service.record_putter import OutgoingRecord, PutResult
     from kinesis_spout.service.shard_info import ShardInfo
-    from kinesis_spout.service.wire import PutResult
 
 
 class OpenShards:
@@ -82,16 +81,14 @@ class PutQueue:
         return self._pending
 
     def add(self, record: OutgoingRecord) -> None:
-        size_bytes = record.size_bytes
         self._pending += 1
-        self.waiting_bytes += size_bytes
+        self.waiting_bytes += record.size_bytes
+        if self._by_key and record.partition_key in self._held:
+            self._held[record.partition_key].append(record)
+            return
         if self._by_key:
-            held = self._held.get(record.partition_key)
-            if held is not None:
-                held.append(record)
-                return
             self._held[record.partition_key] = deque()
-        self._append(record, size_bytes)
+        self._append(record)
 
     def take(self, now_s: float) -> list[Waiting]:
         """The records of the next request, within the limits of a request and of their shards;
@@ -104,14 +101,13 @@ class PutQueue:
             may_records, may_bytes = pacer.may_send(now_s)
             records = taken_bytes = 0
             while queue and len(request) < REQUEST_RECORDS:
-                size_bytes = queue[0].size_bytes
-                is_full = size_bytes > left_bytes and request
+                is_full = queue[0].size_bytes > left_bytes and request
                 if is_full or records + 1 > may_records or taken_bytes >= may_bytes:
                     break
                 request.append(queue.popleft())
                 records += 1
-                taken_bytes += size_bytes
-                left_bytes -= size_bytes
+                taken_bytes += request[-1].size_bytes
+                left_bytes -= request[-1].size_bytes
             pacer.on_sent(records, taken_bytes)
             # To the end of the round, whether it has more records or not: every shard has its turn.
             del self._waiting[shard_id]
@@ -139,14 +135,12 @@ class PutQueue:
         """Note the outcomes of a request, in its order. The refused records wait again, before the
         others of their shards. Returns the number of refused ones.
         """
-        refused = [
-            waiting
-            for waiting, result in zip(request, results, strict=True)
-            if result.error_code is not None
-        ]
+        refused = []
         for waiting, result in zip(request, results, strict=True):
             if result.error_code is None:
                 self._on_accepted(waiting)
+            else:
+                refused.append(waiting)
         for shard_id in {waiting.shard_id for waiting in refused}:
             self._pacer(shard_id).on_refused(now_s)
         for waiting in reversed(refused):  # the last one first, so that they keep their order
@@ -156,23 +150,18 @@ class PutQueue:
     def _on_accepted(self, waiting: Waiting) -> None:
         self._pending -= 1
         self.waiting_bytes -= waiting.size_bytes
-        if not self._by_key:
-            return
-        held = self._held[waiting.record.partition_key]
+        held = self._held.get(waiting.record.partition_key)
         if held:
-            record = held.popleft()
-            self._append(record, record.size_bytes)
-        else:
+            self._append(held.popleft())
+        elif held is not None:
             del self._held[waiting.record.partition_key]
 
-    def _append(self, record: OutgoingRecord, size_bytes: int) -> None:
-        waiting = Waiting(record, self.shards.of(record), size_bytes)
+    def _append(self, record: OutgoingRecord) -> None:
+        waiting = Waiting(record, self.shards.of(record), record.size_bytes)
         self._waiting.setdefault(waiting.shard_id, deque()).append(waiting)
 
     def _pacer(self, shard_id: str) -> PutPacer:
-        if shard_id not in self._pacers:
-            self._pacers[shard_id] = PutPacer(self.shards.sharing)
-        return self._pacers[shard_id]
+        return self._pacers.setdefault(shard_id, PutPacer(self.shards.sharing))
 
 
 def is_elsewhere(request: Sequence[Waiting], results: Sequence[PutResult]) -> bool:

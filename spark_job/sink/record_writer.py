@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from functools import partial
@@ -58,9 +58,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord
+    from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord, PutResult
     from kinesis_spout.service.shard_info import ShardInfo
-    from kinesis_spout.service.wire import PutResult
 
 
 log = logging.getLogger("kinesis_spout")
@@ -106,13 +105,13 @@ class TargetStream:
 
     def __init__(self, settings: SinkSettings, stream: StreamRef, clock: Clock) -> None:
         retry_for_s = settings.retry_for_ms / 1000
-        self._client = KinesisClient(
+        self.client = KinesisClient(
             settings.aws, stream, clock=clock, retry_for_s=retry_for_s, answered_before=True
         )
         self._clock = clock
         self._name = stream.name
-        self.putter = RecordPutter(self._client)
-        summary = self._client.describe()
+        self.putter = RecordPutter(self.client)
+        summary = self.client.describe()
         if summary.ignores_keys:
             refuse_keys(settings, stream)
         self.most_record_bytes = summary.max_record_bytes or MOST_RECORD_BYTES
@@ -137,7 +136,8 @@ class TargetStream:
 
     def flush(self) -> None:
         """Put the aggregates that are not full into the queue."""
-        self._add_all([] if self._packer is None else self._packer.flush())
+        if self._packer is not None:
+            self._add_all(self._packer.flush())
 
     def on_put(self, record: OutgoingRecord, shard_id: str | None) -> int:
         """Note in which shard a record was put. Returns how many records of the user it has put;
@@ -162,7 +162,7 @@ class TargetStream:
 
     def _list(self) -> tuple[ShardInfo, ...]:
         self._listed_s = self._clock.monotonic_s()
-        return self._client.list_shards()
+        return self.client.list_shards()
 
     def _add_all(self, records: Iterable[OutgoingRecord]) -> None:
         for record in records:
@@ -175,9 +175,6 @@ class TargetStream:
                     "split the row, or leave option aggregate out",
                 )
             self.queue.add(record)
-
-    def close(self) -> None:
-        self._client.close()
 
 
 class RecordWriter:
@@ -202,13 +199,11 @@ class RecordWriter:
         self._columns = columns
         self._surroundings = surroundings
         self._clock = clock
-        self._pool: Executor = new_pool(settings.requests_in_flight, "kinesis-put")
+        self._pool = new_pool(settings.requests_in_flight, "kinesis-put")
         self._targets: dict[str | None, TargetStream] = {}
         # Each request, and the method that takes its answer.
         self._in_flight: dict[Future[Any], Callable[[Any], None]] = {}
         self._accepted_s = clock.monotonic_s()
-        self._most_waiting_bytes = 2 * settings.requests_in_flight * REQUEST_BYTES
-        self._most_waiting = 2 * settings.requests_in_flight * REQUEST_RECORDS
         self.counts = PutCounts()
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> PutCounts:
@@ -232,7 +227,7 @@ class RecordWriter:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         for target in self._targets.values():
-            target.close()
+            target.client.close()
 
     # private --------------------------------------------------------------------------------------
     def _pass_on(self, target: TargetStream, run: pa.RecordBatch, columns: OutgoingColumns) -> bool:
@@ -240,10 +235,9 @@ class RecordWriter:
         now_s = self._clock.monotonic_s()
         self._start_queued(now_s)
         queues = [each.queue for each in self._targets.values()]
-        if (
-            sum(map(len, queues)) >= self._most_waiting
-            or sum(queue.waiting_bytes for queue in queues) >= self._most_waiting_bytes
-        ):
+        waiting_bytes = sum(queue.waiting_bytes for queue in queues)
+        requests = max(sum(map(len, queues)) / REQUEST_RECORDS, waiting_bytes / REQUEST_BYTES)
+        if requests >= 2 * self._settings.requests_in_flight:
             return False
         if not target.is_direct(now_s):
             # With an order by key, after all direct requests were answered.
@@ -347,17 +341,15 @@ class RecordWriter:
                 raise error
 
 
+@dataclass(eq=False)
 class _Writer:
     """A checked write: its settings, its columns in the frame, and the surroundings of the process
     that planned it, which the executors do not have. Picklable.
     """
 
-    def __init__(
-        self, settings: SinkSettings, columns: SinkColumns, surroundings: Surroundings
-    ) -> None:
-        self._settings = settings
-        self._columns = columns
-        self._surroundings = surroundings
+    _settings: SinkSettings
+    _columns: SinkColumns
+    _surroundings: Surroundings
 
     @classmethod
     def checked(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:

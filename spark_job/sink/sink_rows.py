@@ -219,25 +219,16 @@ def _check_is_text(texts: pa.Array | None, what: str) -> None:
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        is_bad = [not _is_utf8(text) for text in texts.cast(pa.large_binary()).to_pylist()]
-        _check(pa.array(is_bad), f"{what} is not UTF-8", "write it as text, as with hex()")
-
-
-def _is_utf8(text: bytes | None) -> bool:
-    try:
-        (text or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        found = [text or b"" for text in texts.cast(pa.large_binary()).to_pylist()]
+        is_bad = pa.array([text.decode(errors="ignore").encode() != text for text in found])
+        _check(is_bad, f"{what} is not UTF-8", "write it as text, as with hex()")
 
 
 def _without_nulls(keys: pa.Array | None, count: int) -> pa.Array:
     """The partition keys of `count` rows, with a random one where there is none."""
     if keys is None:
         return _random_keys(count)
-    if keys.null_count == 0:
-        return keys
-    return pc.coalesce(keys, _random_keys(count).cast(keys.type))
+    return pc.coalesce(keys, _random_keys(count).cast(keys.type)) if keys.null_count else keys
 
 
 def _random_keys(count: int) -> pa.Array:

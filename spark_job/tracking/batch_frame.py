@@ -7,6 +7,7 @@ them by message id.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,13 @@ from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import ShardContent, counted, merge_content
 from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
 from spark_job.tracking.spark_sql import map_in_arrow, only, values, without
-from spark_job.tracking.withholding import WITHHELD_DDL, WithheldRowFinder, number_of
+from spark_job.tracking.withholding import (
+    WITHHELD_DDL,
+    BatchRules,
+    WithheldRowFinder,
+    failure_rules,
+    number_of,
+)
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.tracker.inflight_record_tracker import parse_message_id
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
 INDEX = "_ks_index"
 _WITHHOLDING_COLUMNS = ("messageId", "sequenceNumber", "subSequenceNumber", "partitionKey")
 _WORD = 2**64
+_FIRSTS = pa.schema({"ofShard": pa.string(), "sequence": pa.string(), "sub": pa.int64()})
+_NO_RULES = BatchRules()
 
 
 def check_columns(frame: DataFrame) -> None:
@@ -54,29 +63,19 @@ def check_columns(frame: DataFrame) -> None:
 class BatchFrame:
     """Rows of the source, of a whole batch or of a part of one (under bisect).
 
-    The rows of a shard are in the order of their sequence numbers. Use it from one thread at a
-    time.
-
-    `several`: the rows are of several streams, whose shards have the same ids. Then a shard is
-    named `stream/shardId` in all that this takes and returns, as in message ids.
+    The rows of a shard are in the order of their sequence numbers. Shards are named as `rules` name
+    them. `is_part`: the rows are a filter over persisted ones. Use it from one thread at a time.
     """
 
     def __init__(
-        self,
-        frame: DataFrame,
-        *,
-        rules: Mapping[str, ShardRules] | None = None,
-        on_failure: OnFailure = OnFailure.CONTINUE,
-        several: bool = False,
+        self, frame: DataFrame, rules: BatchRules = _NO_RULES, *, is_part: bool = False
     ) -> None:
         self._frame = frame
-        self.several = several
-        self.rules = dict(rules or {})
-        self.on_failure = on_failure
-        self._persisted: DataFrame | None = None
+        self.rules = rules
+        self._is_part = is_part
+        self._persisted = frame if is_part else None
         self._given: DataFrame | None = None
         self._withheld: list[FailedRecord] | None = None
-        self._is_part = False
 
     @property
     def is_persisted(self) -> bool:
@@ -102,15 +101,15 @@ class BatchFrame:
     def withheld(self) -> list[FailedRecord]:
         """Records that the rules withhold. The first call runs a job if a rule withholds."""
         if self._withheld is None:
-            withholds = any(rules.withholds for rules in self.rules.values())
-            self._withheld = self.withheld_by(self.rules) if withholds else []
+            rules = self.rules.of_shards
+            withholds = any(of_shard.withholds for of_shard in rules.values())
+            self._withheld = self.withheld_by(rules) if withholds else []
         return self._withheld
 
-    def waiting_for(
-        self, failed: Collection[FailedRecord], rules: Mapping[str, ShardRules]
-    ) -> list[FailedRecord]:
-        """Records that `rules` block because of `failed`, without the failed records themselves."""
+    def blocked_by(self, failed: Collection[FailedRecord]) -> list[FailedRecord]:
+        """Records that wait for these, which are not among them. Runs a job if any may."""
         known = {record.message_id for record in failed}
+        rules = failure_rules(failed, self.rules.on_failure)
         found = self.withheld_by(rules) if rules else []
         return [record for record in found if record.message_id not in known]
 
@@ -120,31 +119,20 @@ class BatchFrame:
         `firsts`: the first new number that was published of each shard, None if there were only
         retries. A row below it is a retry.
         """
-        known = pa.table(
-            {
-                "endShard": pa.array(list(firsts), pa.string()),
-                "endFirst": pa.array(
-                    [str(first.sequence) if first else None for first in firsts.values()],
-                    pa.string(),
-                ),
-                "endSub": pa.array(
-                    [first.sub if first else None for first in firsts.values()], pa.int64()
-                ),
-            }
-        )
+        published = [
+            {"ofShard": shard, "sequence": str(first.sequence), "sub": first.sub}
+            if first
+            else {"ofShard": shard}
+            for shard, first in firsts.items()
+        ]
         rows = self.rows().select(
             self._shard.alias("shardId"), "sequenceNumber", "subSequenceNumber"
         )
-        ends_frame = F.broadcast(rows.sparkSession.createDataFrame(known))
-        joined = rows.join(ends_frame, rows["shardId"] == ends_frame["endShard"], "left")
-        number, first = (
-            _number("sequenceNumber", "subSequenceNumber"),
-            _number("endFirst", "endSub"),
-        )
-        is_new = (
-            F.when(F.col("endShard").isNull(), True)  # noqa: FBT003  # values of a column
-            .when(F.col("endFirst").isNull(), False)  # noqa: FBT003  # values of a column
-            .otherwise(number >= first)
+        known = rows.sparkSession.createDataFrame(pa.Table.from_pylist(published, _FIRSTS))
+        joined = rows.join(F.broadcast(known), F.col("shardId") == F.col("ofShard"), "left")
+        number = _number("sequenceNumber", "subSequenceNumber")
+        is_new = F.col("ofShard").isNull() | (
+            F.col("sequence").isNotNull() & (number >= _number("sequence", "sub"))
         )
         found = (
             joined.select("shardId", number.alias("number"), is_new.alias("isNew"))
@@ -198,16 +186,11 @@ class BatchFrame:
             )
             number = _number("sequenceNumber", "subSequenceNumber")
             wanted |= (self._shard == shard) & (number <= most)
-        return BatchFrame(
-            self.rows().where(wanted),
-            rules=self.rules,
-            on_failure=self.on_failure,
-            several=self.several,
-        )
+        return BatchFrame(self.rows().where(wanted), self.rules)
 
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records that these rules withhold. Runs a job."""
-        finder = WithheldRowFinder(rules, with_keys=self.on_failure is OnFailure.BLOCK_KEY)
+        finder = WithheldRowFinder(rules, with_keys=self.rules.on_failure is OnFailure.BLOCK_KEY)
         found = (
             map_in_arrow(
                 self.rows().select(self._shard.alias("shardId"), *_WITHHOLDING_COLUMNS),
@@ -273,10 +256,7 @@ class BatchFrame:
     def part(self, first: int, last: int) -> BatchFrame:
         """The given rows from index `first` to `last`, both inclusive, as a frame of its own."""
         rows = self._indexed().where((F.col(INDEX) >= first) & (F.col(INDEX) <= last)).drop(INDEX)
-        part = BatchFrame(self._frame, on_failure=self.on_failure, several=self.several)
-        # Not persisted itself: its rows are a filter over persisted ones.
-        part._persisted, part._is_part = rows, True
-        return part
+        return BatchFrame(rows, replace(self.rules, of_shards={}), is_part=True)
 
     def _indexed(self) -> DataFrame:
         # Of the persisted rows, whose partitions and order stay: so each row keeps its number.
@@ -289,7 +269,7 @@ class BatchFrame:
 
     @property
     def _shard(self) -> Column:
-        return F.concat_ws("/", "streamName", "shardId") if self.several else F.col("shardId")
+        return F.concat_ws("/", "streamName", "shardId") if self.rules.several else F.col("shardId")
 
     def close(self) -> None:
         """Unpersist the rows. Idempotent."""

@@ -10,7 +10,7 @@ ends without a report, so its plan is redelivered, and the next plan reads what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KinesisError
@@ -59,9 +59,14 @@ def merge_content(parts: Iterable[ShardContent]) -> dict[str, ShardContent]:
     return merged
 
 
+def reads_of(results: Mapping[int, TaskResult]) -> dict[str, ShardReadResult]:
+    """What the tasks have read, by shard."""
+    return {read.shard_id: read for task in results.values() for read in task.shards}
+
+
 def check_content(
     content: Mapping[str, ShardContent],
-    ends: Mapping[int, TaskResult],
+    results: Mapping[int, TaskResult],
     plan_id: str,
     *,
     has_expired: Callable[[ShardContent, ShardReadResult], bool],
@@ -72,35 +77,37 @@ def check_content(
     `has_expired` is asked of each shard that holds other rows than were published. Raises
     `BatchContentError` for the first one of which it says no.
     """
-    published = {end.shard_id: end for task in ends.values() for end in task.shards}
+    reads = reads_of(results)
     expired: list[str] = []
-    for shard_id in sorted(published.keys() | content.keys()):
+    for shard_id in sorted(reads.keys() | content.keys()):
         found = content.get(shard_id, ShardContent(shard_id=shard_id))
-        end = published.get(shard_id)
-        expected = ShardContent(shard_id=shard_id) if end is None else _published(end)
+        read = reads.get(shard_id)
+        expected = ShardContent(shard_id=shard_id) if read is None else _published(read)
         if found == expected:
             continue
-        if end is None or not has_expired(found, end):
+        if read is None or not has_expired(found, read):
             raise BatchContentError(
                 f"the batch's frame contains {found} of shard {shard_id}, but the tasks of plan "
                 f"{plan_id} published {expected}, so nothing is acked",
-                "filter and deduplicate "
-                "inside the function given to tracked(...), and run one query per application",
+                "filter and deduplicate inside the function given to tracked(...), and run one "
+                "query per application",
             )
         expired.append(shard_id)
     return expired
 
 
-def lowest_published(end: ShardReadResult, read: Sequence[PlannedRetry]) -> SequenceNumber | None:
-    """The first number of the shard that was published; `read` are its retries with rows."""
-    firsts = [retry.first for retry in read] + ([] if end.first is None else [end.first])
+def lowest_published(
+    read: ShardReadResult, retries: Sequence[PlannedRetry]
+) -> SequenceNumber | None:
+    """The first number of the shard that was published; `retries` are those with rows."""
+    firsts = [retry.first for retry in retries] + ([] if read.first is None else [read.first])
     return min(firsts, default=None)
 
 
 def is_what_is_left(
     found: ShardContent,
-    end: ShardReadResult,
-    read: Sequence[PlannedRetry],
+    read: ShardReadResult,
+    retries: Sequence[PlannedRetry],
     oldest: SequenceNumber | None,
 ) -> bool:
     """Whether the rows that are missing from a shard are the ones that have expired, and no others.
@@ -108,24 +115,19 @@ def is_what_is_left(
     `oldest` is the first number that the service has from `lowest_published` on, asked for after
     the rows were read; None if it has none.
     """
-    left = sum(retry.count for retry in read if oldest is not None and retry.first >= oldest)
-    retries_expired = left <= found.retry_rows < end.retry_rows and any(
-        oldest is None or retry.first < oldest for retry in read
+    left = sum(retry.count for retry in retries if oldest is not None and retry.first >= oldest)
+    retries_expired = left <= found.retry_rows < read.retry_rows and any(
+        oldest is None or retry.first < oldest for retry in retries
     )
-    if found.retry_rows != end.retry_rows and not retries_expired:
+    if found.retry_rows != read.retry_rows and not retries_expired:
         return False
-    published = _published(end)
-    if (found.new_count, found.first, found.last) == (
-        published.new_count,
-        published.first,
-        published.last,
-    ):
+    if replace(found, retry_rows=read.retry_rows) == _published(read):
         return retries_expired
-    if end.first is None or end.last is None or (oldest is not None and oldest <= end.first):
+    if read.first is None or read.last is None or (oldest is not None and oldest <= read.first):
         return False
     if found.first is None:
-        return oldest is None or oldest > end.last
-    is_rest = found.new_count < end.count and found.last == end.last
+        return oldest is None or oldest > read.last
+    is_rest = found.new_count < read.count and found.last == read.last
     # More may have expired since the rows were read, but nothing came back.
     return is_rest and (oldest is None or oldest.sequence >= found.first.sequence)
 
@@ -148,11 +150,11 @@ def counted(
     return list(merge_content(content_of(message_id) for (message_id,) in rows).values())
 
 
-def _published(end: ShardReadResult) -> ShardContent:
+def _published(read: ShardReadResult) -> ShardContent:
     return ShardContent(
-        shard_id=end.shard_id,
-        new_count=end.count,
-        first=end.first if end.count else None,
-        last=end.last if end.count else None,
-        retry_rows=end.retry_rows,
+        shard_id=read.shard_id,
+        new_count=read.count,
+        first=read.first if read.count else None,
+        last=read.last if read.count else None,
+        retry_rows=read.retry_rows,
     )

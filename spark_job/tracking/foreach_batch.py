@@ -34,33 +34,22 @@ import dataclasses
 import logging
 import secrets
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from functools import reduce
 from random import Random
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from msgspec.structs import replace
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.dead_letter.letter import COLUMNS, LETTER_DDL
-from kinesis_spout.errors import KinesisError
-from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from spark_job.process_services import ProcessServices
-from spark_job.query_failure import failure_told, naming
+from spark_job.query_failure import naming, reported_failure
 from spark_job.rows import mode_of
 from spark_job.settings import RAW
 from spark_job.tracking.batch_frame import BatchFrame, check_columns
+from spark_job.tracking.batch_letters import write_letters
 from spark_job.tracking.batch_run import BatchRun, run_batch
-from spark_job.tracking.content_check import (
-    BatchContentError,
-    check_content,
-    is_what_is_left,
-    lowest_published,
-)
+from spark_job.tracking.content_check import BatchContentError, reads_of
 from spark_job.tracking.options import OnExhausted, SparkConnectError, refuse_connect
 from spark_job.tracking.outcome_rules import (
     BatchContext,
@@ -79,55 +68,36 @@ from spark_job.tracking.poison_search import (
     subset,
     with_deferred,
 )
-from spark_job.tracking.record_mapping import ORIGINAL
-from spark_job.tracking.spark_sql import guarded, literal, only
-from spark_job.tracking.withholding import plan_rules
+from spark_job.tracking.stream_part import (
+    RowsExpiredError,
+    StreamPart,
+    check_content_of,
+    check_rows,
+)
+from spark_job.tracking.withholding import BatchRules, plan_rules
 from state.failpoint import failpoint
-from state.plan import PlanStatus, retries_with_rows
-from state.position import Position
+from state.plan import PlanStatus
 from state.report import OnFailure
-from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pyspark.sql import DataFrame
+
     from spark_job.settings import QuerySettings, SourceSettings
-    from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.options import TrackOptions
-    from spark_job.tracking.outcome_rules import BatchOutcomes, LetterNote
-    from spark_job.tracking.poison_search import BatchSubset, SearchStep
+    from spark_job.tracking.outcome_rules import BatchOutcomes
+    from spark_job.tracking.poison_search import SearchStep
     from spark_job.tracking.tracked_batch import TrackedBatch
     from spark_job.tracking.withholding import ShardRules
-    from state.plan import Plan, ShardReadResult, TaskResult
-    from state.report import OpenReport
+    from state.plan import Plan
+    from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
     from state.znodes.topics import StoreTopics
 
 log = logging.getLogger("kinesis_spout")
 TOKEN_BYTES = 8
 RUN_PROPERTY = "spark.jobGroup.id"  # Spark sets it to the id of the query run
-
-
-_TIME = pa.timestamp("us", tz="UTC")
-_NOTES = pa.schema(
-    [
-        ("letterId", pa.string()),
-        ("attempts", pa.int32()),
-        ("firstFailure", _TIME),
-        ("lastFailure", _TIME),
-        ("reason", pa.string()),
-        ("goneShard", pa.string()),
-        ("goneSequence", pa.string()),
-        ("goneSub", pa.int64()),
-        ("isWhole", pa.bool_()),
-    ]
-)
-_SUB = "coalesce(subSequenceNumber, goneSub, 0)"
-NO_REASON = "not known"
-LOST = (
-    "a failed record was not found again for its dead letter. Spark lost the persisted rows, and "
-    "the function returned another result. Nothing is acked, and the batch is redelivered"
-)
 
 
 class Tracked:
@@ -194,9 +164,9 @@ class Tracked:
                     for part in parts:
                         part.store.reports.answer(part.opened)
                 # The error ends the query, so somebody who looks at the application is told.
-                end = failure(failure_told(exc), self._clock.now_ms())
+                end = failure(reported_failure(exc), self._clock.now_ms())
                 for stream in self._streams:
-                    amend_newest_run(_store(stream).runs, lambda told: told.ended(end))
+                    amend_newest_run(_store(stream).runs, lambda runs: runs.ended(end))
             raise
 
     # 1, 2: the mark and the plan
@@ -246,10 +216,10 @@ class Tracked:
                 plan = store.plans.read(plan_id)
                 if plan is None:
                     continue
-                ends = store.plans.read_ends(plan_id)
-                firsts = {end.shard_id: end.first for task in ends.values() for end in task.shards}
+                results = store.plans.read_ends(plan_id)
+                firsts = {shard: read.first for shard, read in reads_of(results).items()}
                 try:
-                    check_content_of(plan, ends, batch.content(firsts), stream)
+                    check_content_of(plan, results, batch.content(firsts), stream)
                 except BatchContentError:
                     continue
                 except RowsExpiredError:
@@ -317,8 +287,8 @@ class Tracked:
                 closing(self._run(parts, batch, step, batch_id)) as run,
             ):
                 rows = _checked_rows(parts, run)  # 5
-                # No ends: the function has read nothing, so nothing can have failed.
-                failed = run.all_failures() if any(part.ends for part in parts) else []
+                # No results: the function has read nothing, so nothing can have failed.
+                failed = run.all_failures() if any(part.results for part in parts) else []
                 now_ms = self._clock.now_ms()
                 # 6. All letters are written before the first report is done: a plan that is done is
                 # acked, also if the letters of another stream fail.
@@ -333,13 +303,15 @@ class Tracked:
 
     def _batch_frame(self, frame: DataFrame, rules: Mapping[str, ShardRules]) -> BatchFrame:
         on_failure, several = self._options.policy.on_failure, not self._query.is_of_one
-        return BatchFrame(frame, rules=rules, on_failure=on_failure, several=several)
+        return BatchFrame(
+            frame, BatchRules(of_shards=rules, on_failure=on_failure, several=several)
+        )
 
     # 4: the function
     def _search_step(self, parts: Sequence[StreamPart], batch: BatchFrame) -> SearchStep | None:
         """How many records the function is given in a search for poison; None: there is none.
 
-        A search reads all tasks first: the published ends fix the order of the rows.
+        A search reads all tasks first: what they published fixes the order of the rows.
         """
         openings = max(part.opened.openings for part in parts)
         limits = [part.plan.delivery_limit for part in parts]
@@ -348,8 +320,8 @@ class Tracked:
             return None
         batch.count()
         for part in parts:
-            part.read_ends()
-        rows = sum(rows_in(part.ends) for part in parts)
+            part.read_results()
+        rows = sum(rows_in(part.results) for part in parts)
         if not rows:
             return None
         check_rows(batch.content(_firsts(parts)), parts)
@@ -401,15 +373,15 @@ class Tracked:
         self, part: StreamPart, run: BatchRun, failed: Sequence[FailedRecord], now_ms: int
     ) -> BatchOutcomes:
         own = part.own_failures(failed)
-        slices, ends = part.plan.slices, {end.shard_id: end for end in part.shard_ends}
+        slices, reads = part.plan.slices, part.reads
         context = BatchContext(
             policy=self._options.policy,
             slices=slices,
-            ends=ends,
+            reads=reads,
             states=part.states,
-            records=rows_in(part.ends),
+            records=rows_in(part.results),
             outages=part.plan.outages,
-            first_tries=first_tries(slices.values(), ends.values(), own),
+            first_tries=first_tries(slices.values(), reads.values(), own),
             succeeded_ms=self._succeeded_ms,
             now_ms=now_ms,
             random=Random(part.plan.plan_id),  # noqa: S311  # jitter; a repeated batch draws the same
@@ -428,7 +400,7 @@ class Tracked:
         drops = self._options.on_exhausted is OnExhausted.DROP
         report = replace(
             outcomes.report,
-            tasks=tuple(sorted(part.ends)),
+            tasks=tuple(sorted(part.results)),
             dropped=count if drops else 0,
             dead_lettered=0 if drops else count,
         )
@@ -444,28 +416,28 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
     """The frame of the records that the function is given: the first ones, stream by stream. Each
     part is told its own.
     """
-    left, records = step.records, sum(rows_in(part.ends) for part in parts)
+    left, records = step.records, sum(rows_in(part.results) for part in parts)
     shards: list[str] = []
     last: tuple[str, SequenceNumber] | None = None
     for part in parts:
-        rows = rows_in(part.ends)
+        rows = rows_in(part.results)
         if rows <= left:
-            shards += [part.in_batch(end.shard_id) for end in part.shard_ends]
+            shards += map(part.in_batch, part.reads)
             left -= rows
             continue
         chosen, numbers = None, []
         if left:
-            chosen = first_rows(part.ends, left)
+            chosen = first_rows(part.results, left)
             cut_shard = part.in_batch(chosen.last)
             shards += map(part.in_batch, chosen.shards)
             # One more, if there is one: it is the first that is deferred.
             numbers = batch.first_numbers(cut_shard, chosen.rows + 1)
             last = cut_shard, numbers[chosen.rows - 1]
             left = 0
-        given = subset(chosen, numbers, part.plan, part.ends, part.states)
+        given = subset(chosen, numbers, part.plan, part.results, part.states)
         # The limit of the next plan goes by the rows of all streams, as this one does.
         part.subset = dataclasses.replace(given, records=step.records)
-        part.ends = given.ends
+        part.results = given.results
     if step.records < records:
         log.warning(
             "plans %s: earlier deliveries of these records ended without an outcome, so the "
@@ -486,10 +458,10 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
     """
     for part in parts:
         if not run.has_read:
-            part.ends, part.subset = {}, None  # so that the report is of no task
+            part.results, part.subset = {}, None  # so that the report is of no task
         elif part.subset is None:  # else they were read before the function was called
-            part.read_ends()
-    tasks = [part.first_task + task for part in parts for task in part.ends]
+            part.read_results()
+    tasks = [part.first_task + task for part in parts for task in part.results]
     are_all = len(tasks) == sum(len(part.plan.tasks) for part in parts)
     content = run.content(_firsts(parts), tasks, are_all=are_all)
     check_rows(content, parts)
@@ -498,7 +470,9 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
 
 def _firsts(parts: Sequence[StreamPart]) -> dict[str, SequenceNumber | None]:
     """By shard, the first new number that was published; None if there were only retries."""
-    return {part.in_batch(end.shard_id): end.first for part in parts for end in part.shard_ends}
+    return {
+        part.in_batch(shard): read.first for part in parts for shard, read in part.reads.items()
+    }
 
 
 def _store(stream: SourceSettings) -> StoreTopics:
@@ -521,242 +495,3 @@ def _open_plan(stream: SourceSettings) -> Plan | None:
 def _all_states(stream: SourceSettings) -> dict[str, ShardState]:
     stored = _store(stream).shard_states.load()
     return {shard_id: one.state for shard_id, one in stored.items()}
-
-
-class ExhaustedRecordError(KinesisError):
-    """A record's retries are used up, and `on_exhausted` is stop. Nothing of its batch is acked."""
-
-
-def write_letters(
-    part: StreamPart, letters: Sequence[LetterNote], run: BatchRun, options: TrackOptions
-) -> None:
-    """Write the dead letters of one stream, or log or raise as `on_exhausted` says.
-
-    If the plan was reported before, this writes also if there are no letters: an earlier run of the
-    batch may have written some, and they must be replaced. Blocks on a Spark job and on the place
-    of the letters. Evaluating their frame raises if a record is not found that is not gone from the
-    stream.
-    """
-    prefix, plan_id = part.settings.id_prefix, part.plan.plan_id
-    # The letter of a record that is gone has no row, whose message id names the stream.
-    letters = [
-        one
-        if one.message_id.startswith(prefix)
-        else dataclasses.replace(one, message_id=prefix + one.message_id)
-        for one in letters
-    ]
-    if letters and options.on_exhausted is OnExhausted.STOP:
-        first = letters[0]
-        raise ExhaustedRecordError(
-            f"record {first.message_id} failed {first.attempts} times and may not be tried again "
-            f"({first.reason}), and on_exhausted is stop, so nothing of its batch is acked",
-            "repair the function, or leave out on_exhausted and give tracked(...) a dead_letter",
-        )
-    if letters and options.on_exhausted is OnExhausted.DROP:
-        log.warning(
-            "plan %s: %d records may not be tried again and are dropped. The first is %s",
-            plan_id,
-            sum(letter.records for letter in letters),
-            letters[0].message_id,
-        )
-    if options.dead_letter is not None and (letters or part.opened.reopened):
-        options.dead_letter.write(_frame(part.settings, letters, run), plan_id=plan_id)
-
-
-def _frame(stream: SourceSettings, letters: Sequence[LetterNote], run: BatchRun) -> DataFrame:
-    """The letters in the columns of LETTER_DDL."""
-    spark = run.frame.cheapest.sparkSession
-    if not letters:
-        return spark.createDataFrame([], LETTER_DDL)
-    notes = spark.createDataFrame(_notes_table(letters))
-    originals = _originals(letters, run)
-    if originals is None:
-        originals = spark.createDataFrame(ORIGINAL.empty_table())
-    joined = notes.join(originals, notes["letterId"] == originals["messageId"], "left")
-    found = "messageId IS NOT NULL OR goneShard IS NOT NULL"
-    safe = guarded(
-        joined, f"CASE WHEN {found} THEN true ELSE CAST(raise_error('{LOST}') AS BOOLEAN) END"
-    )
-    columns = {
-        "messageId": "letterId",
-        "streamName": literal(stream.label),
-        "shardId": "coalesce(shardId, goneShard)",
-        "sequenceNumber": "coalesce(sequenceNumber, goneSequence)",
-        "subSequenceNumber": f"IF(isWhole AND {_SUB} = 0, NULL, {_SUB})",
-        "application": literal(stream.application),
-    }
-    shown = ", ".join(
-        f"CAST({columns.get(name, name)} AS {kind}) AS {name}" for name, kind, *_ in COLUMNS
-    )
-    return safe.selectExpr(f"struct({shown}) AS letter").select("letter.*")
-
-
-def _originals(letters: Sequence[LetterNote], run: BatchRun) -> DataFrame | None:
-    """The records of the letters; None if all of them are gone from the stream.
-
-    They come from the evaluation in which they failed, which holds them, or else from the batch.
-    """
-    wanted = {letter.message_id for letter in letters if letter.gone is None}
-    parts: list[DataFrame] = []
-    for evaluation in run.evaluations:
-        here = wanted & {record.message_id for record in evaluation.failures}
-        if here == wanted and not parts:
-            # May hold more records than are wanted: the join with the notes leaves them out.
-            return evaluation.originals()
-        if here:
-            parts.append(only(evaluation.originals(), here))
-            wanted -= here
-    if wanted:
-        parts.append(only(run.frame.rows().select(*ORIGINAL.names), wanted))
-    return reduce(DataFrame.unionByName, parts) if parts else None
-
-
-def _notes_table(letters: Sequence[LetterNote]) -> pa.Table:
-    gone = [letter.gone and SequenceNumber.parse(letter.gone[1]) for letter in letters]
-    columns = {
-        "letterId": [letter.message_id for letter in letters],
-        "attempts": [letter.attempts for letter in letters],
-        "firstFailure": [_us(letter.first_failure_ms) for letter in letters],
-        "lastFailure": [_us(letter.last_failure_ms) for letter in letters],
-        "reason": [letter.reason or NO_REASON for letter in letters],
-        "goneShard": [letter.gone[0] if letter.gone else None for letter in letters],
-        "goneSequence": [number and str(number.sequence) for number in gone],
-        "goneSub": [number and number.sub for number in gone],
-        "isWhole": [letter.whole for letter in letters],
-    }
-    return pa.Table.from_pydict(columns, schema=_NOTES)
-
-
-def _us(time_ms: int | None) -> int | None:
-    return None if time_ms is None else time_ms * 1000
-
-
-class RowsExpiredError(Exception):
-    """Rows that the tasks had read have expired, so the batch ends without a report."""
-
-
-@dataclass(slots=True, kw_only=True)
-class StreamPart:
-    """One stream's part of a batch whose report is open.
-
-    - `states`: the shard states, or none where nothing depends on them.
-    - `first_task`: how many tasks of the batch come before those of this part.
-    - `ends`: what its tasks have published, by task; of the given rows if there is a `subset`.
-      Empty before they are read, and where the function has read no row.
-    - `subset`: the records that the function is given, where a search for poison leaves out others.
-    """
-
-    settings: SourceSettings
-    store: StoreTopics
-    plan: Plan
-    opened: OpenReport
-    states: Mapping[str, ShardState]
-    first_task: int
-    ends: Mapping[int, TaskResult] = field(default_factory=dict)
-    subset: BatchSubset | None = None
-
-    @property
-    def shard_ends(self) -> list[ShardReadResult]:
-        return [end for task in self.ends.values() for end in task.shards]
-
-    def in_batch(self, shard_id: str) -> str:
-        """The shard's name in the rows of the batch."""
-        return f"{self.settings.id_prefix}{shard_id}"
-
-    def read_ends(self) -> None:
-        """Read what the tasks have published.
-
-        Call it after the rows were read: a task publishes before it hands rows over, so every row
-        of the batch is in an end by then. Raises `BatchContentError` for a task whose log is open.
-        """
-        self.ends = self.store.plans.read_ends(self.plan.plan_id)
-        if unsealed := sorted(task for task, end in self.ends.items() if not end.sealed):
-            # What is appended from now on would be settled as acked, and no sink has its rows.
-            with naming(self.settings):
-                raise BatchContentError(
-                    f"tasks {', '.join(map(str, unsealed))} of plan {self.plan.plan_id} were not "
-                    "read to their end, so nothing is acked",
-                    "read all rows of the batch in the "
-                    "function given to tracked(...), or run the batch again",
-                )
-
-    def own_content(self, content: Mapping[str, ShardContent]) -> dict[str, ShardContent]:
-        prefix = self.settings.id_prefix
-        return {
-            (shard := name.removeprefix(prefix)): dataclasses.replace(found, shard_id=shard)
-            for name, found in content.items()
-            if name.startswith(prefix)
-        }
-
-    def own_failures(self, failed: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
-        prefix = self.settings.id_prefix
-        return [
-            dataclasses.replace(record, shard_id=record.shard_id.removeprefix(prefix))
-            for record in failed
-            if record.shard_id.startswith(prefix)
-        ]
-
-
-def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart]) -> None:
-    """Raise `BatchContentError` unless the batch holds the rows that the tasks of its parts have
-    published, and `RowsExpiredError` if the others have expired.
-    """
-    foreign = sorted(
-        name
-        for name in content
-        if not any(name.startswith(part.settings.id_prefix) for part in parts)
-    )
-    if foreign:
-        raise BatchContentError(
-            f"the batch's frame contains rows of {foreign[0]}, for which no plan is open, so "
-            "nothing is acked",
-            "give read_stream and tracked(...) of one source to the query",
-        )
-    for part in parts:
-        with naming(part.settings):
-            check_content_of(part.plan, part.ends, part.own_content(content), part.settings)
-
-
-def check_content_of(
-    plan: Plan,
-    ends: Mapping[int, TaskResult],
-    content: Mapping[str, ShardContent],
-    settings: SourceSettings,
-) -> None:
-    """The same of one stream. Blocks on Kinesis for each shard that lacks rows."""
-
-    def has_expired(found: ShardContent, end: ShardReadResult) -> bool:
-        if settings.fail_on_data_loss:
-            return False  # the task that read the rows again has found all of them
-        planned = plan.slices.get(end.shard_id)
-        read = [] if planned is None else retries_with_rows(planned.retries, end)
-        lowest = lowest_published(end, read)
-        return lowest is not None and is_what_is_left(
-            found, end, read, _oldest_from(lowest, end.shard_id, settings)
-        )
-
-    if shards := check_content(content, ends, plan.plan_id, has_expired=has_expired):
-        raise RowsExpiredError(
-            f"plan {plan.plan_id}: records that its tasks had read are past the stream's retention "
-            f"now (shards {', '.join(shards)}), so nothing of this batch is acked, and the next "
-            "plan reads the remaining records"
-        )
-
-
-def _oldest_from(
-    number: SequenceNumber, shard_id: str, settings: SourceSettings
-) -> SequenceNumber | None:
-    """The first number that the shard has from this one on; None if it has none."""
-    services = ProcessServices.here(settings)
-    getter = KinesisShardGetter(
-        services.client,
-        shard_id,
-        Position.at(number),
-        pacer=services.pacers.of(shard_id),
-        clock=services.clock,
-        random=services.random,
-    )
-    while True:
-        page = getter.fetch(1)
-        if page.count or page.ended or page.gone or page.at_tip:
-            return page.first

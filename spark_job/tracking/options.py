@@ -63,38 +63,28 @@ class TrackOptions:
         """Check the arguments. Raises `ConfigError` naming the argument, its value and the rule."""
         if type(retry_limit) is not int or not 0 <= retry_limit <= MAX_RETRIES:
             raise _wrong("retry_limit", retry_limit, f"give a whole number from 0 to {MAX_RETRIES}")
-        first_ms, max_ms = (
-            _ms("retry_first_delay", retry_first_delay),
-            _ms("retry_max_delay", retry_max_delay),
-        )
+        first_ms = _ms("retry_first_delay", retry_first_delay)
+        max_ms = _ms("retry_max_delay", retry_max_delay)
         if max_ms < first_ms:
-            raise _wrong(
-                "retry_max_delay",
-                retry_max_delay,
-                f"give at least retry_first_delay, which is {retry_first_delay!r}",
-            )
+            rule = f"give at least retry_first_delay, which is {retry_first_delay!r}"
+            raise _wrong("retry_max_delay", retry_max_delay, rule)
         age_ms = None if retry_max_age is None else _ms("retry_max_age", retry_max_age)
         if age_ms == 0:
-            raise _wrong(
-                "retry_max_age", retry_max_age, "give a duration above 0, or None for no limit"
-            )
+            rule = "give a duration above 0, or None for no limit"
+            raise _wrong("retry_max_age", retry_max_age, rule)
         if not isinstance(bisect, bool):
             raise _wrong("bisect", bisect, "give True or False")
         failure = _choice("on_failure", on_failure, OnFailure)
         exhausted = _choice("on_exhausted", on_exhausted, OnExhausted)
         if bisect and failure is not OnFailure.CONTINUE:
-            raise _wrong(
-                "bisect",
-                bisect,
+            rule = (
                 f"leave bisect out or on_failure={failure.value}: the parts of a bisected batch "
-                f"keep no order, which on_failure={failure.value} needs",
+                f"keep no order, which on_failure={failure.value} needs"
             )
+            raise _wrong("bisect", bisect, rule)
         if dead_letter is not None and not callable(getattr(dead_letter, "write", None)):
-            raise _wrong(
-                "dead_letter",
-                dead_letter,
-                'give a DeadLetter, like DeadLetter("parquet", path=...)',
-            )
+            rule = 'give a DeadLetter, like DeadLetter("parquet", path=...)'
+            raise _wrong("dead_letter", dead_letter, rule)
         if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
             raise ConfigError(
                 "argument dead_letter of tracked(...) is missing: it is where records go that "
@@ -102,12 +92,11 @@ class TrackOptions:
                 'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
             )
         if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
-            raise _wrong(
-                "on_exhausted",
-                exhausted.value,
+            rule = (
                 "give either on_exhausted or dead_letter: with on_exhausted, nothing is written to "
-                "dead_letter",
+                "dead_letter"
             )
+            raise _wrong("on_exhausted", exhausted.value, rule)
         retry = RetryPolicy(
             retry_limit=retry_limit, first_delay_ms=first_ms, max_delay_ms=max_ms, max_age_ms=age_ms
         )
@@ -129,11 +118,8 @@ def _choice(argument: str, value: str, choices: type[_Choice]) -> _Choice:
     if value in names:
         return choices(value)
     nearest = nearest_name(str(value), names)
-    raise _wrong(
-        argument,
-        value,
-        f"give one of {', '.join(names)}" + (f"; did you mean {nearest}?" if nearest else ""),
-    )
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    raise _wrong(argument, value, f"give one of {', '.join(names)}{hint}")
 
 
 def _wrong(argument: str, value: object, rule: str) -> ConfigError:

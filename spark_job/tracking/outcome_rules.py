@@ -53,7 +53,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
-    from state.plan import ShardReadResult, ShardSlice
+    from state.plan import PlannedRetry, ShardReadResult, ShardSlice
     from state.report import OutcomePolicy
     from state.sequence_number import SequenceNumber
     from state.shard_state import ShardState
@@ -105,7 +105,7 @@ class LetterNote:
 class BatchContext:
     """The input of the decision, besides the failed records.
 
-    - `slices`, `ends`, `states`: by shard, what the plan assigned, what its task read, and the
+    - `slices`, `reads`, `states`: by shard, what the plan assigned, what its task read, and the
       state before the plan. `states` may be empty if the plan has no retries and something
       succeeded.
     - `records`: the number of the batch's records.
@@ -118,7 +118,7 @@ class BatchContext:
 
     policy: OutcomePolicy
     slices: Mapping[str, ShardSlice]
-    ends: Mapping[str, ShardReadResult]
+    reads: Mapping[str, ShardReadResult]
     states: Mapping[str, ShardState]
     records: int
     outages: int
@@ -127,6 +127,16 @@ class BatchContext:
     now_ms: int
     random: Random
     whole: bool = False
+
+    def retries_of(self, shard_id: str) -> Sequence[PlannedRetry]:
+        """The planned retries of a shard, ascending."""
+        return self.slices[shard_id].retries if shard_id in self.slices else ()
+
+    def known(self, shard_id: str, sequence: SequenceNumber) -> UnresolvedRecord | None:
+        """What the shard's state says of the record with this number."""
+        rows = self.states[shard_id].unresolved if shard_id in self.states else ()
+        at = bisect_right(rows, sequence, key=lambda row: row.first) - 1
+        return rows[at] if at >= 0 and sequence <= rows[at].last else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +152,7 @@ class BatchOutcomes:
 
 
 def first_tries(
-    slices: Iterable[ShardSlice], ends: Iterable[ShardReadResult], failed: Iterable[FailedRecord]
+    slices: Iterable[ShardSlice], reads: Iterable[ShardReadResult], failed: Iterable[FailedRecord]
 ) -> int:
     """The number of records that were tried and have no counted failure.
 
@@ -150,15 +160,15 @@ def first_tries(
     than it counts. Nobody knows which one these are of: they were tried first if a range was.
     """
     planned = {one.shard_id: one.retries for one in slices}
-    read = 0
-    for end in ends:
-        retries = retries_read(planned.get(end.shard_id, ()), end)
+    tries = 0
+    for read in reads:
+        retries = retries_read(planned.get(read.shard_id, ()), read)
         tried = sum(one.found for one in retries if one.retry.attempts)
         first = [one for one in retries if not one.retry.attempts]
         counted = sum(one.found for one in first)
         has_range = any(one.retry.last is not None and not one.is_gone for one in first)
-        read += end.count + (max(counted, end.retry_rows - tried) if has_range else counted)
-    return read - sum(
+        tries += read.count + (max(counted, read.retry_rows - tried) if has_range else counted)
+    return tries - sum(
         record.attempt == 1 and record.outcome in (Outcome.BLOCKED, Outcome.EXHAUSTED)
         for record in failed
     )
@@ -183,23 +193,23 @@ def is_outage(failed: Collection[FailedRecord], context: BatchContext) -> bool:
 
 def _suspected_since_ms(context: BatchContext) -> int:
     """The first failure of a suspect before this batch; now if there is none."""
-    times = (
-        row.first_failure_ms
-        for state in context.states.values()
-        for row in state.unresolved
-        if _is_suspect(row)
+    return min(
+        (
+            row.first_failure_ms
+            for state in context.states.values()
+            for row in state.unresolved
+            if _is_suspect(row) and row.first_failure_ms is not None
+        ),
+        default=context.now_ms,
     )
-    return min((time_ms for time_ms in times if time_ms is not None), default=context.now_ms)
 
 
 def _suspects(failed: Iterable[FailedRecord], context: BatchContext) -> int:
     """The first tries that failed, in the batch and outside of it."""
     count = sum(record.outcome in _FAILED and record.attempt == 1 for record in failed)
     for shard, state in context.states.items():
-        read: set[SequenceNumber] = set()
-        if shard in context.slices and shard in context.ends:
-            done = context.slices[shard].retries[: context.ends[shard].retries_done]
-            read = {retry.first for retry in done}
+        done = context.reads[shard].retries_done if shard in context.reads else 0
+        read = {retry.first for retry in context.retries_of(shard)[:done]}
         count += sum(
             row.count for row in state.unresolved if _is_suspect(row) and row.first not in read
         )
@@ -256,20 +266,12 @@ class _Decider:
 
     def __init__(self, context: BatchContext, *, outage: bool, nothing_succeeded: bool) -> None:
         self._context = context
-        self._known = {shard: _Known(state.unresolved) for shard, state in context.states.items()}
-        self._last_of_retries = {
-            shard: [retry.end for retry in one.retries] for shard, one in context.slices.items()
-        }
         self.outage = outage
         self._nothing_succeeded = nothing_succeeded
 
     def decide(self, record: FailedRecord) -> LetterNote | UnresolvedRecord:
         """A note for its dead letter, or its entry in the queue."""
-        known = (
-            self._known[record.shard_id].of(record.sequence)
-            if record.shard_id in self._known
-            else None
-        )
+        known = self._context.known(record.shard_id, record.sequence)
         match record.outcome:
             case Outcome.RETRY | Outcome.ALONE if self._is_at_fault(record, known):
                 return self._retry(record, known)
@@ -289,19 +291,14 @@ class _Decider:
         letter = replace(self._letter(record, known), attempts=record.attempt - 1)
         if record.reason is not None:  # it has ended the process that got it (`poison_search`)
             return letter
-        return replace(
-            letter,
-            first_failure_ms=known.first_counted_failure_ms if known else None,
-            last_failure_ms=known.last_failure_ms if known else None,
-            reason=known.reason if known else None,
-        )
+        return replace(letter, **_last_failure(known))
 
     def retry_index_of(self, record: FailedRecord) -> int | None:
         """The index of the planned retry that the record was read with; None for a new record."""
         # All planned retries of a shard are below its new records.
-        lasts = self._last_of_retries.get(record.shard_id, [])
-        at = bisect_left(lasts, record.sequence)
-        return at if at < len(lasts) else None
+        retries = self._context.retries_of(record.shard_id)
+        at = bisect_left(retries, record.sequence, key=lambda retry: retry.end)
+        return at if at < len(retries) else None
 
     def merged(
         self, queued: Sequence[tuple[FailedRecord, UnresolvedRecord]]
@@ -355,17 +352,16 @@ class _Decider:
     def _retry(
         self, record: FailedRecord, known: UnresolvedRecord | None
     ) -> LetterNote | UnresolvedRecord:
-        context, policy = self._context, self._context.policy.retry
-        first_ms = _first_counted_ms(known, context.now_ms)
+        now_ms, policy = self._context.now_ms, self._context.policy.retry
+        letter = self._letter(record, known)
         # Drawn also where it is not needed: a record that is exhausted only in the repetition of
         # its batch, where it is older, must not shift the draws of the records after it.
-        backoff_ms = policy.due_ms(record.attempt, context.now_ms, context.random)
-        if policy.exhausted(record.attempt, first_ms, context.now_ms):
-            return self._letter(record, known)
-        due_ms = (
-            backoff_ms if record.after_s is None else context.now_ms + round(record.after_s * 1000)
-        )
-        return self._queued(record, record.attempt, due_ms, first_ms)
+        due_ms = policy.due_ms(record.attempt, now_ms, self._context.random)
+        if policy.exhausted(record.attempt, letter.first_failure_ms, now_ms):
+            return letter
+        if record.after_s is not None:
+            due_ms = now_ms + round(record.after_s * 1000)
+        return self._queued(record, record.attempt, due_ms, letter.first_failure_ms)
 
     def _uncounted(self, record: FailedRecord, known: UnresolvedRecord | None) -> UnresolvedRecord:
         """Queue the record with the attempts that it had."""
@@ -397,52 +393,45 @@ class _Decider:
         )
 
     def _letter(self, record: FailedRecord, known: UnresolvedRecord | None) -> LetterNote:
+        """The letter of a record that has failed now. Its age begins with its first counted
+        failure.
+        """
         now_ms = self._context.now_ms
+        first_ms = None if known is None else known.first_counted_failure_ms
         return LetterNote(
             message_id=record.message_id,
             attempts=record.attempt,
-            first_failure_ms=_first_counted_ms(known, now_ms),
+            first_failure_ms=now_ms if first_ms is None else first_ms,
             last_failure_ms=now_ms,
             reason=record.reason,
             whole=self._context.whole if known is None else known.whole,
         )
 
 
-class _Known:
-    """The unresolved records of a shard's state, looked up by sequence number."""
-
-    def __init__(self, unresolved: Iterable[UnresolvedRecord]) -> None:
-        self._rows = sorted(unresolved, key=lambda row: row.first)
-        self._firsts = [row.first for row in self._rows]
-
-    def of(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
-        at = bisect_right(self._firsts, sequence) - 1
-        return self._rows[at] if at >= 0 and sequence <= self._rows[at].last else None
-
-
-def _first_counted_ms(known: UnresolvedRecord | None, now_ms: int) -> int:
-    first_ms = None if known is None else known.first_counted_failure_ms
-    return now_ms if first_ms is None else first_ms
+def _last_failure(known: UnresolvedRecord | None) -> dict[str, Any]:
+    """What a letter says of a record that was not tried now."""
+    return {
+        "first_failure_ms": known.first_counted_failure_ms if known else None,
+        "last_failure_ms": known.last_failure_ms if known else None,
+        "reason": known.reason if known else None,
+    }
 
 
 def _gone_letters(context: BatchContext) -> Iterator[LetterNote]:
-    for shard_id, end in sorted(context.ends.items()):
-        state, planned = context.states.get(shard_id), context.slices.get(shard_id)
-        unresolved = _Known(() if state is None else state.unresolved)
-        for read in retries_read(() if planned is None else planned.retries, end):
-            if read.missing:
-                retry, missing = read.retry, read.missing
-                known = unresolved.of(retry.first)
+    for shard_id, read in sorted(context.reads.items()):
+        for found in retries_read(context.retries_of(shard_id), read):
+            if found.missing:
+                retry, missing = found.retry, found.missing
+                failure = _last_failure(context.known(shard_id, retry.first))
                 several = f"{missing} of {retry.count} records up to {retry.end} are "
                 if missing == retry.count:
                     several = f"{missing} records up to {retry.end} are " if missing > 1 else ""
-                last_reason = known.reason if known and known.reason else "not known"
+                last_reason = failure["reason"] or "not known"
+                reason = f"{several}past the stream's retention; last failure: {last_reason}"
                 yield LetterNote(
                     message_id=f"{shard_id}:{retry.first}:{retry.attempts + 1}",
                     attempts=retry.attempts,
-                    first_failure_ms=known.first_counted_failure_ms if known else None,
-                    last_failure_ms=known.last_failure_ms if known else None,
-                    reason=f"{several}past the stream's retention; last failure: {last_reason}",
+                    **(failure | {"reason": reason}),
                     gone=(shard_id, str(retry.first)),
                     records=missing,
                     whole=retry.whole,

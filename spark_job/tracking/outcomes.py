@@ -45,7 +45,7 @@ class Outcome(IntEnum):
     EXHAUSTED = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FailedRecord:
     """A record and what is noted of it. `attempt` is the number of this delivery, from 1.
 
@@ -77,17 +77,8 @@ class FailedRecord:
         ordinal: int | None = None,
     ) -> Self:
         """The record that a message id names. Raises ValueError for a malformed message id."""
-        shard_id, sequence, attempt = parse_message_id(message_id)
         return cls(
-            message_id=message_id,
-            shard_id=shard_id,
-            sequence=sequence,
-            attempt=attempt,
-            outcome=outcome,
-            reason=reason,
-            after_s=after_s,
-            key=key,
-            ordinal=ordinal,
+            message_id, *parse_message_id(message_id), outcome, reason, after_s, key, ordinal
         )
 
 

@@ -6,8 +6,8 @@ trace but the count of its report's openings (`state.report.OpenReport`): each o
 with the process, of whatever cause. One or two may be anything, a deployment or a machine that was
 lost, so the batch is delivered as before. From the third on, the function gets only the first
 records of the batch, a quarter of those of the delivery before. The others are deferred: they were
-not tried, and are queued again as they were. The order of the rows is fixed by the published ends,
-so the same records come first in each replay.
+not tried, and are queued again as they were. What the tasks have published
+fixes the order of the rows, so the same records come first in each replay.
 
 Sooner or later a delivery answers, because the record is not in it; or a single record is left that
 never answers. Each delivery of it alone counts as one of its attempts. When they are used up, it is
@@ -99,12 +99,12 @@ class BatchSubset:
     """The records of a stream that the function is given, where it does not get all of them.
 
     - `records`: their number.
-    - `ends`: the results of the tasks, cut to these rows.
+    - `results`: those of the tasks, cut to these rows.
     - `deferred`: the other records that were read, by shard, as they are queued again.
     """
 
     records: int
-    ends: dict[int, TaskResult]
+    results: dict[int, TaskResult]
     deferred: dict[str, tuple[UnresolvedRecord, ...]]
 
 
@@ -128,23 +128,23 @@ def _records_at(records: int, openings: int, planned: int | None) -> int:
     return min(records, max(1, most >> (_QUARTER * quarters)))
 
 
-def rows_in(ends: Mapping[int, TaskResult]) -> int:
+def rows_in(results: Mapping[int, TaskResult]) -> int:
     """The number of rows that the tasks have published."""
-    return sum(end.count + end.retry_rows for task in ends.values() for end in task.shards)
+    return sum(read.count + read.retry_rows for task in results.values() for read in task.shards)
 
 
-def first_rows(ends: Mapping[int, TaskResult], count: int) -> FirstRows:
+def first_rows(results: Mapping[int, TaskResult], count: int) -> FirstRows:
     """The first `count` rows, at least one and at most all: in the order of the tasks and of their
     shards, each shard's by number.
     """
     shards: list[str] = []
     left = count
-    for end in (end for _, task in sorted(ends.items()) for end in task.shards):
-        rows = end.count + end.retry_rows
+    for read in (read for _, task in sorted(results.items()) for read in task.shards):
+        rows = read.count + read.retry_rows
         if rows >= left:
-            return FirstRows(tuple(shards), end.shard_id, left)
+            return FirstRows(tuple(shards), read.shard_id, left)
         if rows:
-            shards.append(end.shard_id)
+            shards.append(read.shard_id)
             left -= rows
     raise ValueError(f"the tasks have published fewer rows than {count}")
 
@@ -153,36 +153,38 @@ def subset(
     chosen: FirstRows | None,
     numbers: Sequence[SequenceNumber],
     plan: Plan,
-    ends: Mapping[int, TaskResult],
+    results: Mapping[int, TaskResult],
     states: Mapping[str, ShardState],
 ) -> BatchSubset:
-    """Cut the ends of a stream to these first rows (None: to none), and queue the others again.
+    """Cut the results of a stream to these first rows (None: to none), and queue the others again.
 
     `numbers` are those of the first rows of shard `chosen.last`: `chosen.rows`, and one more if it
     has more rows.
     """
     shards, last, rows = chosen or FirstRows((), "", 0)
     planned = plan.slices
-    given: dict[int, TaskResult] = {}
     deferred: dict[str, tuple[UnresolvedRecord, ...]] = {}
-    for task, result in ends.items():
-        cut_ends: list[ShardReadResult] = []
-        for end in result.shards:
-            if end.shard_id in shards:
-                cut_ends.append(end)
-                continue
-            is_cut = end.shard_id == last
-            cut = _Cut(
-                end,
-                planned[end.shard_id].retries if end.shard_id in planned else (),
-                numbers[:rows] if is_cut else (),
-                numbers[rows] if is_cut and len(numbers) > rows else None,
-            )
-            cut_ends.append(cut.given())
-            if rest := tuple(cut.deferred(states.get(end.shard_id))):
-                deferred[end.shard_id] = rest
-        given[task] = replace(result, shards=tuple(cut_ends))
-    return BatchSubset(records=rows_in(given), ends=given, deferred=deferred)
+
+    def given(read: ShardReadResult) -> ShardReadResult:
+        shard = read.shard_id
+        if shard in shards:
+            return read
+        own = numbers if shard == last else ()
+        cut = _Cut(
+            read,
+            planned[shard].retries if shard in planned else (),
+            own[:rows],
+            own[rows] if len(own) > rows else None,
+        )
+        if rest := tuple(cut.deferred(states.get(shard))):
+            deferred[shard] = rest
+        return cut.given()
+
+    cut_results = {
+        task: replace(result, shards=tuple(map(given, result.shards)))
+        for task, result in results.items()
+    }
+    return BatchSubset(records=rows_in(cut_results), results=cut_results, deferred=deferred)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,61 +193,58 @@ class _Cut:
     the number of the row after them.
     """
 
-    end: ShardReadResult
+    read: ShardReadResult
     planned: Sequence[PlannedRetry]
     numbers: Sequence[SequenceNumber]
     following: SequenceNumber | None
 
     def given(self) -> ShardReadResult:
-        """The end of the given rows. Retries that are gone stay in it: they have no rows. What is
-        missing of a range stays in it if one of the range's rows is given.
+        """The result of the given rows. Retries that are gone stay in it: they have no rows. What
+        is missing of a range stays in it if one of the range's rows is given.
         """
-        end = self.end
-        new = 0 if end.first is None or end.last is None else self._given_in(end.first, end.last)
+        read = self.read
+        new = (
+            0 if read.first is None or read.last is None else self._given_in(read.first, read.last)
+        )
         done = self._retries_done()
         part = self._part_of(self.planned[done]) if done < len(self.planned) else None
         seen = {retry.first for retry in self.planned[: done + (part is not None)]}
         return replace(
-            end,
-            first=end.first if new else None,
+            read,
+            first=read.first if new else None,
             last=self.numbers[-1] if new else None,
             count=new,
             retry_rows=len(self.numbers) - new,
             retries_done=done,
-            retries_short=tuple(one for one in end.retries_short if one.first in seen),
+            retries_short=tuple(one for one in read.retries_short if one.first in seen),
             retry_part=part,
         )
 
     def deferred(self, state: ShardState | None) -> Iterator[UnresolvedRecord]:
         """The records that are not given. A retry is queued again as `state` has it."""
         stored = {} if state is None else {one.first: one for one in state.unresolved}
-        for read in retries_read(self.planned, self.end):
-            if read.is_gone or not self._defers(read.last):
+        for found in retries_read(self.planned, self.read):
+            if found.is_gone or not self._defers(found.last):
                 continue
-            retry = read.retry
+            retry = found.retry
             known = stored.get(retry.first) or UnresolvedRecord(
                 first=retry.first, last=retry.end, attempts=retry.attempts, due_ms=0
             )
             # What is missing of a range has its dead letter once a record of the range is given.
-            count = read.found + (0 if self._given_in(retry.first, read.last) else read.missing)
-            yield self._rest(replace(known, last=read.last, count=count))
-        end = self.end
-        if not end.count:  # aggregates without a user record of the shard
-            return
-        if end.first is not None and end.last is not None and self._defers(end.last):
+            is_begun = self._given_in(retry.first, found.last) > 0
+            count = found.found + (0 if is_begun else found.missing)
+            yield self._rest(replace(known, last=found.last, count=count))
+        first, last, count = self.read.first, self.read.last, self.read.count
+        # Without a count: aggregates that have no user record of the shard.
+        if count and first is not None and last is not None and self._defers(last):
             yield self._rest(
                 UnresolvedRecord(
-                    first=end.first,
-                    last=end.last,
-                    count=end.count,
-                    attempts=0,
-                    due_ms=0,
-                    blocked=True,
+                    first=first, last=last, count=count, attempts=0, due_ms=0, blocked=True
                 )
             )
 
     def _defers(self, last: SequenceNumber) -> bool:
-        """Whether rows up to this number are deferred, of the read that ends with it."""
+        """Whether rows up to this number are deferred, of those that were read together."""
         return not self.numbers or (self.following is not None and self.following <= last)
 
     def _rest(self, read: UnresolvedRecord) -> UnresolvedRecord:
@@ -259,11 +258,10 @@ class _Cut:
 
     def _retries_done(self) -> int:
         """How many of the planned retries are given as a whole, or gone, from the first on."""
-        for index, retry in enumerate(self.planned[: self.end.retries_done]):
-            is_gone = retry.first in self.end.retries_gone
-            if not is_gone and self._defers(retry.end):
+        for index, retry in enumerate(self.planned[: self.read.retries_done]):
+            if retry.first not in self.read.retries_gone and self._defers(retry.end):
                 return index
-        return self.end.retries_done
+        return self.read.retries_done
 
     def _part_of(self, retry: PlannedRetry) -> RangePart | None:
         """The part of a range that is given; None if nothing of it is."""
@@ -291,20 +289,16 @@ def died(error: BaseException) -> bool:
     """Whether the error says that a process died which ran the function: a Python worker, an
     executor, or the JVM.
     """
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and not any(cause is known for known in causes):
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
     return any(
         type(one).__name__ == _DEAD_JVM
         or any(text in text_of(one, MAX_MESSAGE_CHARS) for text in _DEATHS)
-        for one in _chain(error)
+        for one in causes
     )
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    next_error: BaseException | None = error
-    while next_error is not None and id(next_error) not in seen:
-        seen.add(id(next_error))
-        yield next_error
-        next_error = next_error.__cause__ or next_error.__context__
 
 
 @dataclass(slots=True)

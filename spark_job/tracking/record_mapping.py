@@ -43,7 +43,7 @@ from spark_job.tracking.outcomes import (
     order_key,
     reason_of,
 )
-from spark_job.tracking.withholding import BEFORE_ALL, ShardRules
+from spark_job.tracking.withholding import BEFORE_ALL, BatchRules, ShardRules
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 
@@ -93,9 +93,7 @@ class RecordMapper:
 
     function: Callable[[Record], object]
     columns: OutputColumns
-    rules: Mapping[str, ShardRules]
-    on_failure: OnFailure
-    several: bool = False
+    rules: BatchRules
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         walk = _Partition(self, secrets.token_hex(RUN_BYTES))
@@ -176,7 +174,7 @@ class _Partition:
     latest: dict[str, Number] = field(default_factory=dict)
 
     def map(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        several = self.mapper.several
+        several = self.mapper.rules.several
         records = records_of(batch, several=several)
         shards = batch.column("shardId")
         if several:
@@ -186,11 +184,11 @@ class _Partition:
         ordinals: list[int] = []
         for start, stop in _stretches(shards):
             shard_id = shards[start].as_py()
-            rules = self.mapper.rules.get(shard_id, _NO_RULES)
+            rules = self.mapper.rules.of_shards.get(shard_id, _NO_RULES)
             first = self.rows_before[shard_id]
             self.rows_before[shard_id] = first + stop - start
             ordinals.extend(range(first, first + stop - start))
-            if rules.withholds or self.mapper.on_failure is not OnFailure.CONTINUE:
+            if rules.withholds or self.mapper.rules.in_order:
                 self._call_in_order(calls, start, stop, shard_id, rules)
             else:
                 self._call(calls, start, stop)
@@ -213,7 +211,7 @@ class _Partition:
             except KeyboardInterrupt:
                 raise
             except BaseException as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
-                calls.failures[start + len(outputs)] = _failed(record, exc)
+                calls.failures[start + len(outputs)] = failure_of(record, exc)
                 outputs.append(None)
         if set(map(type, outputs)) == {dict}:  # the usual case: one row per record
             calls.rows.extend(outputs)  # type: ignore[arg-type]  # the line above has checked it
@@ -225,7 +223,7 @@ class _Partition:
             except KeyboardInterrupt:
                 raise
             except BaseException as exc:  # noqa: BLE001  # an iterator's errors are its record's, too
-                calls.failures[index] = _failed(calls.records[index], exc)
+                calls.failures[index] = failure_of(calls.records[index], exc)
 
     def _call_in_order(
         self, calls: _Calls, start: int, stop: int, shard_id: str, rules: ShardRules
@@ -235,17 +233,16 @@ class _Partition:
         The output of a record is checked before the next call, since a wrong output blocks the
         records after it.
         """
-        on_failure, columns = self.mapper.on_failure, self.mapper.columns
+        of_batch, columns = self.mapper.rules, self.mapper.columns
         for index, record in enumerate(calls.records[start:stop], start):
             number = int(record.sequence_number), record.sub_sequence_number
             key = (
                 order_key(record.partition_key, shard_id, number)
-                if on_failure is OnFailure.BLOCK_KEY
+                if of_batch.on_failure is OnFailure.BLOCK_KEY
                 else None
             )
             outcome = rules.outcome(number, key)
-            is_in_order = number > self.latest.get(shard_id, BEFORE_ALL)
-            if not is_in_order and on_failure is not OnFailure.CONTINUE:
+            if of_batch.in_order and number <= self.latest.get(shard_id, BEFORE_ALL):
                 raise BatchContentError(NOT_IN_ORDER)
             self.latest[shard_id] = number
             waiting = self.waiting.setdefault(shard_id, set())
@@ -261,8 +258,8 @@ class _Partition:
             except KeyboardInterrupt:
                 raise
             except BaseException as exc:  # noqa: BLE001  # whatever a user's function raises is its record's failure
-                failure = calls.failures[index] = _failed(record, exc, key)
-                if failure.outcome is Outcome.RETRY and on_failure is not OnFailure.CONTINUE:
+                failure = calls.failures[index] = failure_of(record, exc, key)
+                if failure.outcome is Outcome.RETRY and of_batch.in_order:
                     waiting.add(key or "")
 
     def _summary(
@@ -322,7 +319,7 @@ class _Partition:
         yield pa.RecordBatch.from_arrays([*empty, noted], names=names)
 
 
-def _failed(record: Record, exc: BaseException, key: str | None = None) -> FailedRecord:
+def failure_of(record: Record, exc: BaseException, key: str | None = None) -> FailedRecord:
     """The failure that an exception of the user's function means for its record."""
     if isinstance(exc, MalformedRecordError):
         reason = one_line(malformed_reason(exc))

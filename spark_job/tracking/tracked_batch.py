@@ -50,8 +50,6 @@ from spark_job.tracking.record_mapping import (
     summarized,
 )
 from spark_job.tracking.spark_sql import guarded, literal, map_in_arrow, values, without
-from spark_job.tracking.withholding import failure_rules
-from state.report import OnFailure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -89,7 +87,7 @@ class TrackedBatch:
     def __init__(self, frame: BatchFrame, *, batch_id: int | None) -> None:
         self._frame = frame
         self._batch_id = batch_id
-        self._failed: dict[str, FailedRecord] = {}
+        self._failures: dict[str, FailedRecord] = {}
         self._evaluations: list[Evaluation] = []
         self._begun: list[RecordMapper] = []  # of each evaluation, also of one that has failed
         self._at_end: list[Callable[[BaseException | None], object]] = []
@@ -137,7 +135,7 @@ class TrackedBatch:
         record that is not in it when the function returns is acked. It grows with each failure, and
         must not be changed.
         """
-        return self._failed
+        return self._failures
 
     def fail(
         self,
@@ -206,18 +204,12 @@ class TrackedBatch:
         """
         struct, columns = output_schema(schema)
         frame = self._frame
-        mapper = RecordMapper(
-            function=function,
-            columns=columns,
-            rules=frame.rules,
-            on_failure=frame.on_failure,
-            several=frame.several,
-        )
+        mapper = RecordMapper(function=function, columns=columns, rules=frame.rules)
         rows = frame.rows() if self._begun else frame.cheapest
         self._begun.append(mapper)
         evaluation = evaluate(rows.select(*COLUMNS), mapper, struct)
         self._evaluations.append(evaluation)
-        if frame.on_failure is not OnFailure.CONTINUE and not evaluation.in_order:
+        if frame.rules.in_order and not evaluation.in_order:
             raise BatchContentError(NOT_IN_ORDER)
         self._add(evaluation.failures)
         return evaluation.output()
@@ -279,9 +271,9 @@ class TrackedBatch:
     def _add(self, records: Iterable[FailedRecord]) -> None:
         """Note failures. Of two notes on one record, the higher `Outcome` stays."""
         for record in records:
-            known = self._failed.get(record.message_id)
+            known = self._failures.get(record.message_id)
             if known is None or record.outcome > known.outcome:
-                self._failed[record.message_id] = record
+                self._failures[record.message_id] = record
 
     def _without_failing(
         self, df: DataFrame, predicate: Column | str | None, reason: str, outcome: Outcome
@@ -332,9 +324,9 @@ class TrackedBatch:
             )
             for message_id, reason in reasons.items()
         ]
-        waiting = self._frame.waiting_for(records, failure_rules(records, self._frame.on_failure))
-        self._add([*records, *waiting])
-        return {record.message_id for record in [*records, *waiting]}
+        failed = [*records, *self._frame.blocked_by(records)]
+        self._add(failed)
+        return {record.message_id for record in failed}
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -72,6 +73,23 @@ class ShardRules:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRules:
+    """The rules of a batch: `of_shards` of those that have any, and what a failure blocks.
+
+    `several`: the rows are of several streams, whose shards have the same ids. Then a shard is
+    named `stream/shardId`, as in message ids.
+    """
+
+    of_shards: Mapping[str, ShardRules] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.CONTINUE
+    several: bool = False
+
+    @property
+    def in_order(self) -> bool:
+        return self.on_failure is not OnFailure.CONTINUE
+
+
 def plan_rules(
     plan: Plan, states: Mapping[str, ShardState], on_failure: OnFailure
 ) -> dict[str, ShardRules]:
@@ -85,29 +103,21 @@ def plan_rules(
     in_order = on_failure is not OnFailure.CONTINUE
     ancestors = unresolved_ancestors(states) if in_order else {}
     for one in plan.slices.values():
-        unresolved = states[one.shard_id].unresolved if one.shard_id in states else ()
         planned = [(number_of(retry.first), number_of(retry.end)) for retry in one.retries]
-        waiting = [
-            record
-            for record in unresolved
-            if in_order and not any(a <= number_of(record.first) <= b for a, b in planned)
+        own = states[one.shard_id].unresolved if in_order and one.shard_id in states else ()
+        blocking = [
+            (number, record.key)
+            for number, record in ((number_of(record.first), record) for record in own)
+            if not any(first <= number <= last for first, last in planned)
         ]
-        inherited = [
-            record
-            for ancestor in ancestors.get(one.shard_id, ())
-            for record in states[ancestor].unresolved
-        ]
-        if one.retries or waiting or inherited:
-            blocking = [(number_of(record.first), record) for record in waiting]
-            blocking += [(BEFORE_ALL, record) for record in inherited]
+        for ancestor in ancestors.get(one.shard_id, ()):
+            blocking += [(BEFORE_ALL, record.key) for record in states[ancestor].unresolved]
+        if one.retries or blocking:
+            exhausted = [retry.exhausted for retry in one.retries]
             rules[one.shard_id] = replace(
-                _blocked_by(((number, record.key) for number, record in blocking), on_failure),
+                _blocked_by(blocking, on_failure),
                 last_retry=planned[-1][1] if planned else None,
-                exhausted=tuple(
-                    ends
-                    for ends, retry in zip(planned, one.retries, strict=True)
-                    if retry.exhausted
-                ),
+                exhausted=tuple(compress(planned, exhausted)),
             )
     return rules
 
@@ -151,7 +161,7 @@ class WithheldRowFinder:
         rows_before: Counter[str] = Counter()  # of each shard in this partition
         names = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
         for batch in batches:
-            withheld: list[tuple[str, int, str | None, int]] = []
+            withheld: list[dict[str, object]] = []
             for shard, sequence, sub, key, message_id in zip(
                 *(batch.column(name).to_pylist() for name in names), strict=True
             ):
@@ -163,6 +173,6 @@ class WithheldRowFinder:
                 number = int(sequence), sub
                 hashed = order_key(key, shard, number) if self.with_keys else None
                 if (outcome := rules.outcome(number, hashed)) is not None:
-                    withheld.append((message_id, int(outcome), hashed, ordinal))
-            rows = [dict(zip(_SCHEMA.names, row, strict=True)) for row in withheld]
-            yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+                    row = (message_id, int(outcome), hashed, ordinal)
+                    withheld.append(dict(zip(_SCHEMA.names, row, strict=True)))
+            yield pa.RecordBatch.from_pylist(withheld, schema=_SCHEMA)

@@ -4,15 +4,13 @@ together, and one contract suite tests them in memory and on ZooKeeper.
 
 A caller takes the topics that it may touch, so that its signature says what it can change.
 
-Users. There are three kinds. The owner (a Spark driver, a spout) plans, settles and writes shard
-states. A task of a plan (a Spark executor) only publishes its result. A tracked batch only reports
-its outcomes.
-
-Fencing. Every write of the owner is one transaction that also checks the epoch which `acquire`
-counted up. So a process that lost the ownership can write nothing, not even a node that the new
-owner has not touched yet: a method that writes as the owner raises `StaleOwnerError` when the
-ownership was not acquired or has passed on. Results and reports are fenced by their plan instead:
-nothing can be added to a plan once it is closed.
+Users and fencing. The owner (a Spark driver, a spout) plans, settles and writes shard states. Every
+write of the owner is one transaction that also checks the epoch which `acquire` counted up. So a
+process that lost the ownership can write nothing, not even a node that the new owner has not
+touched yet: a method that writes as the owner raises `StaleOwnerError` when the ownership was not
+acquired or has passed on. A task of a plan (a Spark executor) only publishes its result, and a
+tracked batch its outcomes. These are fenced by their plan instead: nothing can be added to a plan
+once it is closed.
 
 Shares. Several spouts may own one application together, each as one task of a fixed total
 (`TaskShare`). They divide the shards among themselves by the shard list, which one of them, the

@@ -18,8 +18,7 @@ class HistoryEntry:
     - `time_ms`: the service's time; all of it was so by then.
     - `positions`: by shard, a position before which every record was acked. Of an entry that is
       `full`, of all shards; else of those that have changed since the entry before it.
-    - `cause`: the command by which an operator moved the application; None if it was settled by
-      what consumes it.
+    - `cause`: the command by which an operator moved the application; None if none did.
     """
 
     time_ms: int
@@ -28,7 +27,7 @@ class HistoryEntry:
     cause: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class HistoryMark:
     """An entry of the history without its content. `number`: its place among the others.
     `moved`: an operator has moved the application. `parts`: in how many nodes it is.
@@ -43,11 +42,9 @@ class HistoryMark:
 
 @dataclass(frozen=True, slots=True)
 class HistoryIndex:
-    """The entries of the history, in the order in which they were written.
-
-    - `next`: the number of the next entry.
-    - `version`: of the list; None before the first entry.
-    - `leftovers`: names of nodes that a writer left when it was stopped; they are no entries.
+    """The entries of the history in the order in which they were written, the number of the `next`
+    one, and the list's `version`; None before the first entry. `leftovers`: names of nodes that a
+    writer left when it was stopped; they are no entries.
     """
 
     marks: tuple[HistoryMark, ...] = ()
@@ -94,6 +91,6 @@ class HistoryStore(Protocol):
         others has the number of one of them, and another time or kind.
 
         One transaction, unless the entries are too large for one: then entries are removed in the
-        last one, and what a writer leaves that is stopped before it is removed by the next. A write
-        of the owner; raises `ConflictError` when another process has written since `index`.
+        last one. A write of the owner; raises `ConflictError` when another process has written
+        since `index`.
         """

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The stream that the state belongs to. A stream that was deleted and created again under the
-    same name differs in `created_ms` (milliseconds since 1970).
+    """The stream that the state belongs to. One that was created again under its name differs in
+    `created_ms` (milliseconds since 1970).
     """
 
     arn: str
@@ -34,8 +34,7 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Where the application started. It is pinned once and never changed.
 
-    - `time_ms`: the service's time at which it was pinned.
-    - `requested`: the starting position as the user typed it.
+    - `time_ms`: the service's time then. `requested`: the position as the user typed it.
     - `shards`: the shards that were listed then. Each starts at its position in `shard_positions`,
       or else at `position`. Shards that are listed later start at TRIM_HORIZON.
     - `importing`: an import is under way, or was stopped: not all shards are where it puts them.
@@ -74,23 +73,21 @@ class IdentityStore(Protocol):
         """Create the start pin if there is none. Returns the stored one. Needs no ownership."""
 
     def replace_start(self, pin: StartPin | None) -> None:
-        """Put another start pin, or none, in the place of the stored one, if there is one. Only for
-        an operator who restores an exported application. A write of the owner; raises
-        `ConflictError` when it was changed meanwhile.
+        """Put another start pin, or none, in the place of the stored one. Only for an operator who
+        restores an exported application. A write of the owner; raises `ConflictError`.
         """
 
     def read_reset(self) -> OwnerInfo | None:
-        """The process that removed the state of the application, and when; None where none did, and
-        where it has begun again since.
+        """The process that removed the application's state, and when; None where it has begun again
+        since.
         """
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         """Remove all state of the application and stream. Returns how many shards had state.
 
-        Acquires the ownership for it (see `OwnershipStore.acquire`) and releases it afterwards;
-        raises `OwnedByAnotherError` while another live process holds it. The epoch stays, counted
-        up, so that no process from before the reset can write later; and `read_reset` tells that
-        `owner` has removed the state.
+        Acquires the ownership for it (`OwnershipStore.acquire`) and releases it afterwards. The
+        epoch stays, counted up, so that no process from before the reset can write later; and
+        `read_reset` tells that `owner` has removed the state.
         """
 
 

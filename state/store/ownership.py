@@ -21,9 +21,8 @@ _SHARE = re.compile(r"(0|[1-9]\d*)-of-([1-9]\d*)")
 class OwnerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The process that holds the ownership, for the error that another consumer gets.
 
-    `host_identity` identifies the kernel and the pid namespace. A successor with the same one can
-    see from `pid` and `process_start` (the process's start in the kernel's ticks) that the holder
-    is dead. It need not wait for the holder's session to expire.
+    `host_identity`: of the kernel and the pid namespace. A successor with the same one can see from
+    `pid` and `process_start` (in the kernel's ticks) that the holder is dead (`state.process`).
     """
 
     host: str

@@ -72,8 +72,8 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class Throttle(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How many reads of a shard the service has refused because the shard's limits were used up,
-    since the run began, and when the last one, by the owner's clock.
+    """How many reads of a shard the service has throttled since the run began, and when the last
+    one, by the owner's clock.
     """
 
     count: int
@@ -108,8 +108,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     - `max_records`: of a batch (Spark), or of the whole run (spout).
     - `tells_errors`: whether an error of a Spark query's sink or function would be told.
     - `message_timeout_ms`: a spout's; 0 where it has none, None where it was not told.
-    - `reads_per_second`, `bytes_per_second`: of a shard, where it may use less than the service's
-      limits; None where it may use them.
+    - `reads_per_second`, `bytes_per_second`: a shard's, where they are less than the service's.
     - `max_attempts`, `max_age_ms`: after so many deliveries of a record, and so long after its
       first failure, a spout dead-letters it.
     """

@@ -74,9 +74,8 @@ class ShardStateStore(Protocol):
     ) -> None:
         """Remove the states of shards that are over, each in the version that was read.
 
-        In their order, in as many transactions as they need; `cache` loses the shards of each
-        transaction after it. Raises `StaleOwnerError`, `ConflictError` (one has changed since),
-        when nothing of their transaction was removed.
+        In their order, in as many transactions as they need, with `cache` as in `save`. Raises
+        `StaleOwnerError` and `ConflictError`, when nothing of their transaction was removed.
         """
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from state.plan import PlanStatus, TaskPlan
     from state.report import OutcomePolicy, PlanReport, ReportStatus
@@ -31,9 +31,8 @@ class TaskView:
 class PlanView:
     """The newest plan, as somebody who only looks sees it.
 
-    - `report`: the status of its report; None where there is none.
-    - `openings`: how many openings of the report have not answered, the current one included.
-    - `outcomes`: the counts of a done report, without the outcomes of single shards.
+    - `report`: the status of its report. `openings`: how many openings of it have not answered, the
+      current one included. `outcomes`: its counts once it is done, without those of single shards.
     - `previous_ms`: when the plan before it was made; None where that is not known.
     """
 
@@ -60,12 +59,10 @@ class StoredApplication:
     - `move`: None where no operator has moved the application, or too long ago to be known.
     - `held_since_ms`: by shard with unresolved records, the earliest time by which the first of
       them was unresolved, as far as the newest entries of the history tell.
-    - `runs`: what the owners of the application, or of shares of it, told of themselves. A process
-      of an earlier version told nothing.
+    - `runs`: what the owners told of themselves, by share. One of an earlier version told nothing.
     - `of_the_stream`, `of_the_application`: where nothing is stored of it, the other applications
       that have state of the stream, and the other streams of which it has state.
-    - `reset`: the process that removed the state, and when; None where none did, and where it has
-      begun again since.
+    - `reset`: `IdentityStore.read_reset`.
     """
 
     identity: StreamIdentity | None = None
@@ -99,18 +96,3 @@ class NodeAccess:
 
     writers: frozenset[str]
     keepers: frozenset[str]
-
-
-class ViewStore(Protocol):
-    """The view. Writes nothing, and needs no ownership.
-
-    Needs: plain reads alone.
-    """
-
-    def read(self) -> StoredApplication:
-        """All that is stored, in one pass, without what is half written or removed meanwhile."""
-
-    def read_access(self, shard_ids: Iterable[str]) -> Mapping[str, NodeAccess]:
-        """By path, who may write what an owner writes: of the shards, the states of the first 100.
-        Without what is not there; empty where it cannot be read.
-        """

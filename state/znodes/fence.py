@@ -1,15 +1,14 @@
-"""The ownership of an application's state, and the fence around every write of the owner.
+"""The fence around every write of the owner, and what the topics share.
 
 A new owner increments its epochs (`state.znodes.ownership` has the nodes). Every write of the
 owner is one transaction that starts with two kinds of checks:
 
-- The epochs are in the versions that this owner knows. If not, another process has taken over, and
-  this one can write nothing any more.
+- The epochs are in the versions that this owner knows. If not, another process has taken over.
 - The owner's ephemeral node exists. If not, its session expired. The fence creates the node again,
   which is possible only while no epoch has changed, and then repeats the write.
 
 So the epoch is a fencing token (M. Kleppmann, "How to do distributed locking", 2016) that ZooKeeper
-itself checks. A process that only believes that it is the owner does no harm.
+itself checks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,10 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
     ZnodeTree,
+    commit_once,
     conflict,
+    ensure,
+    is_applied,
 )
 
 if TYPE_CHECKING:
@@ -59,30 +61,28 @@ class Claim:
 
 
 class Fence:
-    """Holds the ownership, and commits the owner's transactions. Safe from any thread."""
+    """Holds the ownership, and commits the owner's transactions. Safe from any thread.
+
+    `held`: the claim that is held, as far as this process knows. `overtaken`: it was held, and
+    another process has taken over.
+    """
 
     def __init__(self, tree: ZnodeTree, paths: ZookeeperPaths) -> None:
-        self.tree = tree
-        self.paths = paths
-        self._held: Claim | None = None
-        self._overtaken = False
-
-    @property
-    def held(self) -> Claim | None:
-        """The claim that is held, as far as this process knows."""
-        return self._held
+        self.tree, self.paths = tree, paths
+        self.held: Claim | None = None
+        self.overtaken = False
 
     @property
     def ever_held(self) -> bool:
         """Whether the ownership is held, or was held and another process has taken over."""
-        return self._held is not None or self._overtaken
+        return self.held is not None or self.overtaken
 
     def require(self) -> Claim:
-        """The claim that is held, as far as this process knows. Raises `StaleOwnerError`."""
-        held = self._held
+        """`held`. Raises `StaleOwnerError` without one."""
+        held = self.held
         if held is not None:
             return held
-        if self._overtaken:
+        if self.overtaken:
             raise self._stale()
         raise StaleOwnerError(
             f"{subject(self.paths)} is not owned by this store", "acquire it first"
@@ -92,59 +92,53 @@ class Fence:
         """Ask ZooKeeper whether the ownership still holds. Raises `StaleOwnerError`."""
         self.commit([])
 
-    def hold(self, claim: Claim) -> None:
-        """Keep a claim that was taken, and fence by it from now on."""
-        self._held = claim
-
-    def release(self) -> None:
-        """Give up the ownership, if it is held."""
-        held, self._held, self._overtaken = self._held, None, False
-        if held is None:
-            return
-        try:
-            self.tree.commit([*held.guards, Delete(held.node.path)])
-        except TransactionRefusedError:
-            return  # another process has taken over, or the session has expired
-
     def forget(self) -> None:
-        """Forget the ownership without a write: the session is being closed, with its node."""
-        self._held, self._overtaken = None, False
+        """Forget the ownership without a write."""
+        self.held, self.overtaken = None, False
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Commit the owner's operations behind the fence. Each creates a node, sets it in a version
         that it names, or deletes it.
 
-        After a lost answer, a refusal is ignored if the nodes hold exactly what this write would
-        have made of them. Raises `StaleOwnerError`, or `TransactionRefusedError` with the index
-        among `operations`.
+        Raises `StaleOwnerError`, or `TransactionRefusedError` with the index among `operations`.
         """
-        uncertain = False
         for _ in range(_MAX_ROUNDS):
             held = self.require()
             fence: list[Operation] = [*held.guards, Check(held.node.path, 0)]
             try:
-                self.tree.commit([*fence, *operations])
+                commit_once(self.tree, [*fence, *operations])
             except TransactionRefusedError as refused:
                 # A refusal names the first check that failed. An epoch comes before the ephemeral
                 # node: with both gone there is nothing to regain.
-                uncertain = uncertain or refused.uncertain
                 if refused.index < len(held.guards):
-                    self._held, self._overtaken = None, True
-                    raise self._stale() from refused
-                if refused.index == len(held.guards):
-                    self._regain(held)
-                    continue
-                if uncertain and self._landed(operations):
-                    return
-                raise TransactionRefusedError(
-                    refused.index - len(fence), refused.refusal, refused.path, uncertain=uncertain
-                ) from refused
+                    raise self._lost() from refused
+                if refused.index > len(held.guards):
+                    raise TransactionRefusedError(
+                        refused.index - len(fence), refused.refusal, refused.path, uncertain=False
+                    ) from refused
+                self._regain(held)
+                if refused.uncertain and is_applied(self.tree, operations):
+                    return  # before the session expired
             else:
                 return
         raise StoreUnavailableError(
             f"the session that owns {subject(self.paths)} expired {_MAX_ROUNDS} times in a row",
             "check the ZooKeeper servers",
         )
+
+    def _regain(self, held: Claim) -> None:
+        """Create the ephemeral node again."""
+        try:
+            self.tree.commit([*held.guards, held.node])
+        except TransactionRefusedError as refused:
+            if refused.index < len(held.guards):
+                raise self._lost() from refused
+            # else another thread has just regained it
+
+    def _lost(self) -> StaleOwnerError:
+        """The error of an owner whose epoch was counted up; it owns nothing from now on."""
+        self.held, self.overtaken = None, True
+        return self._stale()
 
     def _stale(self) -> StaleOwnerError:
         return StaleOwnerError(
@@ -173,35 +167,13 @@ class Fence:
 
     def _below(self, path: str) -> list[str]:
         """The node and everything below it, children before their parents."""
-        levels = [[path]]
-        found: list[str] = []
-        while levels[-1]:
-            names = self.tree.children(levels[-1])
-            there = [
-                (parent, children)
-                for parent, children in zip(levels[-1], names, strict=True)
-                if children is not None
-            ]
-            found.extend(parent for parent, _ in there)
-            levels.append([f"{parent}/{child}" for parent, children in there for child in children])
+        level, found = [path], []
+        while level:
+            names = zip(level, self.tree.children(level), strict=True)
+            there = [(parent, children) for parent, children in names if children is not None]
+            found += [parent for parent, _ in there]
+            level = [f"{parent}/{child}" for parent, children in there for child in children]
         return found[::-1]
-
-    def _landed(self, operations: Sequence[Operation]) -> bool:
-        """Whether the nodes hold what these operations would have made of them."""
-        nodes = self.tree.read([operation.path for operation in operations])
-        return all(
-            _is_done(operation, node) for operation, node in zip(operations, nodes, strict=True)
-        )
-
-    def _regain(self, held: Claim) -> None:
-        """Create the ephemeral node again. Raises `StaleOwnerError` if an epoch has changed."""
-        try:
-            self.tree.commit([*held.guards, held.node])
-        except TransactionRefusedError as refused:
-            if refused.index < len(held.guards):
-                self._held, self._overtaken = None, True
-                raise self._stale() from refused
-            # else another thread has just regained it
 
 
 def in_transactions(
@@ -222,19 +194,6 @@ def in_transactions(
         yield transaction
 
 
-def _is_done(operation: Operation, node: Znode | None) -> bool:
-    # The version counts, too: the same bytes in a later version may be those of another process.
-    match operation:
-        case Create(_, data):
-            return node is not None and node.version == 0 and node.data == data
-        case Set(_, data, version):
-            return node is not None and node.version == version + 1 and node.data == data
-        case Delete():
-            return node is None
-        case Check():
-            return True
-
-
 class Nodes:
     """One application's nodes. A topic writes them behind the fence, unless anybody may."""
 
@@ -246,11 +205,15 @@ class Nodes:
 
     def _decoded(self, path: str, kind: type[T]) -> T | None:
         """The value of a node of this kind; None without the node. Raises `StoredDataError`."""
+        return self._value(path, lambda data, path: decode(data, kind, path))
+
+    def _value(self, path: str, read: Callable[[bytes, str], T]) -> T | None:
+        """What `read` makes of a node; None without the node."""
         node = self._read(path)
-        return None if node is None else decode(node.data, kind, path)
+        return None if node is None else read(node.data, path)
 
     def _values(self, paths: Mapping[K, str], read: Callable[[bytes, str], T]) -> dict[K, T]:
-        """What `read` makes of each node that exists, by the keys of `paths`. Reads them once."""
+        """The same of each node that exists, by the keys of `paths`. Reads them once."""
         nodes = zip(paths.items(), self._tree.read(list(paths.values())), strict=True)
         return {key: read(node.data, path) for (key, path), node in nodes if node is not None}
 
@@ -267,7 +230,7 @@ class Nodes:
             node = self._read(path)
             if node is not None:
                 return node.data
-            self._tree.ensure(self._paths.base)
+            ensure(self._tree, self._paths.base)
             try:
                 (self._fence if as_owner else self._tree).commit([Create(path, data)])
             except TransactionRefusedError:

@@ -85,7 +85,7 @@ def marks_in(names: Iterable[str]) -> tuple[list[HistoryMark], list[str]]:
     }
     whole = [mark for mark in marks if there.issuperset(node_names(mark))]
     left = there.difference(*(node_names(mark) for mark in whole))
-    return sorted(whole, key=lambda mark: (mark.number, mark.time_ms)), sorted(left)
+    return sorted(whole), sorted(left)
 
 
 def encode_entry(entry: HistoryEntry) -> list[bytes]:
@@ -143,13 +143,13 @@ class HistoryZnodes(Nodes, HistoryStore):
 
     def read(self, marks: Sequence[HistoryMark]) -> list[HistoryEntry | None]:
         paths = [[self._paths.history_part(name) for name in node_names(mark)] for mark in marks]
-        nodes = iter(self._tree.read([path for parts in paths for path in parts]))
-        found: list[HistoryEntry | None] = []
-        for mark, parts in zip(marks, paths, strict=True):
-            data = [node.data for node in (next(nodes) for _ in parts) if node is not None]
-            whole = len(data) == len(parts)
-            found.append(decode_entry(mark, data, parts[0]) if whole else None)
-        return found
+        data = self._values({path: path for parts in paths for path in parts}, lambda data, _: data)
+        return [
+            decode_entry(mark, [data[path] for path in parts], parts[0])
+            if data.keys() >= set(parts)
+            else None
+            for mark, parts in zip(marks, paths, strict=True)
+        ]
 
     def write(
         self,
@@ -179,5 +179,4 @@ class HistoryZnodes(Nodes, HistoryStore):
             self._fence.write([head, *(deletions if is_last else []), *transaction])
             version = 0 if version is None else version + 1
         kept = [mark for mark in index.marks if mark not in set(remove)]
-        marks = sorted([*kept, *added], key=lambda mark: (mark.number, mark.time_ms))
-        return HistoryIndex(tuple(marks), following, version)
+        return HistoryIndex(tuple(sorted([*kept, *added])), following, version)

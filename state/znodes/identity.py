@@ -25,7 +25,7 @@ from state.store.identity import IdentityStore, Pause, PauseStore, StartPin, Str
 from state.store.ownership import OwnerInfo
 from state.znodes.fence import Nodes
 from state.znodes.paths import is_shard
-from state.znodes.tree import Delete, Refusal, TransactionRefusedError, put
+from state.znodes.tree import Delete, Refusal, TransactionRefusedError, commit_once, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,12 +43,10 @@ class IdentityZnodes(Nodes, IdentityStore):
         self._reset_command = reset_command
 
     def bind(self, identity: StreamIdentity) -> None:
-        stored = self._create_once(
-            self._paths.identity,
-            encode(identity, self._paths.identity),
-            as_owner=self._fence.ever_held,
-        )
-        known = decode(stored, StreamIdentity, self._paths.identity)
+        path = self._paths.identity
+        data = encode(identity, path)
+        stored = self._create_once(path, data, as_owner=self._fence.ever_held)
+        known = decode(stored, StreamIdentity, path)
         if known.is_same(identity):
             return
         if known.arn == identity.arn:
@@ -81,17 +79,17 @@ class IdentityZnodes(Nodes, IdentityStore):
         return pin
 
     def pin_start(self, pin: StartPin) -> StartPin:
-        stored = self._create_once(self._paths.start, encode(pin, self._paths.start))
+        path = self._paths.start
+        stored = self._create_once(path, encode(pin, path))
         self._forget_reset()
-        return decode(stored, StartPin, self._paths.start)
+        return decode(stored, StartPin, path)
 
     def replace_start(self, pin: StartPin | None) -> None:
         path = self._paths.start
         node = self._read(path)
-        if pin is None and node is None:
-            return
-        self._fence.write([Delete(path) if pin is None else put(path, encode(pin, path), node)])
-        self._forget_reset()
+        if pin is not None or node is not None:
+            self._fence.write([Delete(path) if pin is None else put(path, encode(pin, path), node)])
+            self._forget_reset()
 
     def read_reset(self) -> OwnerInfo | None:
         try:
@@ -101,19 +99,18 @@ class IdentityZnodes(Nodes, IdentityStore):
 
     def reset(self, owner: OwnerInfo, *, timeout_s: float) -> int:
         self._ownership.acquire(owner, timeout_s=timeout_s)
+        paths = self._paths
         try:
-            names = self._names(self._paths.base)
-            shards = sum(map(is_shard, names))
+            names = self._names(paths.base)
             # Last of all: stopped before, what is left still belongs to its stream, and is found.
-            last = [self._paths.start, self._paths.identity]
-            stay = {self._paths.epoch, self._paths.owner, self._paths.reset}
+            last = [paths.start, paths.identity]
+            stay = {paths.epoch, paths.owner, paths.reset}
             # Noted before anything is removed: a reset that is stopped half-way is reported, too.
-            noted = self._paths.reset
-            note = put(noted, encode(owner, noted), self._read(noted))
+            note = put(paths.reset, encode(owner, paths.reset), self._read(paths.reset))
             with suppress(TransactionRefusedError):  # another operator was faster
                 self._tree.commit([note])
-            paths = {f"{self._paths.base}/{name}" for name in names} - stay
-            for path in [*sorted(paths.difference(last)), *last]:
+            doomed = {f"{paths.base}/{name}" for name in names} - stay
+            for path in [*sorted(doomed.difference(last)), *last]:
                 if not self._fence.remove_tree(path):
                     raise StateError(
                         f"{path} was written to while it was being removed",
@@ -121,7 +118,7 @@ class IdentityZnodes(Nodes, IdentityStore):
                     )
         finally:
             self._ownership.release()
-        return shards
+        return sum(map(is_shard, names))
 
     def _forget_reset(self) -> None:
         """It has begun again: a state that is missing later was not removed by that reset."""
@@ -143,18 +140,17 @@ class PauseZnodes(Nodes, PauseStore):
         if stored is None:
             return None
         try:
-            self._tree.commit([Delete(path)])
+            commit_once(self._tree, [Delete(path)])
         except TransactionRefusedError as refused:
             if refused.refusal is Refusal.NO_NODE:
-                return stored if refused.uncertain else None  # else another operator was faster
+                return None  # another operator was faster
             raise StateError(
                 f"{path} has nodes below it, so the pause cannot be ended", "remove these first"
             ) from refused
         return stored
 
     def read(self) -> Pause | None:
-        node = self._read(self._paths.paused)
-        return None if node is None else _pause(node.data, self._paths.paused)
+        return self._value(self._paths.paused, _pause)
 
     def watch(self, callback: Callable[[], None]) -> None:
         self._tree.watch(self._paths.paused, callback)

@@ -9,8 +9,6 @@ and every new owner of that share increments `epoch/1-of-3`.
 Changes. A process that changes from the one form to the other, or changes the number of tasks, does
 three things in one transaction: it increments `epoch`; it creates `owner` again, which ZooKeeper
 refuses while the old one has children, that is live tasks; and it removes the nodes below `epoch`.
-
-Hence the fence: an owner that knows `epoch`, or its share's epoch, in an older version has lost it.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,8 @@ from state.znodes.tree import (
     Operation,
     TransactionRefusedError,
     Znode,
+    commit_once,
+    ensure,
     put,
     stands,
 )
@@ -79,38 +80,43 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             if self._fence.ever_held:
                 self._fence.check()  # raises if another process has taken over
             held = self._fence.held
-            if held is not None and held.task != task:
+            if held is not None:
+                if held.task == task:
+                    return held.epoch
                 owned, other = ("all" if it is None else it.label for it in (held.task, task))
                 raise ValueError(
                     f"this store owns {owned} of {subject(self._paths)}, not {other} of it; "
                     "release the ownership first"
                 )
-            if held is not None:
-                return held.epoch
-            self._tree.ensure(self._paths.base)
+            ensure(self._tree, self._paths.base)
             deadline = time.monotonic() + timeout_s
             has_said = timeout_s <= 0
-            while True:
-                taken = self._take(owner, task)
-                if isinstance(taken, Claim):
-                    self._fence.hold(taken)
-                    return taken.epoch
-                if taken is not None and not has_said:
+            while not isinstance(taken := self._take(owner, task), Claim):
+                if taken is None:
+                    continue
+                if not has_said:
                     log.warning(
                         "%s. This process waits up to %.0f s for it to end",
                         self._owned_by(taken, task),
                         timeout_s,
                     )
                     has_said = True
-                if taken is not None and not self._has_gone(taken, deadline - time.monotonic()):
+                if not self._has_gone(taken, deadline - time.monotonic()):
                     raise self._owned_by(taken, task)
+            self._fence.held = taken
+            return taken.epoch
 
     def release(self) -> None:
-        self._fence.release()
+        held = self._fence.held
+        self._fence.forget()
+        if held is not None:
+            # Refused where another process has taken over, or the session has expired.
+            with suppress(TransactionRefusedError):
+                self._tree.commit([*held.guards, Delete(held.node.path)])
 
     def holders(self) -> Mapping[TaskShare | None, OwnerInfo]:
-        there = self._read(self._paths.owner)
-        return {holder.task: holder.info for holder in self._holders(there)}
+        holders = self._holders(self._read(self._paths.owner))
+        return {holder.task: holder.info for holder in holders}
 
     def total_tasks(self) -> int | None:
         """Into how many shares the application is divided; None if it is not."""
@@ -118,8 +124,8 @@ class OwnershipZnodes(Nodes, OwnershipStore):
 
     def is_held(self, share: str, epoch: int) -> bool:
         """Whether a live process holds the share, and has since this epoch of it."""
-        there = self._read(self._paths.owner)
-        holder = next((each for each in self._holders(there) if str(each.task) == share), None)
+        holders = self._holders(self._read(self._paths.owner))
+        holder = next((each for each in holders if str(each.task) == share), None)
         if holder is None or holder.task is None or self._may_replace(holder):
             return False
         path = self._paths.task_epoch(holder.task)
@@ -143,31 +149,46 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         """Try once. Returns the claim that is held now, or the live holder that conflicts with it,
         or None if another process interfered and the caller should try again.
         """
-        epoch, there = self._tree.read([self._paths.epoch, self._paths.owner])
+        paths = self._paths
+        epoch, there = self._tree.read([paths.epoch, paths.owner])
         # A task joins an application that is shared by the same total: then only a holder of the
         # same share conflicts with it. In every other case every holder does.
-        joins = task is not None and epoch is not None and self._total(there) == task.total
-        rivals = [holder for holder in self._holders(there) if not joins or holder.task == task]
+        joined = epoch if task is not None and self._total(there) == task.total else None
+        rivals = [
+            holder for holder in self._holders(there) if joined is None or holder.task == task
+        ]
         live = next((rival for rival in rivals if not self._may_replace(rival)), None)
         if live is not None:
             return live
-        if task is None:
-            path = self._paths.owner
-            counted, guard, number = _count_up(self._paths.epoch, epoch)
-            node = Create(path, encode(owner, path), ephemeral=True)
-            claim, operations = Claim(None, number, (guard,), node), [counted, node]
+        guards: list[Check]
+        first: Operation
+        removals: list[Operation] = [Delete(rival.path) for rival in rivals]
+        if joined is not None:
+            first = Check(paths.epoch, joined.version)
+            guards = [first]
         else:
-            claim, operations = self._share(owner, task, epoch, joins=joins)
-        removals = (
-            [Delete(rival.path) for rival in rivals] if joins else self._removals(there, rivals)
-        )
+            first, guard, number = _count_up(paths.epoch, epoch)
+            guards = [guard]
+            removals = self._removals(there, rivals)
+        creations: list[Operation] = []
+        if task is not None:
+            if joined is None:
+                shared = _Tasks(total_tasks=task.total)
+                creations.append(Create(paths.owner, encode(shared, paths.owner)))
+            counter = paths.task_epoch(task)
+            # Else what was below `epoch` is removed.
+            earlier = None if joined is None else self._read(counter)
+            counted, guard, number = _count_up(counter, earlier)
+            creations.append(counted)
+            guards.append(guard)
+        path = paths.owner if task is None else paths.task_owner(task)
+        node = Create(path, encode(owner, path), ephemeral=True)
         try:
-            # The first operation counts or checks `epoch`. The removals come before the creations,
-            # which reuse their paths.
-            self._tree.commit([operations[0], *removals, *operations[1:]])
-        except TransactionRefusedError as refused:
-            return claim if refused.uncertain and self._stands(claim) else None
-        return claim
+            # The removals come before the creations, which reuse their paths.
+            commit_once(self._tree, [first, *removals, *creations, node])
+        except TransactionRefusedError:
+            return None
+        return Claim(task, number, tuple(guards), node)
 
     def _has_gone(self, holder: _Holder, timeout_s: float) -> bool:
         """Wait until the holder's node is gone, or its process is seen to be dead."""
@@ -210,30 +231,11 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             return True  # this store's own claim, whose answer was lost
         return is_provably_dead(holder.info)
 
-    def _share(
-        self, owner: OwnerInfo, task: TaskShare, epoch: Znode | None, *, joins: bool
-    ) -> tuple[Claim, list[Operation]]:
-        """A share of what is shared by the same total already (`joins`), or the first share."""
-        whole, counter = self._paths.owner, self._paths.task_epoch(task)
-        operations: list[Operation]
-        if joins and epoch is not None:
-            guard = Check(self._paths.epoch, epoch.version)
-            operations, earlier = [guard], self._read(counter)
-        else:
-            counted, guard, _ = _count_up(self._paths.epoch, epoch)
-            divided = Create(whole, encode(_Tasks(total_tasks=task.total), whole))
-            operations, earlier = [counted, divided], None  # what was below `epoch` is removed
-        task_counted, task_guard, number = _count_up(counter, earlier)
-        path = self._paths.task_owner(task)
-        node = Create(path, encode(owner, path), ephemeral=True)
-        return Claim(task, number, (guard, task_guard), node), [*operations, task_counted, node]
-
     def _removals(self, there: Znode | None, rivals: Sequence[_Holder]) -> list[Operation]:
         """Removes what was there before a change: dead holders, the nodes below `epoch`, `owner`.
 
         The checks of the epochs make sure that no dead holder of a share was replaced meanwhile.
         """
-        names = self._tree.children([self._paths.epoch])[0] or ()
         replaced = [
             self._paths.task_epoch(rival.task) for rival in rivals if rival.task is not None
         ]
@@ -241,20 +243,9 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         return [
             *(Check(path, counter.version) for path, counter in counters if counter is not None),
             *(Delete(rival.path) for rival in rivals),
-            *(Delete(f"{self._paths.epoch}/{name}") for name in sorted(names)),
+            *(Delete(f"{self._paths.epoch}/{name}") for name in self._names(self._paths.epoch)),
             *([] if there is None or there.owner_session else [Delete(self._paths.owner)]),
         ]
-
-    def _stands(self, claim: Claim) -> bool:
-        """Whether a claim whose answer was lost was applied and still holds."""
-        *counters, node = self._tree.read(
-            [*(guard.path for guard in claim.guards), claim.node.path]
-        )
-        unchanged = [
-            counter is not None and counter.version == guard.version
-            for counter, guard in zip(counters, claim.guards, strict=True)
-        ]
-        return all(unchanged) and node is not None and node.owner_session == self._tree.session_id()
 
     def _holders(self, there: Znode | None) -> list[_Holder]:
         """The owner of the whole application, or the owners of shares in order; empty if there is

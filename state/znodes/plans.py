@@ -1,9 +1,8 @@
 """Plans and their tasks' logs as znodes.
 
-A plan is open while its node `batches/<planId>` is in version 0. Closing the plan sets the node, so
-its version changes. A task's log is written in one transaction with a check of version 0, so
-nothing can be added to a closed plan. Logs are fenced by their plan and never by the epoch: a task
-need not know who owns the application.
+A plan is open while its node `batches/<planId>` is in version 0. Closing the plan sets the node. A
+task's log is written in one transaction with a check of version 0, so nothing can be added to a
+closed plan.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from state.znodes.tree import (
     Set,
     TransactionRefusedError,
     Znode,
+    ensure,
     put,
     stands,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
+    from collections.abc import Mapping, Sequence
 
 OPEN_VERSION = 0
 _THERE_IS_ONE = Refusal.NODE_EXISTS
@@ -97,34 +96,37 @@ class PlanZnodes(Nodes, PlanStore):
         return self._decoded(self._paths.plan, PlanPointer)
 
     def known(self) -> list[str]:
-        return _plan_ids(self._names(self._paths.batches))
+        numbers = {}
+        for name in self._names(self._paths.batches):
+            with suppress(ValueError):
+                numbers[name] = plan_number(name)
+        return sorted(numbers, key=lambda plan_id: (numbers[plan_id], plan_id))
 
     def create(self, plan: Plan) -> None:
-        node = self._read(self._paths.plan)
+        paths = self._paths
+        node = self._read(paths.plan)
         pointer = self._pointed(node)
-        names = self._tree.children([self._paths.batches])[0]
-        known = [*_plan_ids(names or ()), *([] if pointer is None else [pointer.id])]
-        newest = max(map(plan_number, known), default=0)
+        known = self.known()
+        newest = max(map(plan_number, [*known, *([pointer.id] if pointer else [])]), default=0)
         if plan_number(plan.plan_id) <= newest:
             self._fence.check()  # raises for a process that was overtaken: that is why
             raise ConflictError(
-                f"plan {plan.plan_id} is not above plan {newest}, the newest of {self._paths.base}",
+                f"plan {plan.plan_id} is not above plan {newest}, the newest of {paths.base}",
                 "choose a higher number",
             )
-        if names is None:
-            self._tree.ensure(self._paths.batches)
-        path = self._paths.batch(plan.plan_id)
+        if not known:
+            ensure(self._tree, paths.batches)
         fields = asdict(plan)
         del fields["plan_id"]  # it is in the path
         header = PlanHeader(**fields | {"tasks": len(plan.tasks)})
-        tasks = (self._paths.task(plan.plan_id, task) for task in range(len(plan.tasks)))
-        values = [(path, header), *zip(tasks, plan.tasks, strict=True)]
+        values: list[tuple[str, msgspec.Struct]] = [(paths.batch(plan.plan_id), header)]
+        values += [(paths.task(plan.plan_id, n), task) for n, task in enumerate(plan.tasks)]
         *first, last = in_transactions(Create(path, encode(value, path)) for path, value in values)
         for creations in first:
             self._fence.write(creations)
         closing: list[Operation] = []
         if pointer is not None and pointer.status is PlanStatus.OPEN:
-            batch = self._paths.batch(pointer.id)
+            batch = paths.batch(pointer.id)
             closing = _closing(batch, self._read(batch))
         self._move(PlanPointer(plan.plan_id, PlanStatus.OPEN), node, [*last, *closing])
 
@@ -157,13 +159,11 @@ class PlanZnodes(Nodes, PlanStore):
         header = self.header(plan_id)
         tasks = range(header.tasks if header else 0)
         # The marker first: both are created at once, so a log that is not there then was removed.
-        begun = self._tree.read([self._paths.begun(plan_id, task) for task in tasks])
-        logs = self._tree.read([self._paths.end(plan_id, task) for task in tasks])
-        return [
-            task
-            for task, mark, log in zip(tasks, begun, logs, strict=True)
-            if mark is not None and log is None
-        ]
+        begun, logs = (
+            self._values({task: path(plan_id, task) for task in tasks}, lambda data, _: data)
+            for path in (self._paths.begun, self._paths.end)
+        )
+        return sorted(begun.keys() - logs.keys())
 
     def close(self, plan_id: str) -> None:
         batch = self._paths.batch(plan_id)
@@ -241,12 +241,3 @@ def _closing(path: str, node: Znode | None) -> list[Operation]:
     if node is None or node.version != OPEN_VERSION:
         return []
     return [Set(path, node.data, OPEN_VERSION)]
-
-
-def _plan_ids(names: Iterable[str]) -> list[str]:
-    """Those of the names that are plans', in the order of their numbers."""
-    numbers = {}
-    for name in names:
-        with suppress(ValueError):
-            numbers[name] = plan_number(name)
-    return sorted(numbers, key=lambda plan_id: (numbers[plan_id], plan_id))

@@ -4,11 +4,7 @@ A report is fenced by its plan, as results are: each of its writes checks that `
 in the version of an open plan. Opening a report creates or sets its node. Finishing it sets the
 node again, based on the version that the opener made, so only the last opener can finish.
 
-A report that fits is one value. A larger report is a header and several parts, each a value of its
-own, written before it. The header has the number of the parts and a digest over them.
-
-An opening answers by finishing the report, or by saying that its batch has failed. The node counts
-those that did neither: their processes died.
+A larger report than fits is a header and several parts, each a value of its own, written before it.
 """
 
 from __future__ import annotations
@@ -40,7 +36,16 @@ from state.store.reports import ReportStore
 from state.znodes.fence import Nodes
 from state.znodes.paths import valid_name
 from state.znodes.plans import OPEN_VERSION
-from state.znodes.tree import Check, Delete, Set, TransactionRefusedError, put, stands
+from state.znodes.tree import (
+    Check,
+    Delete,
+    Set,
+    TransactionRefusedError,
+    commit_once,
+    ensure,
+    put,
+    stands,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,8 +66,8 @@ class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Outcomes of shards, in order, with what is stored beside their records' rows. The outcome of
-    a shard may continue in the next part.
+    """Outcomes of shards, in order, with what is stored beside their records' rows. That of a shard
+    may continue in the next part.
     """
 
     shards: tuple[StoredOutcome, ...]
@@ -124,11 +129,6 @@ def decode_policy(data: bytes, path: str) -> OutcomePolicy:
     return OutcomePolicy(retry=retry, on_failure=on_failure, format=format_)
 
 
-def encode_open_report(token: str, openings: int, path: str) -> bytes:
-    """The bytes of a report whose batch has begun. `openings` have not answered."""
-    return encode(ReportHeader(token=token, status=ReportStatus.OPEN, openings=openings), path)
-
-
 def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[bytes, list[bytes]]:
     """The bytes of a done report's header, and of its parts: none if it fits into the header."""
     header = ReportHeader(
@@ -147,7 +147,7 @@ def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[by
 
 
 def decode_header(data: bytes, path: str) -> ReportHeader:
-    """The header that `encode_open_report` or `encode_report` wrote; raises `StoredDataError`."""
+    """The header of a report; raises `StoredDataError`."""
     return decode(data, ReportHeader, path, newest_format=REPORT_FORMAT)
 
 
@@ -158,30 +158,19 @@ def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str
     if header.report is None:
         raise _damaged(path, "is done but contains no report")
     present = [part for part in parts if part is not None]
-    if len(present) < header.parts:
-        raise _damaged(
-            path, f"has {header.parts} parts, of which {header.parts - len(present)} are missing"
-        )
+    missing = header.parts - len(present)
+    if missing > 0:
+        raise _damaged(path, f"has {header.parts} parts, of which {missing} are missing")
     if header.parts and _digest(present) != header.digest:
         raise _damaged(path, "has parts that were changed since they were written")
-    outcomes = (
-        [header.outcomes]
-        if header.outcomes
-        else [decode(part, ReportPart, path) for part in present]
-    )
-    records: dict[str, list[UnresolvedRecord]] = {}
-    for part in outcomes:
+    outcomes = [decode(part, ReportPart, path) for part in present]
+    records: dict[str, tuple[UnresolvedRecord, ...]] = {}
+    for part in [header.outcomes] if header.outcomes else outcomes:
         for shard in part.shards:
-            records.setdefault(shard.shard_id, []).extend(
-                from_rows(shard.unresolved, part.reasons, path, user_records=part.user_records)
-            )
-    return replace(
-        header.report,
-        shards=tuple(
-            ShardOutcome(shard_id=shard_id, unresolved=tuple(unresolved))
-            for shard_id, unresolved in records.items()
-        ),
-    )
+            more = from_rows(shard.unresolved, part.reasons, path, user_records=part.user_records)
+            records[shard.shard_id] = (*records.get(shard.shard_id, ()), *more)
+    shards = (ShardOutcome(shard_id=shard, unresolved=left) for shard, left in records.items())
+    return replace(header.report, shards=tuple(shards))
 
 
 def _parts(shards: Sequence[ShardOutcome]) -> Iterator[ReportPart]:
@@ -227,10 +216,8 @@ def _damaged(path: str, what: str) -> StoredDataError:
 class ReportZnodes(Nodes, ReportStore):
     """A `ReportStore`."""
 
-    # policy ---------------------------------------------------------------------------------------
     def read_policy(self) -> OutcomePolicy | None:
-        node = self._read(self._paths.tracked)
-        return None if node is None else decode_policy(node.data, self._paths.tracked)
+        return self._value(self._paths.tracked, decode_policy)
 
     def mark_tracked(self, policy: OutcomePolicy) -> None:
         self._write(self._paths.tracked, encode_policy(policy, self._paths.tracked))
@@ -240,36 +227,41 @@ class ReportZnodes(Nodes, ReportStore):
         with suppress(TransactionRefusedError):  # another process has just removed it
             self._fence.commit([] if node is None else [Delete(self._paths.tracked)])
 
-    # report ---------------------------------------------------------------------------------------
     def open(self, plan_id: str, token: str) -> OpenReport:
         path = self._paths.report(plan_id)
         valid_name("report token", token)
         for _ in range(_MAX_ROUNDS):
             node = self._read(path)
-            openings = 0 if node is None else _openings(node.data, path)
-            write = put(path, encode_open_report(token, openings + 1, path), node)
+            openings = 0
+            if node is not None:
+                with suppress(StoredDataError):  # opening a damaged report repairs it
+                    openings = decode_header(node.data, path).openings
+            header = ReportHeader(token=token, status=ReportStatus.OPEN, openings=openings + 1)
+            write = put(path, encode(header, path), node)
             version = stands(write).version
             opened = OpenReport(plan_id=plan_id, token=token, version=version, openings=openings)
             try:
-                self._tree.commit([self._plan_is_open(plan_id), write])
+                commit_once(self._tree, [self._plan_is_open(plan_id), write])
             except TransactionRefusedError as refused:
                 if refused.index == 0:
                     raise _closed(plan_id) from refused
-                if not (refused.uncertain and self._stands(opened, ReportStatus.OPEN, version)):
-                    continue  # another process has just opened it
+                continue  # another process has just opened it
             return opened
         raise _contended(path)
 
     def answer(self, opened: OpenReport) -> None:
         path = self._paths.report(opened.plan_id)
-        data = encode_open_report(opened.token, opened.openings, path)
+        header = ReportHeader(
+            token=opened.token, status=ReportStatus.OPEN, openings=opened.openings
+        )
+        write = Set(path, encode(header, path), opened.version)
         # Where the plan is closed, or the report opened again, nobody asks for this answer.
         with suppress(TransactionRefusedError):
-            self._tree.commit([self._plan_is_open(opened.plan_id), Set(path, data, opened.version)])
+            self._tree.commit([self._plan_is_open(opened.plan_id), write])
 
     def finish(self, opened: OpenReport, report: PlanReport) -> None:
         path = self._paths.report(opened.plan_id)
-        if self._is_done(opened):
+        if self._stands(opened, ReportStatus.DONE, opened.version + 1):
             return  # an earlier call's answer was lost
         if not self._stands(opened, ReportStatus.OPEN, opened.version):
             raise self._overtaken(opened)
@@ -277,24 +269,18 @@ class ReportZnodes(Nodes, ReportStore):
         plan_is_open = self._plan_is_open(opened.plan_id)
         # One that was overtaken writes no part either.
         guards = [plan_is_open, Check(path, opened.version)]
-        for part, data in enumerate(parts):
-            part_path = self._paths.report_part(opened.plan_id, opened.token, opened.version, part)
-            try:
-                self._write(part_path, data, guards)
-            except TransactionRefusedError as refused:
-                raise self._overtaken(opened) from refused
-            failpoint("report-part-written")
         try:
-            self._tree.commit([plan_is_open, Set(path, header, opened.version)])
+            for part, data in enumerate(parts):
+                name = (opened.plan_id, opened.token, opened.version, part)
+                self._write(self._paths.report_part(*name), data, guards)
+                failpoint("report-part-written")
+            commit_once(self._tree, [plan_is_open, Set(path, header, opened.version)])
         except TransactionRefusedError as refused:
-            if not self._is_done(opened):
-                raise self._overtaken(opened) from refused
+            raise self._overtaken(opened) from refused
         failpoint("report-done")
 
     def read(self, plan_id: str) -> PlanReport | None:
-        path = self._paths.report(plan_id)
-        node = self._read(path)
-        header = None if node is None else decode_header(node.data, path)
+        header = self.header(plan_id)
         if header is None or header.status is ReportStatus.OPEN:
             return None
         # One request for each part: an answer with all of them might exceed ZooKeeper's limit.
@@ -302,7 +288,11 @@ class ReportZnodes(Nodes, ReportStore):
             self._read(self._paths.report_part(plan_id, header.token, header.opened_version, part))
             for part in range(header.parts)
         ]
-        return decode_report(header, [None if part is None else part.data for part in parts], path)
+        data = [None if part is None else part.data for part in parts]
+        return decode_report(header, data, self._paths.report(plan_id))
+
+    def header(self, plan_id: str) -> ReportHeader | None:
+        return self._value(self._paths.report(plan_id), decode_header)
 
     def _write(self, path: str, data: bytes, guards: Sequence[Check] = ()) -> None:
         """Let the node hold `data`, whoever writes it. Raises `TransactionRefusedError` when one of
@@ -313,7 +303,7 @@ class ReportZnodes(Nodes, ReportStore):
             if node is not None and node.data == data:
                 return
             if node is None and not guards:  # a guard's node is below `base`, so that is there
-                self._tree.ensure(self._paths.base)
+                ensure(self._tree, self._paths.base)
             try:
                 self._tree.commit([*guards, put(path, data, node)])
             except TransactionRefusedError as refused:
@@ -333,10 +323,7 @@ class ReportZnodes(Nodes, ReportStore):
         if node is None or node.version != version:
             return False
         header = decode_header(node.data, path)
-        return header.token == opened.token and header.status is status
-
-    def _is_done(self, opened: OpenReport) -> bool:
-        return self._stands(opened, ReportStatus.DONE, opened.version + 1)
+        return (header.token, header.status) == (opened.token, status)
 
     def _overtaken(self, opened: OpenReport) -> PlanClosedError | ConflictError:
         batch = self._read(self._paths.batch(opened.plan_id))
@@ -348,18 +335,10 @@ class ReportZnodes(Nodes, ReportStore):
         )
 
 
-def _openings(data: bytes, path: str) -> int:
-    """The openings that have not answered; 0 for a damaged report, which opening it repairs."""
-    try:
-        return decode_header(data, path).openings
-    except StoredDataError:
-        return 0
-
-
 def _contended(path: str) -> ConflictError:
     return ConflictError(
         f"{path} is written to by several processes",
-        ("let only one query with tracked(...) use the application"),
+        "let only one query with tracked(...) use the application",
     )
 
 

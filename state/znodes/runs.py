@@ -16,7 +16,15 @@ from state.errors import InvalidStoreSettingError, StoredDataError
 from state.store.ownership import TaskShare
 from state.store.runs import RunLog, RunStore
 from state.znodes.fence import Nodes
-from state.znodes.tree import Delete, Operation, Set, TransactionRefusedError, put
+from state.znodes.tree import (
+    Delete,
+    Operation,
+    Set,
+    TransactionRefusedError,
+    commit_once,
+    ensure,
+    put,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +43,7 @@ class RunZnodes(Nodes, RunStore):
     def begin(self, run: Run) -> None:
         held = self._fence.require()
         path = self._path(held.task)
-        self._tree.ensure(self._paths.runs)
+        ensure(self._tree, self._paths.runs)
         node = self._read(path)
         log = RunLog() if node is None else _log(node.data, path)
         operations: list[Operation] = [put(path, encode(log.begun(run), path), node)]
@@ -52,20 +60,21 @@ class RunZnodes(Nodes, RunStore):
 
     def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
         for _ in range(_MAX_ROUNDS):
-            for task, log in self.read().items():
-                newest, held = log.newest, self._fence.held
-                if newest is None or newest.owner != of:
-                    continue
-                if held is not None and held.task != task:
-                    continue  # another share, taken by the same process in the same millisecond
-                after = amended(log)
-                if after == log:
-                    return True
-                if self._replace(self._path(task), log, after):
-                    return True
-                break  # it was changed meanwhile: read again
-            else:
+            held = self._fence.held
+            found = [
+                (task, log)
+                for task, log in self.read().items()
+                if log.newest is not None
+                and log.newest.owner == of
+                # Else another share, taken by the same process in the same millisecond.
+                and (held is None or held.task == task)
+            ]
+            if not found:
                 return False
+            task, log = found[0]
+            after = amended(log)
+            if after == log or self._replace(self._path(task), log, after):
+                return True
         return False
 
     def read(self) -> Mapping[TaskShare | None, RunLog]:
@@ -76,12 +85,14 @@ class RunZnodes(Nodes, RunStore):
         node = self._read(path)
         if node is None or _log(node.data, path) != before:
             return False
-        by = self._fence if self._fence.ever_held else self._tree
+        write = Set(path, encode(after, path), node.version)
         try:
-            by.commit([Set(path, encode(after, path), node.version)])
-        except TransactionRefusedError as refused:
-            # After a lost answer the write is sent again, and refused.
-            return refused.uncertain
+            if self._fence.ever_held:
+                self._fence.commit([write])
+            else:
+                commit_once(self._tree, [write])
+        except TransactionRefusedError:
+            return False
         return True
 
     def _path(self, task: TaskShare | None) -> str:

@@ -1,14 +1,9 @@
-"""Shard states and the shard list as znodes, and the election of the shard list leader, the one of
-several tasks that writes the list.
-
-Each state is written by compare-and-set, behind the owner's fence.
+"""Shard states and the shard list as znodes, and the election of the shard list leader.
 
 The node `epoch/lister` names the leader: its task and the epoch of its share. The task that wrote
-the node knows the node's version, and writes the list only together with a check of that version.
-
-The node is not ephemeral. A leader is gone when its task's own ephemeral node is, or when its share
-has another epoch. A leader that comes back after another task has taken the role finds the node in
-another version, and cannot write.
+the node writes the list only together with a check of the node's version. The node is not
+ephemeral: a leader is gone when its task's own ephemeral node is, or when its share has another
+epoch. One that comes back after another task has taken the role finds the node in another version.
 """
 
 from __future__ import annotations
@@ -49,10 +44,11 @@ MAX_STATES_PER_WRITE = 500
 class ShardStateZnodes(Nodes, ShardStateStore):
     """A `ShardStateStore`. `states_per_write`: the maximum states of a transaction."""
 
-    def __init__(self, fence: Fence, states_per_write: int) -> None:
+    def __init__(self, fence: Fence) -> None:
         super().__init__(fence)
         # Of the few shards of a test, only single writes leave a process a place to die in between.
-        self._states_per_write = 1 if is_armed("shard-states-half-written") else states_per_write
+        is_tested = is_armed("shard-states-half-written")
+        self.states_per_write = 1 if is_tested else MAX_STATES_PER_WRITE
         self._loaded: dict[str, tuple[bytes, ShardState]] = {}  # by shard, as it was last loaded
 
     def load(self) -> Mapping[str, StoredState]:
@@ -76,12 +72,11 @@ class ShardStateZnodes(Nodes, ShardStateStore):
         self, changes: Sequence[StateChange], *, cache: dict[str, StoredState] | None = None
     ) -> list[StoredState]:
         for change in changes:
-            _check(change)
+            if change.before is not None:
+                _check_does_not_go_back(change.before.state, change.after)
         return self._save(changes, {} if cache is None else cache)
 
     def move(self, changes: Sequence[StateChange]) -> list[StoredState]:
-        for change in changes:
-            _check(change, may_go_back=True)
         return self._save(changes, {})
 
     def _save(
@@ -91,7 +86,14 @@ class ShardStateZnodes(Nodes, ShardStateStore):
         writes: list[Create | Set] = []
         after: list[StoredState] = []
         for change in changes:
-            path = self._paths.shard_state(change.after.shard_id)
+            shard_id = change.after.shard_id
+            if change.before is not None and change.before.state.shard_id != shard_id:
+                raise ValueError(
+                    f"the new state belongs to shard {shard_id}, but the state that it replaces "
+                    f"belongs to shard {change.before.state.shard_id}; pass the state of the same "
+                    "shard"
+                )
+            path = self._paths.shard_state(shard_id)
             data, state = encode_shard_state(change.after, path)
             write = put(path, data, change.before)
             writes.append(write)
@@ -102,19 +104,19 @@ class ShardStateZnodes(Nodes, ShardStateStore):
                 "first"
             )
         written = 0
-        for transaction in in_transactions(writes, self._states_per_write):
-            self._fence.write([*self._missing_folders(transaction), *transaction])
+        for transaction in in_transactions(writes, self.states_per_write):
+            folders = [
+                write.path.rpartition("/")[0] for write in transaction if isinstance(write, Create)
+            ]
+            nodes = zip(folders, self._tree.read(folders), strict=True)
+            missing = [Create(folder, b"") for folder, node in nodes if node is None]
+            self._fence.write([*missing, *transaction])
             stored = after[written : written + len(transaction)]
             cache.update((each.state.shard_id, each) for each in stored)
             written += len(transaction)
             if written < len(writes):
                 failpoint("shard-states-half-written")
         return after
-
-    def _missing_folders(self, writes: Iterable[Create | Set]) -> list[Create]:
-        folders = [write.path.rpartition("/")[0] for write in writes if isinstance(write, Create)]
-        nodes = zip(folders, self._tree.read(folders), strict=True)
-        return [Create(folder, b"") for folder, node in nodes if node is None]
 
     def check(self, states: Iterable[ShardState]) -> None:
         for state in states:
@@ -126,10 +128,9 @@ class ShardStateZnodes(Nodes, ShardStateStore):
         for first in range(0, len(states), MAX_STATES_PER_WRITE):
             transaction = states[first : first + MAX_STATES_PER_WRITE]
             folders = [self._paths.shard(stored.state.shard_id) for stored in transaction]
+            found = zip(transaction, folders, self._tree.children(folders), strict=True)
             removals: list[Operation] = []
-            for stored, folder, children in zip(
-                transaction, folders, self._tree.children(folders), strict=True
-            ):
+            for stored, folder, children in found:
                 path = self._paths.shard_state(stored.state.shard_id)
                 removals += [Check(path, stored.version), Delete(path)]
                 if children is not None and len(children) == 1:
@@ -140,19 +141,11 @@ class ShardStateZnodes(Nodes, ShardStateStore):
                     cache.pop(stored.state.shard_id, None)
 
 
-def _check(change: StateChange, *, may_go_back: bool = False) -> None:
-    if change.before is None:
-        return
-    before, after = change.before.state, change.after
-    if before.shard_id != after.shard_id:
-        raise ValueError(
-            f"the new state belongs to shard {after.shard_id}, but the state that it replaces "
-            f"belongs to shard {before.shard_id}; pass the state of the same shard"
-        )
+def _check_does_not_go_back(before: ShardState, after: ShardState) -> None:
     went_back = before.checkpoint is not None and (
         after.checkpoint is None or after.checkpoint < before.checkpoint
     )
-    if (went_back or (before.finished and not after.finished)) and not may_go_back:
+    if went_back or (before.finished and not after.finished):
         raise CheckpointRegressionError(
             f"the checkpoint of shard {after.shard_id} would move back from {_shown(before)} to "
             f"{_shown(after)}",
@@ -225,15 +218,11 @@ class ShardListZnodes(Nodes, ShardListStore):
         me = _Leader(task=str(held.task), epoch=held.epoch)
         node = self._read(path)
         leader = None if node is None else decode(node.data, _Leader, path)
-        if (
-            leader is not None
-            and leader != me
-            and self._ownership.is_held(leader.task, leader.epoch)
-        ):
-            return False
         write: Operation
         if node is not None and leader == me:
             write = role = Check(path, node.version)
+        elif leader is not None and self._ownership.is_held(leader.task, leader.epoch):
+            return False
         else:
             write = put(path, encode(me, path), node)
             role = stands(write)

@@ -86,23 +86,23 @@ def stands(write: Create | Set) -> Check:
 
 
 class Refusal(Enum):
-    """Why an operation was refused."""
+    """Why an operation was refused, as the predicate of the node."""
 
-    NO_NODE = "no such node"
-    NODE_EXISTS = "the node exists"
-    BAD_VERSION = "the node has another version"
-    NOT_EMPTY = "the node has children"
+    NO_NODE = "was removed"
+    NODE_EXISTS = "was created by another process"
+    BAD_VERSION = "was changed by another process"
+    NOT_EMPTY = "has children"
 
 
 class TransactionRefusedError(StateError):
     """Operation `index` of a transaction was refused, so none of them was applied.
 
     `uncertain`: the answer to an earlier attempt was lost, so the refusal may be caused by that
-    attempt's own change. The store's rules translate this error: it never leaves this package.
+    attempt's own change: see `commit_once`. The error never leaves this package.
     """
 
     def __init__(self, index: int, refusal: Refusal, path: str, *, uncertain: bool) -> None:
-        super().__init__(f"{path}: {refusal.value}")
+        super().__init__(f"{path} {refusal.value}")
         self.index = index
         self.refusal = refusal
         self.path = path
@@ -111,14 +111,7 @@ class TransactionRefusedError(StateError):
 
 def conflict(refused: TransactionRefusedError) -> ConflictError:
     """The error of a write whose nodes changed since they were read."""
-    what = {
-        Refusal.NO_NODE: "was removed",
-        Refusal.NODE_EXISTS: "was created by another process",
-        Refusal.BAD_VERSION: "was changed by another process",
-    }.get(refused.refusal, refused.refusal.value)
-    return ConflictError(
-        f"{refused.path} {what} since it was read; nothing was written, read it again"
-    )
+    return ConflictError(f"{refused} since it was read; nothing was written, read it again")
 
 
 class ZnodeTree(Protocol):
@@ -143,9 +136,6 @@ class ZnodeTree(Protocol):
         After a lost answer it is sent again. Raises `TransactionRefusedError`; see its `uncertain`.
         """
 
-    def ensure(self, path: str) -> None:
-        """Create the node and its parents, without data, if they do not exist."""
-
     def session_id(self) -> int:
         """The id of the live session; opens one if there is none."""
 
@@ -165,3 +155,45 @@ class ZnodeTree(Protocol):
         """End the session. Its ephemeral nodes and its watches end with it. Idempotent; the next
         call opens a new session.
         """
+
+
+def ensure(tree: ZnodeTree, path: str) -> None:
+    """Create the node and its parents, without data, if they do not exist."""
+    if tree.read([path])[0] is not None:
+        return  # its parents exist, and this client may have no access to read them
+    try:
+        tree.commit([Create(path, b"")])
+    except TransactionRefusedError as refused:
+        if refused.refusal is Refusal.NO_NODE:
+            ensure(tree, path.rpartition("/")[0])
+            ensure(tree, path)
+
+
+def commit_once(tree: ZnodeTree, operations: Sequence[Operation]) -> None:
+    """Apply all operations, or none. A transaction that was applied, but whose answer was lost, is
+    refused when it is sent again, and was applied all the same. Raises `TransactionRefusedError`.
+    """
+    try:
+        tree.commit(operations)
+    except TransactionRefusedError as refused:
+        # Of a node that it only checks, the change is another process's.
+        changed = {each.path for each in operations if not isinstance(each, Check)}
+        may_be_own = refused.uncertain and refused.path in changed
+        if not (may_be_own and is_applied(tree, operations)):
+            raise
+
+
+def is_applied(tree: ZnodeTree, operations: Sequence[Operation]) -> bool:
+    """Whether the nodes are exactly what these operations would have made of them. The version
+    counts, too: the same bytes in a later version may be those of another process.
+    """
+    last = {each.path: each for each in operations if not isinstance(each, Check)}
+    for operation, node in zip(last.values(), tree.read(list(last)), strict=True):
+        made = None
+        if not isinstance(operation, Delete):
+            is_own = isinstance(operation, Create) and operation.ephemeral
+            session = tree.session_id() if is_own else 0
+            made = Znode(operation.data, stands(operation).version, session)
+        if node != made:
+            return False
+    return bool(last)

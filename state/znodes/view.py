@@ -7,94 +7,92 @@ meanwhile is left out: a look from outside must not fail because the job goes on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from state.errors import StateError, StoredDataError
 from state.moves import held_since_ms, newest_move, worth_reading
-from state.plan import PlanPointer, plan_number
+from state.plan import plan_number
 from state.store.ownership import OwnerView
-from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView, ViewStore
-from state.znodes.reports import decode_header
+from state.store.view import NodeAccess, PlanView, StoredApplication, TaskView
+from state.znodes.fence import Nodes
+from state.znodes.history import HistoryZnodes
+from state.znodes.identity import PauseZnodes
+from state.znodes.plans import PlanZnodes
+from state.znodes.reports import ReportZnodes
+from state.znodes.runs import RunZnodes
+from state.znodes.shard_states import ShardListZnodes, ShardStateZnodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from state.store.history import HistoryEntry, HistoryStore
-    from state.store.identity import IdentityStore, PauseStore
-    from state.store.reports import ReportStore
-    from state.store.runs import RunStore
-    from state.store.shard_states import ShardListStore, ShardStateStore
+    from state.plan import PlanStatus
+    from state.store.history import HistoryEntry
+    from state.store.identity import IdentityStore
+    from state.znodes.fence import Fence
     from state.znodes.ownership import OwnershipZnodes
-    from state.znodes.paths import ZookeeperPaths
-    from state.znodes.plans import PlanZnodes
-    from state.znodes.tree import ZnodeTree
 
 _MAX_PASSES = 3
 _MAX_OTHERS = 1_000
 _MAX_STATES = 100  # a list that was changed by hand was changed for many nodes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewZnodes(ViewStore):
-    """A `ViewStore`, which asks the other topics."""
+class ViewZnodes(Nodes):
+    """All topics, read together. Writes nothing, and needs no ownership."""
 
-    tree: ZnodeTree
-    paths: ZookeeperPaths
-    ownership: OwnershipZnodes
-    identity: IdentityStore
-    shard_states: ShardStateStore
-    shard_list: ShardListStore
-    plans: PlanZnodes
-    reports: ReportStore
-    history: HistoryStore
-    runs: RunStore
-    pause: PauseStore
+    def __init__(self, fence: Fence, ownership: OwnershipZnodes, identity: IdentityStore) -> None:
+        super().__init__(fence)
+        self._ownership, self._identity = ownership, identity
+        self._shard_states = ShardStateZnodes(fence)
+        self._shard_list = ShardListZnodes(fence, ownership)
+        self._plans, self._reports = PlanZnodes(fence), ReportZnodes(fence)
+        self._history, self._runs = HistoryZnodes(fence), RunZnodes(fence)
+        self._pause = PauseZnodes(fence)
 
     def read(self) -> StoredApplication:
-        identity, pin = self.identity.read(), self.identity.read_start(also_unfinished=True)
+        """All that is stored, in one pass, without what is half written or removed meanwhile."""
+        identity = self._identity.read()
+        pin = self._identity.read_start(also_unfinished=True)
         if identity is None and pin is None and (others := self._others()) is not None:
             return others
         for _ in range(_MAX_PASSES):
-            before = self.plans.pointer()
-            states = {shard: stored.state for shard, stored in self.shard_states.load().items()}
-            plan = None if before is None else self._plan(before)
-            if self.plans.pointer() == before:
+            before = self._plans.pointer()
+            states = {shard: stored.state for shard, stored in self._shard_states.load().items()}
+            plan = None if before is None else self._plan(before.id, before.status)
+            if self._plans.pointer() == before:
                 break
-        owners = self.ownership.holders()
+        owners = self._ownership.holders()
         entries = self._newest_history(len(states))
         return StoredApplication(
             identity=identity,
             pin=pin,
             states=states,
             owners=tuple(OwnerView(task, info) for task, info in owners.items()),
-            total_tasks=self.ownership.total_tasks(),
+            total_tasks=self._ownership.total_tasks(),
             plan=plan,
-            policy=self.reports.read_policy(),
-            shard_list=self.shard_list.read(),
-            pause=self.pause.read(),
+            policy=self._reports.read_policy(),
+            shard_list=self._shard_list.read(),
+            pause=self._pause.read(),
             move=newest_move(entries),
             held_since_ms=held_since_ms(entries, states),
-            runs=self.runs.read(),
-            reset=self.identity.read_reset(),
+            runs=self._runs.read(),
+            reset=self._identity.read_reset(),
         )
 
     def read_access(self, shard_ids: Iterable[str]) -> Mapping[str, NodeAccess]:
-        paths = self.paths
+        """By path, who may write what an owner writes: of the shards, the states of the first 100.
+        Without what is not there; empty where it cannot be read.
+        """
+        paths = self._paths
         parents = [paths.base, paths.epoch, paths.batches, paths.history, paths.runs]
         try:
+            states = [paths.shard_state(shard_id) for shard_id in sorted(shard_ids)[:_MAX_STATES]]
             below = [
                 f"{parent}/{name}"
-                for parent, names in zip(
-                    (paths.epoch, paths.runs),
-                    self.tree.children([paths.epoch, paths.runs]),
-                    strict=True,
-                )
-                for name in sorted(names or ())
+                for parent in (paths.epoch, paths.runs)
+                for name in self._names(parent)
             ]
-            states = [paths.shard_state(shard_id) for shard_id in sorted(shard_ids)[:_MAX_STATES]]
-            leaves = [paths.plan, paths.shard_list, *below, *states]
-            granted = self.tree.grants([*parents, *leaves])
+            every = [*parents, paths.plan, paths.shard_list, *below, *states]
+            granted = self._tree.grants(every)
         except StateError:
             return {}
         return {
@@ -106,54 +104,51 @@ class ViewZnodes(ViewStore):
                 ),
                 frozenset(grant.identity for grant in grants if grant.may_administer),
             )
-            for path, grants in zip([*parents, *leaves], granted, strict=True)
+            for path, grants in zip(every, granted, strict=True)
             if grants is not None
         }
 
     def _others(self) -> StoredApplication | None:
         """What is there beside an application of which nothing is; None where something is."""
-        if self.tree.children([self.paths.base])[0]:
+        if self._names(self._paths.base):
             return None
-        application, _, stream = self.paths.base.rpartition("/")
+        application, _, stream = self._paths.base.rpartition("/")
         root = application.rpartition("/")[0]
-        streams, names = self.tree.children([application, root])
-        named = sorted(names or ())[:_MAX_OTHERS]
-        found = self.tree.read([f"{root}/{name}/{stream}/stream" for name in named])
+        named = self._names(root)[:_MAX_OTHERS]
+        found = self._tree.read([f"{root}/{name}/{stream}/stream" for name in named])
         return StoredApplication(
             of_the_stream=tuple(
                 name for name, node in zip(named, found, strict=True) if node is not None
             ),
-            of_the_application=tuple(sorted(streams or ())[:_MAX_OTHERS]),
+            of_the_application=tuple(self._names(application)[:_MAX_OTHERS]),
         )
 
     def _newest_history(self, shards: int) -> list[HistoryEntry]:
         """Without what was removed meanwhile; nothing where an entry is damaged."""
         try:
-            marks = worth_reading(self.history.index().marks, shards)
-            return [entry for entry in self.history.read(marks) if entry is not None]
+            marks = worth_reading(self._history.index().marks, shards)
+            return [entry for entry in self._history.read(marks) if entry is not None]
         except StoredDataError:
             return []
 
-    def _plan(self, pointer: PlanPointer) -> PlanView | None:
-        header = self.plans.header(pointer.id)
+    def _plan(self, plan_id: str, status: PlanStatus) -> PlanView | None:
+        plans = self._plans
+        header = plans.header(plan_id)
         if header is None:
             return None
-        plans = self.plans.tasks(pointer.id, header)
-        logs = self.plans.logs(pointer.id, header)
-        path = self.paths.report(pointer.id)
-        (node,) = self.tree.read([path])
-        report = None if node is None else decode_header(node.data, path)
-        number = plan_number(pointer.id)
-        earlier = [known for known in self.plans.known() if plan_number(known) < number]
-        before = self.plans.header(earlier[-1]) if earlier else None
+        tasks, logs = plans.tasks(plan_id, header), plans.logs(plan_id, header)
+        report = self._reports.header(plan_id)
+        number = plan_number(plan_id)
+        earlier = [known for known in plans.known() if plan_number(known) < number]
+        before = plans.header(earlier[-1]) if earlier else None
         return PlanView(
-            plan_id=pointer.id,
-            status=pointer.status,
+            plan_id=plan_id,
+            status=status,
             created_ms=header.created_ms,
             until_ms=header.until_ms,
             outages=header.outages,
             delivery_limit=header.delivery_limit,
-            tasks=tuple(TaskView(task, plan, logs.get(task)) for task, plan in plans.items()),
+            tasks=tuple(TaskView(task, plan, logs.get(task)) for task, plan in tasks.items()),
             report=None if report is None else report.status,
             openings=0 if report is None else report.openings,
             outcomes=None if report is None else report.report,

@@ -3,8 +3,8 @@ directory, shared by all processes that name the directory.
 
 Files. `<directory>/lock` is locked (flock) by the server and its supervisor process while they run.
 So the kernel says whether a server runs, and a file that a crash left behind cannot mislead.
-`<directory>/running.json` has the server's address. The supervisor writes it when the server
-answers, and removes it before it starts a server.
+Its time is when a process last asked for the server. `<directory>/running.json` has the server's
+address. The supervisor writes it when the server answers, and removes it before it starts one.
 
 Start. The first process that needs the server takes the lock, starts the supervisor and passes the
 lock to it. Other processes wait for the address.
@@ -41,20 +41,18 @@ from state.zookeeper.servers import EMBEDDED_PREFIX, ask_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import FrameType
 
 DEFAULT_IDLE_S = 300.0
 LOG_NAME = "server.log"
 LOCK_NAME = "lock"
 _RUNNING = "running.json"
-_USED = "used"
 _POLL_S = 0.05
 _STOP_S = 15.0
 _UTF8_LOCALES = ("C.UTF-8", "en_US.UTF-8", "UTF-8")
 _SERVER_START_S = 60.0
 _SERVER_STOP_S = 5.0
 _TICK_S = 0.5
-_MAX_FAILED_STARTS = 3  # in a row; then another start would not help either
+_MAX_FAILED_STARTS = 3  # then another start would not help either
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _CONFIG = """\
 dataDir=data
@@ -102,8 +100,8 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def resolve_connect_string(text: str) -> str:
-    """The address for `embedded:<directory>`, whose server is started if it does not run. Any other
-    text is returned unchanged.
+    """`text`; for `embedded:<directory>` the address of its server, which is started if it does not
+    run.
     """
     directory = embedded_directory(text)
     return text if directory is None else ensure_running(directory)
@@ -124,17 +122,15 @@ def embedded_directory(text: str) -> Path | None:
 def ensure_running(
     directory: Path, *, timeout_s: float = 30.0, idle_s: float = DEFAULT_IDLE_S
 ) -> str:
-    """The address of the directory's server, `127.0.0.1:<port>`. Starts a server if none runs.
-    Blocks for at most `timeout_s`.
-
-    `idle_s`: a server that this call starts ends after this time without a connection. Raises
+    """The address of the directory's server, `127.0.0.1:<port>`. Starts one if none runs, which
+    ends after `idle_s` without a connection. Blocks for at most `timeout_s`. Raises
     `EmbeddedZookeeperError` when Java or PySpark is missing, or the server does not answer.
     """
     directory = directory.expanduser().absolute()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # Counts as use, so that the server does not end before the caller has connected.
-        (directory / _USED).touch()
+        (directory / LOCK_NAME).touch()
     except OSError as exc:
         raise EmbeddedZookeeperError(
             f"the embedded ZooKeeper's directory {directory} cannot be written ({exc.strerror})",
@@ -168,18 +164,12 @@ def stop(directory: Path) -> None:
         with _try_lock(directory) as lock:
             if lock is not None:
                 return
-        running = read_running(directory)
-        if running is not None and not signalled:
-            signalled = _signal(running.supervisor_pid, running.supervisor_start, signal.SIGTERM)
-            if not signalled:
-                # The supervisor is gone but the server runs: on other systems than Linux it does
-                # not end with its supervisor.
-                _signal(running.server_pid, running.server_start, signal.SIGTERM)
+        if not signalled:
+            # On other systems than Linux the server does not end with its supervisor.
+            signalled = any(_signal(each, signal.SIGTERM) for each in _processes(directory))
         threading.Event().wait(_POLL_S)
-    running = read_running(directory)
-    if running is not None:
-        _signal(running.supervisor_pid, running.supervisor_start, signal.SIGKILL)
-        _signal(running.server_pid, running.server_start, signal.SIGKILL)
+    for process in _processes(directory):
+        _signal(process, signal.SIGKILL)
 
 
 def read_running(directory: Path) -> Running | None:
@@ -229,11 +219,7 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
     """Start the supervisor and pass it the lock. Waits until its first process has forked."""
     server = server_command("-Dlog4j2.configurationFile=log4j2.properties")
     arguments = [str(directory), str(lock), str(idle_s), *server]
-    here = Path(__file__).parents[2]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")])),
-    }
+    here, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
     with (directory / "supervisor.log").open("ab") as log:
         subprocess.run(
             [sys.executable, "-m", "state.zookeeper.embedded", *arguments],
@@ -241,7 +227,7 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
             stdout=log,
             stderr=log,
             pass_fds=(lock,),
-            env=environment,
+            env=os.environ | {"PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here},
             start_new_session=True,
             check=False,
         )
@@ -250,8 +236,7 @@ def _start_supervisor(directory: Path, lock: int, idle_s: float) -> None:
 def find_java() -> str:
     """The `java` of JAVA_HOME, or on the PATH."""
     home = os.environ.get("JAVA_HOME")
-    candidate = shutil.which("java", path=str(Path(home) / "bin")) if home else None
-    java = candidate or shutil.which("java")
+    java = (shutil.which("java", path=f"{home}/bin") if home else None) or shutil.which("java")
     if java is None:
         raise EmbeddedZookeeperError(
             "the embedded ZooKeeper needs Java, which was not found",
@@ -305,11 +290,11 @@ def find_jars() -> Path:
     this package must not depend on it.
     """
     spec = importlib.util.find_spec("pyspark")
-    homes = [Path(spec.origin).parent] if spec is not None and spec.origin is not None else []
-    homes += [Path(home) for home in [os.environ.get("SPARK_HOME")] if home]
-    for home in homes:
-        if any((home / "jars").glob("zookeeper-*.jar")):
-            return home / "jars"
+    package = None if spec is None or spec.origin is None else str(Path(spec.origin).parent)
+    for home in filter(None, (package, os.environ.get("SPARK_HOME"))):
+        jars = Path(home) / "jars"
+        if any(jars.glob("zookeeper-*.jar")):
+            return jars
     raise EmbeddedZookeeperError(
         "the embedded ZooKeeper is started from PySpark's jars, which were not found",
         "run pip install 'pyspark>=4.2', or use the address of a ZooKeeper server",
@@ -323,19 +308,22 @@ def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
     )
 
 
-def _signal(pid: int, start: str, number: signal.Signals) -> bool:
-    """Send a signal to the process with this pid and start time. False if it no longer exists."""
-    if start and process_start(pid) != start:
-        return False
-    try:
-        os.kill(pid, number)
-    except OSError:
-        return False
-    return True
+def _processes(directory: Path) -> list[tuple[int, str]]:
+    """The pid and the start time of the supervisor, and those of the server."""
+    known = read_running(directory)
+    if known is None:
+        return []
+    return [(known.supervisor_pid, known.supervisor_start), (known.server_pid, known.server_start)]
 
 
-class _Stopped(Exception):  # noqa: N818  # not an error
-    """A signal asked the supervisor to end."""
+def _signal(process: tuple[int, str], number: signal.Signals) -> bool:
+    """Whether the process still exists, so that it got the signal."""
+    pid, start = process
+    with contextlib.suppress(OSError):
+        if not start or process_start(pid) == start:
+            os.kill(pid, number)
+            return True
+    return False
 
 
 def supervise(directory: Path, lock: int, idle_s: float, command: Sequence[str]) -> None:
@@ -349,7 +337,7 @@ def supervise(directory: Path, lock: int, idle_s: float, command: Sequence[str])
     write_running(directory, None)
     (directory / "log4j2.properties").write_text(_LOG_CONFIG)
     port = free_port(before.port if before else 0)
-    failed_starts = 0
+    failed_starts = 0  # in a row
     while failed_starts < _MAX_FAILED_STARTS:
         (directory / "zoo.cfg").write_text(_CONFIG.format(port=port))
         with (directory / "server.out").open("wb") as output:
@@ -364,7 +352,11 @@ def supervise(directory: Path, lock: int, idle_s: float, command: Sequence[str])
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  # this process has one thread only
             )
         try:
-            if _comes_up(server, port):
+            deadline = time.monotonic() + _SERVER_START_S
+            while not (is_up := answers(port)) and time.monotonic() < deadline:
+                if _ended(server, _POLL_S):
+                    break
+            if is_up:
                 failed_starts = 0
                 running = Running(
                     port=port,
@@ -378,23 +370,12 @@ def supervise(directory: Path, lock: int, idle_s: float, command: Sequence[str])
                     return
             else:
                 failed_starts += 1
+                port = free_port(0)  # another process may have taken the port
         finally:
             server.terminate()
             if not _ended(server, _SERVER_STOP_S):
                 server.kill()
                 server.wait()
-        if failed_starts:
-            port = free_port(0)  # another process may have taken the port
-
-
-def _comes_up(server: subprocess.Popen[bytes], port: int) -> bool:
-    deadline = time.monotonic() + _SERVER_START_S
-    while time.monotonic() < deadline:
-        if _ended(server, 0.05):
-            return False
-        if answers(port):
-            return True
-    return False
 
 
 def _gets_unused(
@@ -405,28 +386,17 @@ def _gets_unused(
     """
     last_seen = time.monotonic()
     while not _ended(server, _TICK_S):
-        try:
-            is_ours = os.path.samestat(os.fstat(lock), (directory / LOCK_NAME).stat())
-        except OSError:
-            is_ours = False
-        if connections(port) > 0:
+        if (ask_local(port).connections or 0) > 1:  # the one that asks is connected, too
             last_seen = time.monotonic()
-        unused_s = min(time.monotonic() - last_seen, _seconds_since_asked_for(directory))
-        if not is_ours or unused_s >= idle_s:
+        try:
+            file = (directory / LOCK_NAME).stat()
+        except OSError:
+            return True
+        asked_s = time.time() - file.st_mtime  # noqa: TID251  # a file's time
+        unused_s = min(time.monotonic() - last_seen, asked_s)
+        if unused_s >= idle_s or not os.path.samestat(os.fstat(lock), file):
             return True
     return False
-
-
-def _seconds_since_asked_for(directory: Path) -> float:
-    try:
-        return time.time() - (directory / _USED).stat().st_mtime  # noqa: TID251  # a file's time
-    except OSError:
-        return float("inf")
-
-
-def connections(port: int) -> int:
-    """The number of connected clients, without the connection that asks."""
-    return max(0, (ask_local(port).connections or 0) - 1)
 
 
 def free_port(wanted: int) -> int:
@@ -458,21 +428,15 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _on_signal(_number: int, _frame: FrameType | None) -> None:
-    raise _Stopped
-
-
 def main(arguments: list[str]) -> None:
     directory, lock, idle_s, *command = arguments
     # The starter waits for the first process only. The second one is not its child, so the starter
     # may end at any time and has nothing to reap.
     if os.fork():
         os._exit(0)
-    signal.signal(signal.SIGTERM, _on_signal)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # ends the server on its way out
     try:
         supervise(Path(directory), int(lock), float(idle_s), command)
-    except _Stopped:
-        pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

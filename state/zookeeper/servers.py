@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from state.errors import InvalidStoreSettingError, StoreUnavailableError
@@ -89,15 +89,21 @@ def ask_server(
     """
     deadline_s = time.monotonic() + timeout_s
     where = f"ZooKeeper server {host}:{port}"
+    answer = b""
     try:
-        plain = socket.create_connection((host, port), timeout=timeout_s)
-        with closing(plain):
+        with ExitStack() as stack:
+            plain = stack.enter_context(socket.create_connection((host, port), timeout=timeout_s))
             connection = plain
             if context is not None:
-                connection = context.wrap_socket(plain, server_hostname=host)
-            with closing(connection):
-                connection.sendall(b"srvr")
-                answer = _read(connection, deadline_s)
+                secured = context.wrap_socket(plain, server_hostname=host)
+                connection = stack.enter_context(secured)
+            connection.sendall(b"srvr")
+            while len(answer) < _MAX_BYTES:  # or until the server closes, after its answer
+                connection.settimeout(max(0.001, deadline_s - time.monotonic()))
+                part = connection.recv(4096)
+                if not part:
+                    break
+                answer += part
     except TimeoutError as exc:
         raise StoreUnavailableError(
             f"{where} did not answer within {timeout_s:g} s",
@@ -132,15 +138,3 @@ def parse_words(text: str) -> ServerWords:
         connections=counts.get("Connections"),
         nodes=counts.get("Node count"),
     )
-
-
-def _read(connection: socket.socket, deadline_s: float) -> bytes:
-    """Until the server closes, which it does after its answer."""
-    answer = b""
-    while len(answer) < _MAX_BYTES:
-        connection.settimeout(max(0.001, deadline_s - time.monotonic()))
-        part = connection.recv(4096)
-        if not part:
-            break
-        answer += part
-    return answer

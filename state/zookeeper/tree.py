@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import GetData
 from kazoo.protocol.states import Callback, EventType, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE, Permissions
@@ -34,13 +35,13 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
 )
-from state.zookeeper.client import MAX_PATHS, NO_NODE, ConnectionHandler, MultiRead
+from state.zookeeper.client import MAX_PATHS, ConnectionHandler, MultiRead
 from state.zookeeper.embedded import resolve_connect_string
 from state.zookeeper.security import OPEN, ZookeeperSecurity
 from state.zookeeper.servers import EMBEDDED_PREFIX, ConnectString
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 SESSION_TIMEOUT_S, OPERATION_TIMEOUT_S, CONNECT_TIMEOUT_S = 10.0, 15.0, 10.0
 _log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     def multi_read_async(self, paths: Sequence[str]) -> Any:
         """Send one `MultiRead`. Returns a pending answer, as kazoo's own methods do."""
         result = self.handler.async_result()
-        self._call(MultiRead(paths), result)
+        self._call(MultiRead([GetData(path, None) for path in paths]), result)
         return result
 
 
@@ -132,30 +133,20 @@ class ZookeeperTree:
         self._inherited: list[Any] = []
 
     def read(self, paths: Sequence[str]) -> list[Znode | None]:
-        def issue(client: Any) -> list[Any]:
-            parts = range(0, len(paths), MAX_PATHS)
-            # A follower may lag. Requests of one session are in order, so what is read after the
-            # sync is at least as new as the sync.
-            return [
-                client.sync_async("/"),
-                *(client.multi_read_async(paths[start : start + MAX_PATHS]) for start in parts),
-            ]
-
-        answers = [answer for part in self._call(issue)[1:] for answer in part] if paths else []
+        parts = [paths[start : start + MAX_PATHS] for start in range(0, len(paths), MAX_PATHS)]
+        found = self._newest(lambda client: map(client.multi_read_async, parts)) if paths else []
+        answers = [answer for part in found for answer in part]
         for answer, path in zip(answers, paths, strict=True):
-            if isinstance(answer, int) and answer != NO_NODE:
-                raise self._translated(kazoo_errors.EXCEPTIONS[answer](), path)
-        return [None if isinstance(answer, int) else answer for answer in answers]
+            if isinstance(answer, Exception):
+                raise self._translated(answer, path) from answer
+        return answers
 
     def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        def issue(client: Any) -> list[Any]:
-            return [client.sync_async("/"), *(client.get_children_async(path) for path in paths)]
-
-        answers = self._call(issue)[1:] if paths else []
-        return [None if answer is None else list(answer) for answer in answers]
+        found = self._newest(lambda client: map(client.get_children_async, paths)) if paths else []
+        return [None if names is None else list(names) for names in found]
 
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
-        answers = self._call(lambda client: [client.get_acls_async(path) for path in paths])
+        answers = self._call(lambda client: map(client.get_acls_async, paths))
         return [None if answer is None else tuple(map(_grant, answer[0])) for answer in answers]
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -177,16 +168,6 @@ class ZookeeperTree:
                 raise TransactionRefusedError(
                     index, refusal, operations[index].path, uncertain=attempts > 1
                 )
-
-    def ensure(self, path: str) -> None:
-        if self.read([path])[0] is not None:
-            return  # its parents exist, and this client may have no access to read them
-        try:
-            self.commit([Create(path, b"")])
-        except TransactionRefusedError as refused:
-            if refused.refusal is Refusal.NO_NODE:
-                self.ensure(path.rpartition("/")[0])
-                self.ensure(path)
 
     def session_id(self) -> int:
         deadline = time.monotonic() + self._operation_timeout_s
@@ -233,7 +214,13 @@ class ZookeeperTree:
             if client is not None and self._pid == os.getpid():
                 _stop(client)
 
-    def _call(self, issue: Callable[[Any], list[Any]]) -> list[Any]:
+    def _newest(self, issue: Callable[[Any], Iterable[Any]]) -> list[Any]:
+        """As `_call`, but at least as new as the call: a follower may lag. Requests of one session
+        are in order, so what is read after the sync is not older than the sync.
+        """
+        return self._call(lambda client: [client.sync_async("/"), *issue(client)])[1:]
+
+    def _call(self, issue: Callable[[Any], Iterable[Any]]) -> list[Any]:
         """The answers to the requests that `issue` sends. All requests are sent again when the
         connection is lost before the last answer.
 
@@ -244,7 +231,7 @@ class ZookeeperTree:
         while True:
             client = self._connected_client(deadline)
             try:
-                answers = [_answer(each, deadline) for each in issue(client)]
+                answers = [_answer(each, deadline) for each in [*issue(client)]]
             except (*_TRANSIENT, kazoo_errors.AuthFailedError) as exc:
                 if isinstance(exc, kazoo_errors.AuthFailedError) and not self._was_let_in:
                     raise self._translated(exc, self._address) from exc

@@ -48,11 +48,12 @@ NEVER = {
 # types.
 VENDORS = {
     "kazoo": (("state/zookeeper/*",), ()),
-    "boto3": (("kinesis_spout/service/botocore_connection.py", "kinesis_spout/testing*"), ()),
+    "boto3": (("kinesis_spout/service/botocore_session.py", "kinesis_spout/testing*"), ()),
     "botocore": (
         (
-            "kinesis_spout/service/botocore_connection.py",
-            "kinesis_spout/service/direct_calls.py",
+            "kinesis_spout/service/botocore_session.py",
+            "kinesis_spout/service/client.py",
+            "kinesis_spout/service/wire.py",
             "kinesis_spout/service/subscription.py",
             "kinesis_spout/service/surroundings.py",
             "kinesis_spout/service/dynamodb.py",
@@ -169,7 +170,7 @@ def test_no_module_imports_itself_through_others(tmp_path: Path) -> None:
 
 
 def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> None:
-    """Kazoo in the ZooKeeper files, boto3 in the Kinesis connection, pyspark in spark_job (in
+    """Kazoo in the ZooKeeper files, boto3 in the Kinesis session, pyspark in spark_job (in
     scheme, where columns are made).
     """
     bad = write_tree(
@@ -178,7 +179,7 @@ def test_each_vendor_is_imported_behind_its_one_door_only(tmp_path: Path) -> Non
             "state/plan.py": "def f():\n    from kazoo.client import KazooClient\n",
             "state/zookeeper/store.py": "from kazoo.client import KazooClient\n",
             "kinesis_spout/spout/kinesis_spout.py": "import botocore.exceptions\n",
-            "kinesis_spout/service/botocore_connection.py": "import boto3\n",
+            "kinesis_spout/service/botocore_session.py": "import boto3\n",
             "scheme/json_scheme.py": "import pyspark\n",
             "scheme/json_columns.py": "import pyspark\n",
             "scheme/plain_schemes.py": "def columns():\n    from pyspark.sql import functions\n",

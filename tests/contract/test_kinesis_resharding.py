@@ -182,7 +182,6 @@ class TestListings:
         )
 
     def test_a_stream_is_found_by_its_arn(self, one_shard: Service) -> None:
-        """`StreamARN` can replace the name."""
         arn = summary_of(one_shard)["StreamARN"]
         one_shard.client.put_record(StreamARN=arn, Data=b"x", PartitionKey="key")
         shard_id = one_shard.client.list_shards(StreamARN=arn)["Shards"][0]["ShardId"]

@@ -236,7 +236,6 @@ class TestRefusals:
         assert refusal(error) in codes
 
     def test_an_unknown_stream_is_not_found(self, service: Service) -> None:
-        """Every operation answers ResourceNotFoundException."""
         for operation, arguments in (
             ("describe_stream_summary", {}),
             ("list_shards", {}),

@@ -91,7 +91,6 @@ def test_records_come_in_order_from_the_oldest_on(
 def test_the_next_subscription_goes_on_after_the_continuation(
     one_shard: Service, client: KinesisClient, consumer_arn: str
 ) -> None:
-    """Neither a record twice, nor one left out."""
     (shard,) = shards_of(one_shard)
     put(one_shard, b"0")
     events = events_until(client.subscribe(consumer_arn, shard["ShardId"], TRIM_HORIZON), has(1))

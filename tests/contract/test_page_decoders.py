@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Decode = Callable[[bytes, bool], DecodedPage]
 
 HUGE = bytes(range(256)) * 40_960  # 10 MiB, the largest record there is
+TIME = "ApproximateArrivalTimestamp"
 RECORD = {
     "SequenceNumber": "49590338271490256608559692538361571095921575989136588898",
     "ApproximateArrivalTimestamp": 1_718_000_000.123,
@@ -62,9 +63,8 @@ def in_json(body: dict[str, Any]) -> bytes:
 
 
 def in_cbor(body: dict[str, Any]) -> bytes:
-    name = "ApproximateArrivalTimestamp"
     records = [
-        record | ({name: round(record[name] * 1000)} if name in record else {})
+        record | ({TIME: round(record[TIME] * 1000)} if TIME in record else {})
         for record in body["Records"]
     ]
     return cbor2.dumps(body | {"Records": records})
@@ -146,6 +146,13 @@ REFUSED = {
     "a time of another planet": written('"a"', ',"ApproximateArrivalTimestamp":1e300'),
     "a list": b"[]",
     "no records": b'{"message":"hello from a proxy"}',
+    "records that are null": b'{"Records":null}',
+    "records that are a map": b'{"Records":{}}',
+    "HTML": b"<html>502</html>",
+    "a record without a number": written('"a"').replace(b"SequenceNumber", b"Number"),
+    "a number below zero": written('"a"').replace(b'"1"', b'"-1"'),
+    "base64 of a secret, cut off": written('"secret"').replace(b"YQ==", b"dG9wLXNlY3JldA"),
+    "a time that is none": written('"a"', f',"{TIME}":"tomorrow"'),
 }
 ONE = in_cbor({"Records": [RECORD]})
 REFUSED_CBOR = {
@@ -155,6 +162,11 @@ REFUSED_CBOR = {
     "more records than there are": in_cbor({"Records": []}).replace(b"\x80", b"\x9b" + b"\xff" * 8),
     "a list": b"\x80",
     "no records": cbor2.dumps({"message": "hello from a proxy"}),
+    "a bare break": b"\xff",
+    "a number that is none": in_cbor({"Records": [RECORD | {"SequenceNumber": "one"}]}),
+    "a time that is a text": cbor2.dumps({"Records": [RECORD | {TIME: "yesterday"}]}),
+    "times of another planet": cbor2.dumps({"Records": [RECORD | {TIME: 2**60}] * 500}),
+    "a key that is a number": in_cbor({"Records": [RECORD] * 500 + [RECORD | {"PartitionKey": 7}]}),
 }
 # fmt: on
 
@@ -204,8 +216,14 @@ def test_a_malformed_body_is_an_error(
     body: bytes,
     is_cbor: bool,  # noqa: FBT001  # a parameter
 ) -> None:
-    with pytest.raises(MalformedResponseError):
+    """As a whole: half a page would silently lose the other half, and a proxy's answer would look
+    like an empty page at the shard's end. The error holds none of the data.
+    """
+    said = "answer to GetRecords cannot be read" + (" as CBOR" if is_cbor else "")
+    with pytest.raises(MalformedResponseError, match=said) as caught:
         decode(body, is_cbor)
+    assert "secret" not in str(caught.value)
+    assert "dG9w" not in str(caught.value)
 
 
 @pytest.mark.parametrize("encode", [in_json, in_cbor])
@@ -285,11 +303,11 @@ _WITHOUT = """
 import logging, sys, types
 from concurrent.futures import ThreadPoolExecutor
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.service.wire import RAW_BODY, GetRecordsWire
+from kinesis_spout.service.wire import RAW_BODY, Wire
 
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
 sys.modules["kinesis_spout_native"] = MODULE
-wires = [GetRecordsWire("json", clock=SystemClock()) for _ in range(8)]
+wires = [Wire("json", clock=SystemClock()) for _ in range(8)]
 with ThreadPoolExecutor(8) as threads:
     pages = list(threads.map(lambda wire: wire.decode({RAW_BODY: b'{"Records": []}'}), wires * 9))
 print(len(pages), sum(page.count for page in pages))

@@ -15,7 +15,15 @@ from state.store.identity import Pause
 from state.store.ownership import TaskShare
 from state.store.runs import FAILED, SPARK, Run, RunEnd
 from state.store.shard_states import StateChange, StoredState
-from tests.support.state.state_stores import OTHER, OWNER, failures, log_of, plan, state_at
+from tests.support.state.state_stores import (
+    OTHER,
+    OWNER,
+    failures,
+    log_of,
+    owned,
+    plan,
+    state_at,
+)
 from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
@@ -35,7 +43,6 @@ def store(store_world: StoreWorld) -> StoreTopics:
 
 
 def test_states_are_saved_moved_and_removed_once(store: StoreTopics) -> None:
-    """In the versions that were counted."""
     known = store.shard_states.save([StateChange(None, state_at(1))])[0]
     known = store.shard_states.save([StateChange(known, state_at(2))])[0]
     known = store.shard_states.move([StateChange(known, state_at(1))])[0]
@@ -72,9 +79,7 @@ def test_the_ownership_is_acquired_regained_and_released_once(
     store_world: StoreWorld, before: TaskShare | None, share: TaskShare | None
 ) -> None:
     """Whatever was stored before: the epoch is counted up once, not twice."""
-    earlier = store_world.open()
-    earlier.ownership.acquire(OTHER, timeout_s=10, task=before)
-    earlier.ownership.release()
+    owned(store_world, OTHER, before).ownership.release()
     origin = store_world.open()
     store, tree = interposed(origin)
     tree.loses_answers = True

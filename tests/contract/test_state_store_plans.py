@@ -7,46 +7,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import strategies as st
 
 from state.errors import ConflictError, PlanClosedError
-from state.plan import Plan, PlanPointer, PlanStatus
+from state.plan import PlanPointer, PlanStatus
 from state.store.ownership import TaskShare
-from tests.support.state import state_values
-from tests.support.state.state_stores import OTHER, log_of, owned, plan, task_of
+from tests.support.state.state_stores import OTHER, failures, log_of, owned, plan, task_of
 from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
-    from state.task_log import TaskLog
     from tests.support.state.state_stores import StoreWorld
-
-
-@pytest.fixture(scope="session")
-def many_plans() -> list[tuple[Plan, list[TaskLog]]]:
-    return state_values.sample(
-        st.tuples(state_values.plans, st.lists(state_values.task_logs, max_size=3)), 20
-    )
-
-
-def test_plans_and_logs_come_back_as_they_were_written(
-    store_world: StoreWorld, many_plans: list[tuple[Plan, list[TaskLog]]]
-) -> None:
-    """Every field survives."""
-    for drawn, logs in many_plans:
-        store_world.renew()
-        store = owned(store_world)
-        store.plans.create(drawn)
-        published = dict(zip(range(len(drawn.tasks)), logs, strict=False))
-        for task, log in published.items():
-            store.plans.append_log(drawn.plan_id, task, log, None)
-        reader = store_world.open()
-        assert reader.plans.read(drawn.plan_id) == drawn
-        assert {
-            task: reader.plans.read_log(drawn.plan_id, task).log for task in published
-        } == published
-        assert reader.plans.read_ends(drawn.plan_id) == {
-            task: log.folded() for task, log in published.items()
-        }
 
 
 def test_a_plan_goes_from_open_to_closed_to_settled(store_world: StoreWorld) -> None:
@@ -122,19 +91,6 @@ def test_a_task_that_closes_a_plan_which_another_is_closing_may_look_again(
     assert second.plans.pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
 
 
-def test_an_unsettled_plan_is_closed_by_the_next(store_world: StoreWorld) -> None:
-    """Nothing can be published under it any more."""
-    store = owned(store_world)
-    store.plans.create(plan(1))
-    version = store.plans.append_log("1-aa", 0, log_of(3, sealed=False), None)
-    store.plans.create(plan(2))
-    for task, log, read in ((1, log_of(3), None), (0, log_of(3, 4), version)):
-        with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
-            store.plans.append_log("1-aa", task, log, read)
-    assert store.plans.pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
-    assert store.plans.read_ends("1-aa") == {0: log_of(3, sealed=False).folded()}
-
-
 def test_a_half_created_plan_is_not_a_plan_but_its_number_is_used(store_world: StoreWorld) -> None:
     """A driver that died between two transactions leaves a header with too few tasks."""
     store_world.put("batches/5-aa", b'{"createdMs":1,"tasks":2}')
@@ -149,15 +105,23 @@ def test_a_half_created_plan_is_not_a_plan_but_its_number_is_used(store_world: S
     assert store.plans.known() == ["6-aa"]
 
 
-def test_a_zombie_of_a_closed_plan_publishes_nothing(store_world: StoreWorld) -> None:
+@pytest.mark.parametrize("by_the_next", [False, True])
+def test_a_zombie_of_a_closed_plan_publishes_nothing(
+    store_world: StoreWorld, *, by_the_next: bool
+) -> None:
     """Neither if there is no log, nor if there is one, sealed or not, nor what is in the log
-    already: an answer that was lost before the plan was closed stays lost.
+    already: an answer that was lost before the plan was closed stays lost. The next plan closes one
+    that was not settled.
     """
     store = owned(store_world)
     zombie = store_world.open()
     store.plans.create(plan(1))
     version = zombie.plans.append_log("1-aa", 0, log_of(3, sealed=False), None)
-    store.plans.close("1-aa")
+    if by_the_next:
+        store.plans.create(plan(2))
+        assert store.plans.pointer() == PlanPointer("2-aa", PlanStatus.OPEN)
+    else:
+        store.plans.close("1-aa")
     for task, log, read in (
         (1, log_of(3), None),
         (0, log_of(3), None),
@@ -183,17 +147,20 @@ def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> Non
     assert (store.plans.read("1-bb"), store.plans.read_ends("1-bb")) == (None, {})
 
 
-def test_logs_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
-    """A task of an open plan can publish after the ownership has passed on. The new owner settles
-    the plan.
+def test_logs_and_reports_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
+    """A task of an open plan can publish after the ownership has passed on, and the batch in the
+    driver does not own the application either. The new owner settles the plan.
     """
-    old = owned(store_world)
+    old, batch = owned(store_world), store_world.open()
     old.plans.create(plan(1))
+    opened = batch.reports.open("1-aa", "token")
     store_world.lose_session(old)
     new = owned(store_world, OTHER)
     store_world.open().plans.append_log("1-aa", 0, log_of(3), None)
+    batch.reports.finish(opened, failures(1))
     new.plans.close("1-aa")
     assert new.plans.read_ends("1-aa") == {0: log_of(3).folded()}
+    assert new.reports.read("1-aa") == failures(1)
 
 
 def test_a_removed_plan_is_gone_and_the_newest_stays(store_world: StoreWorld) -> None:

@@ -20,8 +20,7 @@ from state.errors import (
 )
 from state.report import OnFailure, OpenReport, OutcomePolicy, PlanReport, ShardOutcome
 from state.retry_policy import RetryPolicy
-from tests.support.state import state_values
-from tests.support.state.state_stores import OTHER, failures, log_of, owned, plan
+from tests.support.state.state_stores import OTHER, failures, owned, plan
 from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
@@ -32,34 +31,12 @@ REPORT = "batches/1-aa/report"
 SMALL = PlanReport(failed=1, done_ms=9)
 
 
-@pytest.fixture(scope="session")
-def many_reports() -> list[PlanReport]:
-    return state_values.sample(state_values.plan_reports, 20)
-
-
 @pytest.fixture
 def store(store_world: StoreWorld) -> StoreTopics:
     """An owner's store with the open plan `1-aa`."""
     store = owned(store_world)
     store.plans.create(plan(1))
     return store
-
-
-def test_reports_come_back_as_they_were_written(
-    store_world: StoreWorld, many_reports: list[PlanReport]
-) -> None:
-    """Every field survives. The plan and its results are read as before."""
-    for report in many_reports:
-        store_world.renew()
-        store = owned(store_world)
-        store.plans.create(plan(1))
-        store.plans.append_log("1-aa", 0, log_of(3), None)
-        batch = store_world.open()
-        batch.reports.finish(batch.reports.open("1-aa", "token"), report)
-        store.plans.close("1-aa")
-        assert store_world.open().reports.read("1-aa") == report
-        assert store.plans.read("1-aa") == plan(1)
-        assert store.plans.read_ends("1-aa") == {0: log_of(3).folded()}
 
 
 def test_a_report_counts_when_it_is_done_and_not_while_it_is_open(store: StoreTopics) -> None:
@@ -158,18 +135,6 @@ def test_a_batch_of_a_closed_removed_or_unknown_plan_cannot_report(
             store.reports.open(plan_id, "token")
         assert store.reports.read(plan_id) is None
     assert store_world.children("batches") == ["2-aa"]
-
-
-def test_a_report_is_fenced_by_its_plan_and_not_by_the_epoch(
-    store: StoreTopics, store_world: StoreWorld
-) -> None:
-    """The batch in the driver does not own the application. The next owner settles its report."""
-    opened = store_world.open().reports.open("1-aa", "token")
-    store_world.lose_session(store)
-    new = owned(store_world, OTHER)
-    store_world.open().reports.finish(opened, SMALL)
-    new.plans.close("1-aa")
-    assert new.reports.read("1-aa") == SMALL
 
 
 def test_finishing_again_changes_nothing(store: StoreTopics) -> None:
@@ -293,31 +258,6 @@ def test_a_report_that_an_operator_removed_does_not_count(
     assert not store.reports.open("1-aa", "third").reopened
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [
-        b"",
-        b'{"token":"t","status":"half"}',
-        b'{"token":"t","status":"done"}',
-        b'{"token":"t","status":"done","report":{},"outcomes":{"shards":[{"shardId":"s","unresolved":[["x",1,1]]}]}}',
-        b'{"token":"t","status":"done","report":{},"parts":2}',
-        b'{"format":2,"status":"done","outcomes":7}',
-    ],
-)
-def test_a_damaged_or_newer_report_is_an_error_and_never_no_report(
-    store: StoreTopics, store_world: StoreWorld, stored: bytes
-) -> None:
-    """The error names the path, and of a newer format no part is used. The batch may still run
-    again over it.
-    """
-    store_world.put(REPORT, stored)
-    newer = "has format 2, written by a newer version.*upgrade" if b'"format":2' in stored else ""
-    with pytest.raises(StoredDataError, match=f"flights/batches/1-aa/report.*{newer}"):
-        store.reports.read("1-aa")
-    store.reports.finish(store.reports.open("1-aa", "token"), SMALL)
-    assert store.reports.read("1-aa") == SMALL
-
-
 def test_a_damaged_part_is_an_error(store: StoreTopics, store_world: StoreWorld) -> None:
     """A part is missing, cut, or replaced, also if each part by itself can be read."""
     store.reports.finish(store.reports.open("1-aa", "token"), failures(10_000))
@@ -341,22 +281,6 @@ BLOCKING = OutcomePolicy(
 )
 
 
-@pytest.fixture(scope="session")
-def many_policies() -> list[OutcomePolicy]:
-    return state_values.sample(state_values.outcome_policies, 10)
-
-
-def test_policies_come_back_as_they_were_written(
-    store_world: StoreWorld, many_policies: list[OutcomePolicy]
-) -> None:
-    """Marking again changes the policy. It needs neither ownership nor earlier state."""
-    marking = store_world.open()
-    assert marking.reports.read_policy() is None
-    for policy in many_policies:
-        marking.reports.mark_tracked(policy)
-        assert store_world.open().reports.read_policy() == policy
-
-
 def test_only_the_owner_takes_the_mark_off(store_world: StoreWorld) -> None:
     """Neither a process that never owned the application nor one that was overtaken, or else failed
     records would be acked. Also when there is no mark.
@@ -377,26 +301,3 @@ def test_only_the_owner_takes_the_mark_off(store_world: StoreWorld) -> None:
         store.reports.clear_policy()
     new.reports.mark_tracked(BLOCKING)
     assert new.reports.read_policy() == BLOCKING
-
-
-@pytest.mark.parametrize(
-    ("stored", "said"),
-    [
-        (b"", ""),
-        (b"{}", ""),
-        (
-            b'{"retryLimit":-1,"firstDelayMs":1,"growth":1,"maxDelayMs":1,"jitter":0,"onFailure":"continue"}',
-            "",
-        ),
-        (b'{"format":2}', "has format 2, written by a newer version.*upgrade"),
-    ],
-)
-def test_a_damaged_or_newer_mark_is_an_error_and_never_no_mark(
-    store_world: StoreWorld, stored: bytes, said: str
-) -> None:
-    """If the mark was taken for missing, whole batches would be acked. A newer version may treat
-    failures in ways that this one does not know.
-    """
-    store_world.put("tracked", stored)
-    with pytest.raises(StoredDataError, match=f"flights/tracked.*{said}"):
-        store_world.open().reports.read_policy()

@@ -113,7 +113,6 @@ def test_the_role_is_free_when_its_task_is_released(store_world: StoreWorld) -> 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies processes reliably")
 def test_the_role_of_a_dead_process_is_taken_at_once(store_world: StoreWorld) -> None:
-    """Although its session has not expired yet."""
     dead = task_of(store_world, 0, 2, dead_process())
     assert dead.shard_list.try_lead()
     assert task_of(store_world, 1, 2).shard_list.try_lead()

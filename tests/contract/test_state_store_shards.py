@@ -6,21 +6,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from hypothesis import strategies as st
 
 from state.errors import (
     CheckpointRegressionError,
     ConflictError,
     InvalidStoreSettingError,
     StaleOwnerError,
-    StoredDataError,
 )
 from state.position import SHARD_END, TRIM_HORIZON
 from state.shard_state import Lifecycle, ShardState
 from state.store.identity import StartPin
 from state.store.shard_states import StateChange, StoredState
 from state.znodes.shard_states import MAX_STATES_PER_WRITE
-from tests.support.state import state_values
 from tests.support.state.state_stores import OWNER, failures, owned, sequence, state_at
 
 if TYPE_CHECKING:
@@ -30,30 +27,6 @@ if TYPE_CHECKING:
 def changes_of(count: int) -> list[StateChange]:
     """First states of that many shards, in the order of their ids."""
     return [StateChange(None, state_at(1, f"shardId-{number:012}")) for number in range(count)]
-
-
-@pytest.fixture(scope="session")
-def many_states() -> list[list[ShardState]]:
-    return state_values.sample(
-        st.lists(state_values.shard_states(), max_size=4, unique_by=lambda state: state.shard_id),
-        20,
-    )
-
-
-def test_shard_states_come_back_as_they_were_written(
-    store_world: StoreWorld, many_states: list[list[ShardState]]
-) -> None:
-    """Every field survives, also the checkpoint of a finished shard, although it is shown as
-    SHARD_END.
-    """
-    for states in many_states:
-        store_world.renew()
-        store = owned(store_world)
-        saved = store.shard_states.save([StateChange(None, state) for state in states])
-        assert [each.state for each in saved] == states
-        assert store_world.open().shard_states.load() == {
-            each.state.shard_id: each for each in saved
-        }
 
 
 def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -> None:
@@ -83,7 +56,6 @@ def test_a_state_is_written_over_its_own_version_only(store_world: StoreWorld) -
 
 
 def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
-    """Not to a lower number, not to none, and not from SHARD_END to a number."""
     store = owned(store_world)
     known = store.shard_states.save([StateChange(None, state_at(10))])[0]
     shard_id = known.state.shard_id
@@ -113,30 +85,6 @@ def test_a_checkpoint_of_the_kinesis_storm_spout_is_read(store_world: StoreWorld
     assert store.shard_list.read() == ("shardId-000000000003",)
     store.shard_states.save([StateChange(known, state_at(5000, "shardId-000000000003"))])
     assert store.shard_states.load()["shardId-000000000003"].state.checkpoint == sequence(5000)
-
-
-@pytest.mark.parametrize(
-    ("stored", "said"),
-    [
-        (b"", ""),
-        (b"[]", ""),
-        (b'{"checkpoint":"abc"}', ""),
-        (b'{"format":1}', ""),
-        (
-            b'{"format":2,"checkpoint":{"new":"shape"}}',
-            r"has format 2, written by a newer version.*up to 1; upgrade kinesis-spout",
-        ),
-    ],
-)
-def test_damaged_or_newer_state_is_an_error_and_never_no_checkpoint(
-    store_world: StoreWorld, stored: bytes, said: str
-) -> None:
-    """The error names the path. A newer version may have given the fields another meaning, so none
-    of them is used.
-    """
-    store_world.put("shardId-000000000003/state", stored)
-    with pytest.raises(StoredDataError, match=rf"flights/shardId-000000000003/state.*{said}"):
-        store_world.open().shard_states.load()
 
 
 def test_a_large_state_takes_a_transaction_of_its_own(store_world: StoreWorld) -> None:

@@ -48,17 +48,22 @@ def test_tasks_own_an_application_together(store_world: StoreWorld) -> None:
     assert store_world.get("epoch") == b"1"
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_stale_task_writes_nothing_at_all(store_world: StoreWorld, index: int) -> None:
-    """Another process has taken over its share, whether it was the first task or one that joined.
-    The other shares are not affected.
+@pytest.mark.parametrize("share", [None, FIRST, SECOND], ids=str)
+def test_an_overtaken_owner_writes_nothing_at_all(
+    store_world: StoreWorld, share: TaskShare | None
+) -> None:
+    """Another process has taken over the whole, or its share, whether it was the first task or one
+    that joined. The other shares are not affected. The state that it has read is outdated, so it
+    must release before it acquires again.
     """
-    tasks = [task_of(store_world, each, 2) for each in range(2)]
-    old, neighbour, share = tasks[index], tasks[1 - index], TaskShare(index, 2)
+    shares = [None] if share is None else [FIRST, SECOND]
+    stores = {each: owned(store_world, OWNER, each) for each in shares}
+    old = stores.pop(share)
     store_world.lose_session(old)
-    new = task_of(store_world, index, 2, OTHER)
+    new = owned(store_world, OTHER, share)
     assert_stale(old, share)
-    write_one(neighbour, "a")
+    for neighbour in stores.values():
+        write_one(neighbour, "a")
     write_one(new, "b")
     new.ownership.release()
     old.ownership.release()
@@ -70,10 +75,9 @@ def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
     store_world: StoreWorld, share: TaskShare | None
 ) -> None:
     """No third process can acquire it, and the successor goes on writing."""
-    old, new = store_world.open(), store_world.open()
-    old.ownership.acquire(OWNER, timeout_s=10, task=share)
+    old = owned(store_world, OWNER, share)
     store_world.lose_session(old)
-    new.ownership.acquire(OTHER, timeout_s=10, task=share)
+    new = owned(store_world, OTHER, share)
     old.ownership.release()
     assert new.ownership.holders() == {share: OTHER}
     write_one(new, "a")
@@ -91,7 +95,6 @@ def test_a_task_regains_its_lost_session_with_the_next_write(store_world: StoreW
 
 
 def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:
-    """The error says what it owns."""
     store = task_of(store_world, 0, 2)
     for other in (None, TaskShare(1, 2)):
         with pytest.raises(
@@ -152,8 +155,7 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
     store = task_of(store_world, 0, 2)
     store.ownership.save_unclean_starts(3)
     store.ownership.release()
-    other = store_world.open()
-    other.ownership.acquire(OTHER, timeout_s=10, task=between)
+    other = owned(store_world, OTHER, between)
     if between is None:
         with pytest.raises(ValueError, match="only a task"):
             other.ownership.save_unclean_starts(1)
@@ -188,27 +190,29 @@ def test_counts_of_openings_end_with_the_number_of_tasks(
 def test_another_owner_is_refused_while_one_lives(
     store_world: StoreWorld, held: TaskShare | None, wanted: TaskShare | None, says: str
 ) -> None:
-    """The error names the holder, and says what to do. The holder is not affected."""
-    holder = store_world.open()
-    holder.ownership.acquire(OWNER, timeout_s=10, task=held)
+    holder = owned(store_world, OWNER, held)
     with pytest.raises(OwnedByAnotherError, match=says):
         store_world.open().ownership.acquire(OTHER, timeout_s=0.2, task=wanted)
     write_one(holder, "a")
 
 
-def test_another_total_takes_over_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
+@pytest.mark.parametrize("after", [None, TaskShare(0, 4)], ids=str)
+def test_another_division_takes_over_when_the_last_task_has_gone(
+    store_world: StoreWorld, after: TaskShare | None
+) -> None:
     """A task of the old total can no longer write. The nodes of the old total are removed."""
     old, last = task_of(store_world, 0, 3), task_of(store_world, 1, 3)
     store_world.lose_session(old)
     slow, tree = interposed(store_world.open())
     tree.before_wait(last.ownership.release)
-    assert slow.ownership.acquire(OTHER, timeout_s=60, task=TaskShare(0, 4)) == 1
-    assert (store_world.children("owner"), store_world.children("epoch")) == (
-        ["0-of-4"],
-        ["0-of-4"],
-    )
-    assert store_world.get("epoch") == b"2"
+    epoch = slow.ownership.acquire(OTHER, timeout_s=60, task=after)
+    assert (epoch, store_world.get("epoch")) == (2 if after is None else 1, b"2")
+    assert slow.ownership.holders() == {after: OTHER}
+    below = [] if after is None else ["0-of-4"]
+    assert store_world.children("owner") == store_world.children("epoch") == below
     assert_stale(old, TaskShare(0, 3))
+    slow.ownership.release()
+    assert slow.ownership.holders() == {}
 
 
 @pytest.mark.parametrize("between", [None, TaskShare(0, 4)], ids=str)
@@ -219,39 +223,12 @@ def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
     old = [task_of(store_world, index, 2) for index in range(2)]
     for store in old:
         store_world.lose_session(store)
-    other = store_world.open()
-    other.ownership.acquire(OTHER, timeout_s=10, task=between)
-    other.ownership.release()
+    owned(store_world, OTHER, between).ownership.release()
     for index in range(2):
         task_of(store_world, index, 2, OTHER)
         assert store_world.get(f"epoch/{index}-of-2") == b"1"
     for index, store in enumerate(old):
         assert_stale(store, TaskShare(index, 2))
-
-
-def test_the_owner_of_the_whole_writes_nothing_once_tasks_have_taken_over(
-    store_world: StoreWorld,
-) -> None:
-    """Its session was lost, and it cannot regain the ownership."""
-    driver = owned(store_world)
-    store_world.lose_session(driver)
-    task = task_of(store_world, 0, 2, OTHER)
-    assert_stale(driver, None)
-    write_one(task, "a")
-
-
-def test_the_whole_is_acquired_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
-    """`owner` is ephemeral again, and an earlier task writes nothing."""
-    old, last = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
-    store_world.lose_session(old)
-    driver, tree = interposed(store_world.open())
-    tree.before_wait(last.ownership.release)
-    assert driver.ownership.acquire(OTHER, timeout_s=60) == 2
-    assert driver.ownership.holders() == {None: OTHER}
-    assert store_world.children("epoch") == []
-    assert_stale(old, TaskShare(0, 2))
-    driver.ownership.release()
-    assert driver.ownership.holders() == {}
 
 
 @linux_only
@@ -300,9 +277,8 @@ def test_a_reset_is_refused_while_a_task_lives_and_removes_everything_after(
 # other processes act in between ---------------------------------------------------------------
 def test_a_task_that_joins_in_between_is_not_overridden(store_world: StoreWorld) -> None:
     """The owner of the whole saw no task, but one exists when it writes: it must look again."""
-    earlier, late = store_world.open(), store_world.open()
-    earlier.ownership.acquire(OWNER, timeout_s=10, task=FIRST)
-    earlier.ownership.release()
+    owned(store_world, OWNER, FIRST).ownership.release()
+    late = store_world.open()
     store, tree = interposed(store_world.open())
 
     def join_and_go_later() -> None:
@@ -318,8 +294,7 @@ def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
     store_world: StoreWorld,
 ) -> None:
     """A task with another total saw no holder, but the task is back before it writes."""
-    old = store_world.open()
-    old.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
+    old = owned(store_world, OTHER, FIRST)
     store_world.lose_session(old)
     store, tree = interposed(store_world.open())
 
@@ -336,8 +311,8 @@ def test_a_session_of_a_task_that_is_regained_in_between_is_not_overridden(
 @linux_only
 def test_the_successor_of_a_dead_task_is_not_overridden(store_world: StoreWorld) -> None:
     """A claim on the whole saw the dead task, but the node is the successor's when it writes."""
-    dead, successor = store_world.open(), store_world.open()
-    dead.ownership.acquire(dead_process(), timeout_s=10, task=FIRST)
+    owned(store_world, dead_process(), FIRST)
+    successor = store_world.open()
     store, tree = interposed(store_world.open())
     waited: list[int] = []
 
@@ -370,9 +345,7 @@ def test_a_successor_that_waits_sees_that_the_holder_has_died(store_world: Store
 
 
 def test_of_two_tasks_that_try_to_lead_at_once_one_leads(store_world: StoreWorld) -> None:
-    """The slower task's write is refused, and `try_lead` returns False."""
-    fast = store_world.open()
-    fast.ownership.acquire(OTHER, timeout_s=10, task=FIRST)
+    fast = owned(store_world, OTHER, FIRST)
     slow, tree = interposed(store_world.open())
     slow.ownership.acquire(OWNER, timeout_s=10, task=SECOND)
     tree.before_write("/epoch/lister", fast.shard_list.try_lead)

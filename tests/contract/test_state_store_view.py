@@ -33,7 +33,6 @@ PAUSE = Pause(by="ann", since_ms=5, reason="deploy")
 
 
 def test_an_application_without_state_is_empty_and_stays_so(store_world: StoreWorld) -> None:
-    """Looking creates nothing."""
     for _ in range(2):
         seen = store_world.open().view.read()
         assert replace(seen, of_the_stream=()) == StoredApplication()

@@ -110,7 +110,6 @@ def test_every_field_of_the_spout_has_a_meaning(written: dict[str, str]) -> None
 
 
 def test_every_command_and_option_has_its_line(written: dict[str, str]) -> None:
-    """With a sentence of help."""
     assert {"run", "consume", "peek", "checkpoint import"} <= set(commands())
     for name, command in commands().items():
         section = written["command-line"].split(f"## `kinesis-spout {name}`")[1].split("\n## ")[0]

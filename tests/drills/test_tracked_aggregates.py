@@ -17,7 +17,6 @@ import pytest
 
 from tests.support.aggregates.random_producer import RandomProducer
 from tests.support.kinesis.services import wait_until_active
-from tests.support.shell.wheel import separate_executors
 from tests.support.spark.job_process import JobProcess, rows_below
 from tests.support.spark.source import STREAM
 
@@ -97,7 +96,13 @@ def test_every_user_record_has_its_outcome_over_reshards_and_kills(
 
 def job_of(stream: StreamUnderTest, wheel: Path, tmp_path: Path) -> dict[str, Any]:
     return {
-        **separate_executors(wheel),
+        "master": "local-cluster[2,1,1024]",
+        "pyFiles": [str(wheel)],
+        "conf": {
+            "spark.executor.memory": "1g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        },
         "tracked": True,
         "source": stream.fields(max_records_per_shard=25, idle_wait="200ms"),
         "out": str(tmp_path / "out"),

@@ -230,7 +230,6 @@ def pages() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_nothing_is_cut_off_on_a_phone(used: Callable[..., Any], at: int) -> None:
-    """The page is no wider than the screen, and so is the picture, which ends now."""
     wide, right, left = used(list(pages())[at], 390, SPANS)
     assert wide == 390
     assert right <= 0 <= left

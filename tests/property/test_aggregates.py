@@ -85,7 +85,6 @@ def hash_key(record: OutgoingRecord) -> int:
 
 @given(any_records)
 def test_what_their_package_aggregates_is_unpacked(users: list[OutgoingRecord]) -> None:
-    """Every record comes back, in its place."""
     aggregator = RecordAggregator()
     for one in users:
         aggregator.add_user_record(one.partition_key, one.data, one.explicit_hash_key)

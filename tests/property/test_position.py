@@ -39,7 +39,6 @@ def test_two_positions_have_one_text_only_when_they_are_the_same_place(
 
 @given(number=NUMBERS)
 def test_a_sequence_number_is_read_back_from_its_text(number: SequenceNumber) -> None:
-    """At any length."""
     assert SequenceNumber.parse(str(number)) == number
 
 

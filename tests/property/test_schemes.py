@@ -148,7 +148,6 @@ def test_any_bytes_are_data_or_malformed_and_nothing_else(data: bytes) -> None:
     ),
 )
 def test_text_behind_the_value_is_malformed(members: dict[str, Any], more: str) -> None:
-    """Nothing that follows a record's JSON is ignored."""
     assert decoded(SCHEME, _written(members) + more.encode())[0] is None
 
 

@@ -25,7 +25,6 @@ def test_no_simulated_history_breaks_a_promise(number: int) -> None:
 
 
 def test_a_seed_tells_the_whole_history() -> None:
-    """The same seed played twice gives the same events."""
     assert play(4711) == play(4711)
 
 

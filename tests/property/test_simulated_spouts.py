@@ -24,5 +24,4 @@ def test_no_simulated_history_of_a_spout_breaks_a_promise(number: int) -> None:
 
 
 def test_a_seed_tells_the_whole_history_of_a_spout() -> None:
-    """The same seed played twice gives the same events."""
     assert play_spout(4711) == play_spout(4711)

@@ -4,6 +4,7 @@ limits, dead letters, restarts.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -19,19 +20,82 @@ from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.tracker.transitions import Effect, NodeState
-from tests.support.spout.spout_oracle import FIRST_DELAY_MS, LIMIT, Entry, ShardOracle
 from tests.support.spout.spout_pages import FakePages, limits, page_of, payload, run_of
 from tests.support.state.tracker import check_structure
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.emission import AssignedShard
 
+LIMIT = 1
+FIRST_DELAY_MS = 100
 POLICY = RetryPolicy(
     retry_limit=LIMIT, first_delay_ms=FIRST_DELAY_MS, max_delay_ms=10_000, jitter=0
 )
 SHARDS = ("shardId-0a", "shardId-0b", "shardId-0c")
 ONE = len(payload(1_000))
 INDEX = st.integers(0, 200)
+
+
+@dataclass
+class Entry:
+    """One record. `status`: unread, pending, queued, exhausted or acked. `held`: its payload is in
+    memory.
+    """
+
+    number: int
+    status: str = "unread"
+    attempts: int = 0
+    due_ms: int = 0
+    deadline_ms: int | None = None
+    held: bool = True
+    gone: bool = False
+
+    @property
+    def is_unresolved(self) -> bool:
+        return self.status in {"pending", "queued", "exhausted"}
+
+    @property
+    def deliveries(self) -> int:
+        """Attempts for which an ack still counts."""
+        return {
+            "pending": self.attempts + 1,
+            "queued": self.attempts,
+            "exhausted": self.attempts,
+        }.get(self.status, 0)
+
+    def fail(self, now_ms: int, *, retry: bool) -> str:
+        self.attempts += 1
+        self.due_ms = now_ms + FIRST_DELAY_MS * 2 ** (self.attempts - 1)
+        self.deadline_ms = None
+        self.status = "queued" if retry and self.attempts <= LIMIT else "exhausted"
+        return self.status
+
+
+@dataclass
+class ShardOracle:
+    """One shard. `closed`: its last page was put. `in_a_row`: retries since the last new record.
+    `unbroken`: the same, and since the last idle turn.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    closed: bool = False
+    in_a_row: int = 0
+    unbroken: int = 0
+
+    def find(self, number: int) -> Entry:
+        return next(entry for entry in self.entries if entry.number == number)
+
+    def of(self, *statuses: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.status in statuses]
+
+    @property
+    def unresolved(self) -> int:
+        return sum(entry.is_unresolved for entry in self.entries)
+
+    def due(self, now_ms: int) -> list[Entry]:
+        """Due retries, in their order."""
+        found = [entry for entry in self.of("queued") if entry.due_ms <= now_ms]
+        return sorted(found, key=lambda entry: (entry.due_ms, entry.number))
 
 
 class SpoutMachine(RuleBasedStateMachine):
@@ -301,7 +365,10 @@ class SpoutMachine(RuleBasedStateMachine):
         assigned, sequence = delivery.assigned, delivery.sequence
         found = assigned.shard.find(sequence, delivery.attempt)
         if found is None:
-            assert self.core.resolve_unheld(delivery.shard_id, sequence, delivery.attempt) == counts
+            answered = self.core.answer_unheld(
+                delivery.shard_id, sequence, delivery.attempt, acked=True
+            )
+            assert answered == counts
         else:
             assert self.core.resolve(SpoutEmission.of(assigned, found)) == counts
         self.resolve(entry, counts=counts)
@@ -362,8 +429,8 @@ class SpoutMachine(RuleBasedStateMachine):
             entry = oracle.find(self.number_of(record.first))
             assert entry.status in {"queued", "exhausted"}
             assert not entry.held
-            shard.restock(
-                record, None if gone else run_of(entry.number, group=self.group), self.now_ms
+            shard.held.restock(
+                record, run_of(*() if gone else (entry.number,), group=self.group), self.now_ms
             )
             entry.held, entry.gone = not gone, gone
             if gone:
@@ -375,12 +442,12 @@ class SpoutMachine(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 3))
     def write_letters(self, most: int) -> None:
-        for assigned, letter in list(self.core.letters())[:most]:
-            entry = self.oracles[assigned.shard.shard_id].find(self.number_of(letter.record.first))
+        for assigned, record in list(self.core.letters())[:most]:
+            entry = self.oracles[assigned.shard.shard_id].find(self.number_of(record.first))
             assert entry.status == "exhausted"
-            assert letter.record.attempts == entry.attempts
-            assert (letter.run is None) == entry.gone
-            assert self.core.dead_lettered(assigned, letter.record.first, 1)
+            assert record.attempts == entry.attempts
+            assert (assigned.shard.held.runs[record.first].size == 0) == entry.gone
+            assert self.core.dead_lettered(assigned, record.first, 1)
             entry.status = "acked"
             self.dead += 1
 
@@ -495,7 +562,8 @@ class SpoutMachine(RuleBasedStateMachine):
             assert shard.pending == len(oracle.of("pending"))
             assert shard.waiting == len(oracle.of("queued", "exhausted"))
             held = shard.held
-            numbers = {self.number_of(sequence) for sequence in held.runs}
+            here = {self.number_of(sequence) for sequence in held.runs}
+            numbers = {self.number_of(one) for one, run in held.runs.items() if run.size}
             for entry in oracle.of("queued", "exhausted"):
                 entry.held = entry.number in numbers
             assert numbers <= {entry.number for entry in oracle.entries if entry.is_unresolved}
@@ -508,7 +576,7 @@ class SpoutMachine(RuleBasedStateMachine):
             assert held.held_bytes == sum(len(payload(number)) for number in numbers)
             exhausted = {entry.number for entry in oracle.of("exhausted")}
             assert held.letter_bytes == sum(len(payload(one)) for one in numbers & exhausted)
-            assert {self.number_of(one) for one in held._letters} == numbers & exhausted
+            assert {self.number_of(one) for one in held._letters} == here & exhausted
             if not oracle.unresolved and not oracle.of("unread"):
                 assert (len(shard._runs), shard.tracker.node_count, held.held_bytes) == (0, 0, 0)
 

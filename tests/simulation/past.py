@@ -210,7 +210,7 @@ class Past:
                     self.touched_ms.setdefault(shard, self.world.clock.now_ms())
 
     def do_lose_answers(self) -> None:
-        self.world.backend.lose_next_answers(self.random.choice((1, 2)))
+        self.world.backend.answers_to_lose = self.random.choice((1, 2))
         self.count("answers of the store that were lost")
 
     def written(self) -> dict[str, Znode]:

@@ -101,10 +101,6 @@ class OutageTree(ForwardingTree):
         self._outage.check()
         return self._tree.children(paths)
 
-    def ensure(self, path: str) -> None:
-        self._outage.check()
-        self._tree.ensure(path)
-
 
 class SettledTree(ForwardingTree):
     """A tree as a process sees it that dies, once it is `armed`, when it has settled a plan."""
@@ -407,12 +403,9 @@ class World:
         return self._topics(tree), tree
 
     def _topics(self, tree: ZnodeTree) -> StoreTopics:
-        return StoreTopics(
-            tree,
-            self.paths,
-            reset_command="kinesis-spout reset",
-            states_per_write=self.inner.states_per_write,
-        )
+        topics = StoreTopics(tree, self.paths, reset_command="kinesis-spout reset")
+        topics.shard_states.states_per_write = self.inner.states_per_write
+        return topics
 
     def overtaken_store(self, act: Callable[[], object]) -> StoreTopics:
         """A store whose process is about to publish an end when another process acts."""

@@ -21,7 +21,7 @@ print(logging.getLogger(sys.argv[2] + ".below").isEnabledFor(logging.DEBUG))
 @pytest.mark.parametrize(
     ("module", "vendor"),
     [
-        ("kinesis_spout.service.botocore_connection", "botocore"),
+        ("kinesis_spout.service.botocore_session", "botocore"),
         ("spark_job.data_source", "py4j"),
     ],
 )

@@ -120,11 +120,8 @@ def numbered(folder: Path) -> set[int]:
     """The numbers among the names in a folder; none if it is not there. Checksums, backups and
     files that are still being written have other names.
     """
-    if not folder.is_dir():
-        return set()
-    return {
-        int(each.name) for each in folder.iterdir() if each.name.isascii() and each.name.isdigit()
-    }
+    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    return {int(name) for name in names if name.isascii() and name.isdigit()}
 
 
 def text_of(file: Path) -> str:
@@ -266,7 +263,6 @@ def awslabs_origin(
 
 
 def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
-    """The ends of batches, from the items of the connector's table."""
     ends: dict[int, dict[str, _End]] = {}
     wrong = "the table has an item that does not record where a batch ended"
     remedy = "give the table that the connector's option kinesis.dynamodb.tableName names"

@@ -25,7 +25,7 @@ def peek(shell: Shell, sequence: str, *options: str, **variables: str) -> Comple
 
 
 def test_a_shard_is_set_back_and_read_again(shell: Shell) -> None:
-    """Shown before and after; a dry run and a missing yes write nothing."""
+    """Shown before and after; a dry run and a missing yes write nothing. The history has it."""
     numbers = shell.put("a", "b", "c")
     assert shell.consume() == ["a", "b", "c"]
     to = ("set", "--shard", SHARD, "--to", f"AT:{numbers[1]}")
@@ -41,6 +41,11 @@ def test_a_shard_is_set_back_and_read_again(shell: Shell) -> None:
     done = shell.checkpoint(*to, "--yes")
     assert (done.returncode, done.stdout.splitlines()) == (0, [*shown[:4], "moved"])
     assert shell.consume() == ["b", "c"]
+    told = json.loads(shell.checkpoint("history", "--json").stdout)
+    assert [one["cause"] for one in told if one["cause"] != "settled"] == ["set"]
+    lines = shell.checkpoint("history", "--shard", "0", "--since", "-1h").stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[-1] == f"    to    AFTER:{numbers[2]}"
 
 
 def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
@@ -60,7 +65,6 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
 
 @pytest.mark.usefixtures("waits_briefly_for_an_owner")
 def test_a_running_application_is_not_moved(shell: Shell) -> None:
-    """The owner is named; a dry run is possible."""
     shell.put("a")
     shell.consume()
     before = shell.states()
@@ -100,11 +104,12 @@ def test_show_is_a_line_for_each_shard(shell: Shell) -> None:
 
 
 def test_a_reset_shows_what_it_removes(shell: Shell) -> None:
-    """A dry run removes nothing, and an application without state is no error."""
+    """A dry run and a missing yes remove nothing; an application without state is no error."""
     (number,) = shell.put("a")
     shell.consume()
     dry = shell.checkpoint("reset", "--dry-run").stdout.splitlines()
     assert dry[1:] == [f"  {SHARD}  checkpoint {number}", "nothing was written"]
+    assert shell.checkpoint("reset").returncode == 1
     assert list(shell.states()) == [SHARD]
     assert shell.checkpoint("reset", "--yes").stdout.splitlines() == [*dry[:2], "removed"]
     assert shell.states() == {}
@@ -112,7 +117,6 @@ def test_a_reset_shows_what_it_removes(shell: Shell) -> None:
 
 
 def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) -> None:
-    """Into another ZooKeeper's folder, and back in time."""
     shell.put("a", "b")
     shell.consume()
     assert shell.checkpoint("export", "--to", "etl.json").returncode == 0
@@ -185,7 +189,7 @@ def test_characters_that_the_locale_lacks_end_no_command(shell: Shell) -> None:
     assert shown.stdout.splitlines()[2:] == [
         "  key      key",
         r"  data     gr\xfcn\u65e5",
-        r"  \xe9tl: has no state of the shard, so it is not read yet",
+        r"  \xe9tl: not read yet; the application has no state of the shard",
     ]
     as_json = peek(shell, number, *named, "--json", **ASCII_LOCALE)
     assert json.loads(as_json.stdout)["records"][0]["data"] == "grün日"
@@ -232,33 +236,6 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     ended = peek(shell, later)
     assert ended.returncode == 1
     assert ended.stdout == f"the shard does not contain record {later} (any more)\n"
-
-
-def test_an_application_goes_back_to_a_time_over_a_reshard(shell: Shell) -> None:
-    """What came after the time is read again, and nothing before it; the history tells of it."""
-    shell.put("a", "b")
-    assert shell.consume() == ["a", "b"]
-    then = json.loads(shell.checkpoint("history", "--json").stdout)[-1]["time"]
-    shell.put("c")
-    shell.fake.model.split("orders", SHARD)
-    shell.put("d", "e")
-    assert sorted(shell.consume()) == ["c", "d", "e"]
-    to = ("rewind", "--to", then)
-    dry = shell.checkpoint(*to, "--dry-run")
-    shown = dry.stdout.splitlines()
-    assert (dry.returncode, dry.stderr) == (0, "")
-    assert shown[0].startswith(f"positions at {then}, as stored at 20")
-    assert shown[-1] == "nothing was written"
-    assert sum(int(line.split()[1]) for line in shown if line.startswith("  repeats")) == 3
-    assert shell.consume() == []
-    done = shell.checkpoint(*to, "--yes")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "moved")
-    assert sorted(shell.consume()) == ["c", "d", "e"]
-    told = json.loads(shell.checkpoint("history", "--json").stdout)
-    assert [one["cause"] for one in told if one["cause"] != "settled"] == ["rewind"]
-    lines = shell.checkpoint("history", "--shard", "0", "--since", "-1h").stdout.splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    assert lines[-1] == "    to    SHARD_END"
 
 
 def test_an_import_that_is_killed_is_told_and_goes_on(shell: Shell) -> None:

@@ -1,5 +1,6 @@
 """`kinesis-spout import`: an application goes on at the next record, where another consumer has
-stopped. On a FakeKinesis, a real ZooKeeper, and moto's DynamoDB.
+stopped. On a FakeKinesis, a real ZooKeeper, and moto's DynamoDB. The pages on moving in show more
+of it (`tests/drills/test_pages_migrate.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from tests.support.migration.captured import (
     captured,
     for_stream,
     kcl_stream,
-    numbers,
     write_files,
 )
 from tests.support.migration.tables import METADATA_KEYS, make_table
@@ -36,51 +36,8 @@ def import_(shell: Shell, *arguments: str, application: str = "etl") -> Complete
     return shell.operate("import", *arguments, *shell.endpoint, application=application)
 
 
-def kcl_table(shell: Shell, moto_endpoint: str) -> tuple[str, ...]:
-    """The options that name a lease table with the captured leases."""
-    name = f"kcl-{shell.folder.name}"
-    make_table(moto_endpoint, name, for_stream("kcl", shell.fake.model)["items"])
-    return "--from", "kcl", "--lease-table", name, "--dynamodb-endpoint-url", moto_endpoint
-
-
 def read(shell: Shell) -> list[str]:
     return sorted(shell.consume())
-
-
-def test_a_kcl_application_is_gone_on_with_at_the_next_record(
-    shell: Shell, moto_endpoint: str
-) -> None:
-    """A finished shard, one in the middle, an aggregate in the middle, and a child that was not
-    begun. A dry run writes nothing, and says the same. State is replaced only where that is said.
-    """
-    kcl_stream(shell.fake.model)
-    here, options = numbers(shell.fake.model), kcl_table(shell, moto_endpoint)
-    dry = import_(shell, *options, "--dry-run")
-    assert (dry.returncode, shell.states()) == (0, {})
-    lines = dry.stdout.splitlines()
-    assert lines[:5] == [
-        "shardId-000000000000",
-        "  source  SHARD_END",
-        "  before  no state",
-        "  after   SHARD_END",
-        "  reads nothing, skips nothing",
-    ]
-    assert lines[8].startswith(f"  after   AFTER:{here['shardId-000000000001:3']}  (next record ")
-    assert lines[9] == "  reads 2 waiting records, skips nothing"
-    assert f"  after   AT:{here['shardId-000000000002:0']}.2  (next record " in dry.stdout
-    assert "worker worker-1 still has leases" in dry.stderr
-    done = import_(shell, *options, "--yes")
-    assert (done.returncode, done.stdout.splitlines()) == (0, [*lines[:-1], "imported"])
-    assert read(shell) == ["b4", "b5", "c2", "d0"]
-    assert shell.consume() == []
-    refused = import_(shell, *options, "--yes")
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1] == (
-        "error: application etl has state on stream orders already; give --replace to replace "
-        "that state, or give another --application"
-    )
-    assert import_(shell, *options, "--yes", "--replace").returncode == 0
-    assert read(shell) == ["b4", "b5", "c2", "d0"]
 
 
 def test_the_metadata_of_awslabs_may_be_in_a_table(

@@ -35,7 +35,6 @@ SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "marked-secret-key",
     "AWS_SESSION_TOKEN": "marked-session-token",
 }
-READS = ("--stream", "orders", "--region", REGION)
 
 
 @pytest.fixture
@@ -129,49 +128,6 @@ def test_without_a_stream_or_a_zookeeper_this_machine_is_checked(tmp_path: Path)
     assert {area for area, _ in findings(ended)} == {"this machine"}
 
 
-def test_what_does_not_answer_exits_with_3(fake: ServedFake, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    ended = doctor(tmp_path, "doctor", "--json", *place(fake, f"127.0.0.1:{port}"))
-    assert ended.returncode == 3
-    assert findings(ended)["ZooKeeper", "ZooKeeper access"]["verdict"] == "not tried"
-    assert findings(ended)["Kinesis", "stream"]["verdict"] == "ok"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--zookeeper", "a:b:c"], "is not a ZooKeeper connect string"),
-        (["--stream", "or ders"], "is not a stream name"),
-        (["--conf", "spark.a=b"], "--master"),
-        (["--option", "awsSecretAccessKey=marked-option"], "access_key_id"),
-        (["--option", "awsAccesKeyId=marked-option"], "did you mean awsAccessKeyId?"),
-        ([*READS, "--read-mode", "efo"], "--consumer-name: with --read-mode efo, give either"),
-    ],
-)
-def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:
-    """Before anything is checked. A consumer is named as to `consume`."""
-    ended = doctor(tmp_path, "doctor", *arguments)
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert said in " ".join(ended.stderr.split()) or "awsAccessKeyId" in ended.stderr
-
-
-def test_a_secured_zookeeper_is_checked_with_the_options_of_a_job(
-    fake: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
-) -> None:
-    """The server wants a certificate, and its port speaks TLS only."""
-    tmp_path.joinpath("password").write_text(PASSWORD)
-    address = f"{certificate_zookeeper.tls}/doctor"
-    options = secured(certificate_zookeeper)
-    ended = doctor(tmp_path, "doctor", "--json", *place(fake, address), *options)
-    assert ended.returncode == 0, ended.stdout
-    found = findings(ended)
-    assert "standalone, version 3." in found["ZooKeeper", "ZooKeeper servers"]["sentence"]
-    for about in ("ZooKeeper session", "ZooKeeper latency", "ZooKeeper access", "state"):
-        assert found["ZooKeeper", about]["verdict"] == "ok", about
-
-
 def test_a_secured_zookeeper_that_refuses_is_a_failure_without_the_password(
     fake: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
 ) -> None:
@@ -194,8 +150,9 @@ def test_a_secured_zookeeper_that_refuses_is_a_failure_without_the_password(
 def test_executors_are_looked_at(
     fake: ServedFake, certificate_zookeeper: SecureZookeeper, tmp_path: Path
 ) -> None:
-    """In processes of their own, with what they reach. The secrets go there in no argument: the
-    password's file is not where executors run.
+    """In processes of their own, with what they reach, and this machine with the options of a job:
+    the ZooKeeper wants a certificate. The secrets go there in no argument: the password's file is
+    not where executors run.
     """
     tmp_path.joinpath("password").write_text(PASSWORD)
     cluster = ["--master", "local-cluster[1,1,1024]", "--conf", "spark.executor.memory=1g"]
@@ -215,6 +172,8 @@ def test_executors_are_looked_at(
     assert "on 1 executor" in found["executors", "Python"]["sentence"]
     for about in ("kinesis-spout", "packages", "identity", "ZooKeeper access"):
         assert found["executors", about]["verdict"] == "ok"
+    for about in ("ZooKeeper session", "ZooKeeper latency", "ZooKeeper access", "state"):
+        assert found["ZooKeeper", about]["verdict"] == "ok", about
 
 
 @pytest.mark.spark

@@ -14,8 +14,7 @@ from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.doctor.examination import checks_of
 from kinesis_spout.doctor.findings import Finding, Verdict, not_tried, ok, run
 from kinesis_spout.doctor.kinesis import Stream, credentials_finding
-from kinesis_spout.service.botocore_connection import CredentialsInUse
-from kinesis_spout.service.client import KinesisClient
+from kinesis_spout.service.client import CredentialsInUse, KinesisClient
 from kinesis_spout.service.permissions import PERMISSIONS, READING, Use, action_of
 from kinesis_spout.testing import FakeKinesisSettings, alter, error
 from kinesis_spout.testing.service import requests

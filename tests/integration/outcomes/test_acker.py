@@ -341,7 +341,6 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_use_fails_the_batch_and_says_what_to_do(frame: DataFrame, name: str) -> None:
-    """Each error is one sentence."""
     process, message = REFUSED[name]
     with pytest.raises(AckerError, match=message):
         run_batch(frame, process)
@@ -382,7 +381,6 @@ def test_a_sink_that_does_not_write_the_checked_rows_fails_the_batch(
 
 
 def test_a_sink_without_rows_may_write_nothing(frame: DataFrame) -> None:
-    """No rows are expected from it."""
     run_batch(
         frame, lambda batch: acker.settle((acker.filter(acker.anchor(batch), "false"), nothing))
     )
@@ -505,14 +503,12 @@ def test_sums_in_spark_are_sums_in_python(spark: SparkSession) -> None:
         (9, None),
     ]
     frame = spark.createDataFrame(rows, f"k INT, {ANCHOR} {ANCHOR_DDL}")
-    whole = Total.of(anchors(frame).agg(*totals("x", "s")).collect()[0])
+    whole = Total.of(anchors(frame).agg(*totals()).collect()[0])
     assert whole == python_total([anchor for _, anchor in rows])
-    empty = Total.of(frame.where("false").agg(*totals(f"{ANCHOR}.x", f"{ANCHOR}.s")).collect()[0])
+    empty = Total.of(frame.where("false").agg(*totals(f"{ANCHOR}.")).collect()[0])
     assert empty == Total(0, 0, 0)
     groups = (
-        frame.groupBy("k")
-        .agg(*totals(f"{ANCHOR}.x", f"{ANCHOR}.s"))
-        .select("k", group_anchor(5).alias("merged"))
+        frame.groupBy("k").agg(*totals(f"{ANCHOR}.")).select("k", group_anchor(5).alias("merged"))
     )
     merged = {row["k"]: row["merged"] for row in groups.collect()}
     assert merged.pop(9) is None

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+
 pytestmark = pytest.mark.spark
 ALL = [*Story().letters(5), gone(Story().letter(5))]
 

@@ -395,7 +395,7 @@ def close_plan_of(stream: StreamUnderTest, name: str) -> None:
     with closing(Coordinator(settings, services)) as coordinator:
         pointer = services.store.plans.pointer()
         assert pointer is not None
-        coordinator.close_open_plan(pointer.id)
+        coordinator.tasks("", known_plan=pointer.id)
 
 
 def test_of_a_repeated_batch_only_the_streams_count_whose_plan_is_open(

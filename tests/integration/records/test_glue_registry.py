@@ -26,7 +26,6 @@ from scheme import (
     MalformedRecordError,
     SchemeDefinitionError,
     SchemeUnavailableError,
-    parsed,
 )
 from scheme.glue_scheme import UNKNOWN_VERSION
 from tests.support.outcomes.glue_cases import AWS, ORDER_1, ORDER_2, Producer, nowhere
@@ -98,7 +97,6 @@ def test_a_version_that_is_not_in_the_registry_is_unknown(
 
 
 def test_an_unreachable_registry_is_an_outage_in_one_sentence() -> None:
-    """The error says where, and holds no secret."""
     url = nowhere()
     scheme = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=url, attempts=1))
     with pytest.raises(SchemeUnavailableError) as caught:
@@ -171,7 +169,6 @@ def test_an_answer_that_is_not_the_registrys_is_an_outage(
 def test_executors_ask_with_the_credentials_and_the_region_of_the_job(
     spark: SparkSession, answering: Answering
 ) -> None:
-    """The scheme brings them, and the endpoint."""
     aws = AwsConfig(
         region="eu-west-3", access_key_id="AKID", secret_access_key="secret", session_token="tok"
     )
@@ -182,19 +179,3 @@ def test_executors_ask_with_the_credentials_and_the_region_of_the_job(
     assert re.search(r"Credential=AKID/\d{8}/eu-west-3/glue/aws4_request", call["Authorization"])
     assert call["X-Amz-Security-Token"] == "tok"
     assert call["X-Amz-Target"] == "AWSGlue.GetSchemaVersion"
-
-
-@pytest.mark.spark
-def test_executors_look_schemas_up_and_an_outage_fails_the_batch(
-    spark: SparkSession, producer: Producer, registry: GlueRegistry
-) -> None:
-    """With the job's credentials, which the scheme brings. No row of the batch comes out then."""
-    record = producer.record("spark", {"id": 7, "note": "x"}, AvroSchema(ORDER_1))
-    payloads = [record, encode(b"", UUID(int=99))]
-    scheme = GlueScheme(AvroScheme(ORDER_1), registry)
-    assert columns(spark, scheme, payloads) == [((7, "x"), None), (None, UNKNOWN_VERSION)]
-    url = nowhere()
-    lost = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=AWS, endpoint_url=url, attempts=1))
-    frame = spark.createDataFrame([(bytearray(record),)], "data BINARY")
-    with pytest.raises(Exception, match="SchemeUnavailableError"):
-        parsed(frame, lost).collect()

@@ -18,7 +18,7 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     ThrottledError,
 )
-from kinesis_spout.service.botocore_connection import KinesisConnection
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingColumns, OutgoingRecord, RecordPutter
 from tests.support.kinesis.stub_kinesis import (
     Answer,
@@ -43,7 +43,7 @@ FAILED = {"ErrorCode": "InternalFailure", "ErrorMessage": "Internal service fail
 def putter(
     stub_kinesis: StubKinesis, waitless_clock: WaitlessClock, no_aws_environment: object
 ) -> Iterator[RecordPutter]:
-    connection = KinesisConnection(
+    connection = KinesisClient(
         config_of(stub_kinesis.url), StreamRef("flights"), clock=waitless_clock, random=seeded(1)
     )
     with closing(connection):
@@ -70,7 +70,6 @@ def put(stub: StubKinesis) -> list[list[tuple[str, bytes]]]:
 def test_only_records_that_the_stream_refuses_are_put_again(
     putter: RecordPutter, stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
 ) -> None:
-    """After a wait each time."""
     stub_kinesis.answers(
         "PutRecords", answer(TAKEN, THROTTLED, FAILED), answer(THROTTLED, TAKEN), answer(TAKEN)
     )
@@ -104,35 +103,6 @@ def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(
     assert len(put(stub_kinesis)) == 20
 
 
-def test_a_lost_answer_means_that_records_are_put_again(
-    putter: RecordPutter, stub_kinesis: StubKinesis
-) -> None:
-    """At least once."""
-    stub_kinesis.answers("PutRecords", Answer(drop=True), answer(TAKEN, TAKEN, TAKEN))
-    assert putter.put(RECORDS) == 3
-    assert len(put(stub_kinesis)) == 2
-
-
-def test_the_first_request_and_the_later_ones_are_the_same(
-    putter: RecordPutter, stub_kinesis: StubKinesis
-) -> None:
-    """They take over the address and the headers of one that botocore makes."""
-    stub_kinesis.answers("PutRecords", answer(TAKEN, TAKEN, TAKEN))
-    for _ in range(3):
-        putter.put(RECORDS)
-    first, *later = stub_kinesis.asked("PutRecords")
-    own = {"Authorization", "X-Amz-Date", "amz-sdk-invocation-id", "amz-sdk-request"}
-    for request in later:
-        assert request.arguments == first.arguments
-        assert "Authorization" in request.headers
-        assert "X-Amz-Date" in request.headers
-        kept = [(name, text) for name, text in request.headers.items() if name not in own]
-        assert sorted(kept) == sorted(
-            (name, text) for name, text in first.headers.items() if name not in own
-        )
-    assert stub_kinesis.connections == 1
-
-
 @pytest.mark.parametrize(
     ("fault", "kind", "says"),
     [
@@ -149,43 +119,14 @@ def test_the_first_request_and_the_later_ones_are_the_same(
         (error("InvalidSignatureException", "a secret"), CredentialsError, "check the access key"),
     ],
 )
-@pytest.mark.parametrize("request_before", [False, True])
 def test_a_final_fault_says_what_to_do_about_putting(
-    putter: RecordPutter,
-    stub_kinesis: StubKinesis,
-    fault: Answer,
-    kind: type[Exception],
-    says: str,
-    *,
-    request_before: bool,
+    putter: RecordPutter, stub_kinesis: StubKinesis, fault: Answer, kind: type[Exception], says: str
 ) -> None:
-    """The same codes mean something else for reading. Botocore makes the first request, the putter
-    itself the later ones.
-    """
-    if request_before:
-        stub_kinesis.answers("PutRecords", answer(TAKEN, TAKEN, TAKEN))
-        putter.put(RECORDS)
+    """The same codes mean something else for reading."""
     stub_kinesis.answers("PutRecords", fault)
     with pytest.raises(kind, match=says) as caught:
         putter.put(RECORDS)
     assert "a secret" not in str(caught.value)
-
-
-def test_a_later_request_that_fails_for_a_while_is_repeated(
-    putter: RecordPutter, stub_kinesis: StubKinesis
-) -> None:
-    """Also one whose credentials have expired: they are looked up again."""
-    taken = answer(TAKEN, TAKEN, TAKEN)
-    faults = [
-        error("ExpiredTokenException"),
-        Answer(drop=True),
-        error("InternalFailure", status=500),
-        error("ProvisionedThroughputExceededException"),
-    ]
-    stub_kinesis.answers("PutRecords", *(one for fault in faults for one in (taken, fault)), taken)
-    for _ in range(len(faults) + 1):
-        assert putter.put(RECORDS) == 3
-    assert len(put(stub_kinesis)) == 2 * len(faults) + 1
 
 
 def test_columns_are_put_as_records_are_and_only_refusals_are_told(

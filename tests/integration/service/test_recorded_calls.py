@@ -6,26 +6,25 @@ no policy has fails at a user's. Spark jobs: `tests/drills/test_recorded_jobs.py
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kinesis_spout.dead_letter.letter import line_of
 from kinesis_spout.service.dynamodb import SCAN
 from kinesis_spout.service.permissions import PERMISSIONS, Use, action_of
-from tests.integration.commands.test_import import kcl_table
 from tests.support.kinesis.recorded_calls import ServedCalls, allowed
-from tests.support.kinesis.services import serve
-from tests.support.kinesis.stub_kinesis import StubKinesis, role_answer
+from tests.support.kinesis.stub_kinesis import StubKinesis, ok, role_answer
 from tests.support.kinesis.stub_kinesis import serve as serve_stub
-from tests.support.migration.captured import kcl_stream
+from tests.support.migration.captured import for_stream, kcl_stream
+from tests.support.outcomes.letters import Story
 from tests.support.shell.consuming import run
-from tests.support.shell.operators_shell import SHARD
+from tests.support.shell.operators_shell import SHARD, Shell
 
 if TYPE_CHECKING:
-    from tests.support.kinesis.recorded_calls import RecordedCalls
+    from pathlib import Path
+
     from tests.support.kinesis.services import ServedFake
-    from tests.support.shell.operators_shell import Shell
 
 EFO = ("--read-mode", "efo", "--consumer-name", "reader")
 ONE = ("--from", "TRIM_HORIZON", "--max-records", "1", "--raw")
@@ -78,18 +77,27 @@ def test_a_look_at_shards_reads_no_record(shell: Shell, calls: ServedCalls) -> N
 
 
 def test_an_import_reads_the_table_too(
-    shell: Shell, moto_endpoint: str, recorded_calls: RecordedCalls
+    fake_kinesis: ServedFake, calls: ServedCalls, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
     """The other consumer's table is scanned, and never written."""
-    with serve() as fake:
-        there = replace(shell, fake=fake)
-        kcl_stream(fake.model)
-        options = kcl_table(there, moto_endpoint)
-        ended = there.operate("import", *options, "--yes", *there.endpoint)
+    kcl_stream(fake_kinesis.model)
+    shell = Shell(fake_kinesis, zookeeper_chroot, tmp_path)
+    with serve_stub(StubKinesis()) as dynamodb:
+        dynamodb.answers("Scan", ok(Items=for_stream("kcl", fake_kinesis.model)["items"]))
+        ended = shell.operate(
+            *("import", "--from", "kcl", "--lease-table", "leases", "--yes", *shell.endpoint),
+            *("--dynamodb-endpoint-url", dynamodb.url),
+        )
+        assert {f"dynamodb:{one.operation}" for one in dynamodb.requests} == {SCAN}
     assert ended.returncode == 0, ended.stderr
-    called = recorded_calls.actions()
-    assert SCAN in called
-    assert called - {SCAN} <= allowed(Use.READ)
+    assert calls.actions() <= allowed(Use.READ)
+
+
+def test_a_redrive_only_puts(shell: Shell, calls: ServedCalls) -> None:
+    (shell.folder / "letters.json").write_bytes(line_of(Story().letter(0)) + b"\n")
+    ended = shell.run("redrive", "letters.json", "--yes", *shell.endpoint)
+    assert ended.returncode == 0, ended.stderr
+    assert calls.actions() == allowed(Use.REDRIVE)
 
 
 def test_enhanced_fan_out_subscribes_and_consumers_are_listed_and_removed(

@@ -16,7 +16,6 @@ import pytest
 from botocore.loaders import create_loader
 from pyspark.sql.types import StructType
 
-from kinesis_spout.config import StreamRef
 from kinesis_spout.errors import AccessDeniedError, ConfigError, KinesisError, ThrottledError
 from kinesis_spout.testing import FakeKinesisSettings, ManualClock, drop, replace
 from kinesis_spout.testing.service.answers import PutRecordsAnswer, PutRecordsEntryAnswer
@@ -27,6 +26,7 @@ from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.kinesis.refused_records import refuse
 from tests.support.kinesis.services import (
     REGION,
     SECRET_KEY,
@@ -35,7 +35,6 @@ from tests.support.kinesis.services import (
     records_on,
     serve,
 )
-from tests.support.kinesis.stub_kinesis import StubKinesis, WaitlessClock, config_of, ok
 from tests.support.spark.source import STREAM, StreamUnderTest
 
 if TYPE_CHECKING:
@@ -236,78 +235,33 @@ def test_nothing_of_a_batch_with_an_unwritable_row_is_put(
     assert on_stream(client) == []
 
 
-def _stubbed(stub: StubKinesis, *codes: str | None) -> None:
-    """A stream of one shard that answers a request of one record with these codes in turn."""
-    stub.answers(
-        "DescribeStreamSummary",
-        ok(
-            StreamDescriptionSummary={
-                "StreamARN": f"arn:aws:kinesis:{REGION}:1:stream/{STREAM}",
-                "StreamName": STREAM,
-                "StreamCreationTimestamp": 1.0,
-                "StreamStatus": "ACTIVE",
-                "RetentionPeriodHours": 24,
-            }
-        ),
-    )
-    stub.answers("ListShards", ok(Shards=[]))
-    stub.answers(
-        "PutRecords",
-        *(
-            ok(
-                Records=[
-                    {"SequenceNumber": "1", "ShardId": "s"} if code is None else {"ErrorCode": code}
-                ]
-            )
-            for code in codes
-        ),
-    )
-
-
-def _write_to(stub: StubKinesis, clock: WaitlessClock) -> PutCounts:
-    to = SinkSettings(
-        aws=config_of(stub.url),
-        stream=StreamRef(STREAM),
-        ordering="none",
-        requests_in_flight=2,
-        retry_for_ms=3_000,
-    )
-    with closing(RecordWriter(to, KEYED, clock=clock)) as writer:
-        return writer.write([batch(range(1))])
-
-
-@pytest.mark.usefixtures("no_aws_environment")
-def test_a_stream_that_accepts_nothing_for_too_long_ends_the_write(
-    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
+@pytest.mark.parametrize(
+    ("code", "raised", "says", "lasts_s"),
+    [
+        ("ProvisionedThroughputExceededException", ThrottledError, "add shards to the stream", 3),
+        ("KMSDisabledException", AccessDeniedError, "KMS key", 0),
+    ],
+)
+def test_a_refusal_that_lasts_for_too_long_or_that_no_repetition_mends_ends_the_write(
+    served: tuple[str, FakeKinesis, Any],
+    code: str,
+    raised: type[KinesisError],
+    says: str,
+    lasts_s: int,
 ) -> None:
-    _stubbed(stub_kinesis, *["ProvisionedThroughputExceededException"] * 200)
-    with pytest.raises(ThrottledError, match="add shards to the stream"):
-        _write_to(stub_kinesis, waitless_clock)
-    assert waitless_clock.monotonic_s() >= 3
-
-
-@pytest.mark.usefixtures("no_aws_environment")
-def test_a_refusal_that_no_repetition_mends_ends_the_write(
-    stub_kinesis: StubKinesis, waitless_clock: WaitlessClock
-) -> None:
-    _stubbed(stub_kinesis, "KMSDisabledException")
-    with pytest.raises(AccessDeniedError, match="KMS key"):
-        _write_to(stub_kinesis, waitless_clock)
-    assert len(stub_kinesis.asked("PutRecords")) == 1
+    """At once, if nothing mends it. Time passes only while the writer waits."""
+    url, fake, _ = served
+    clock = ManualClock()
+    begun_s = clock.monotonic_s()
+    fake.faults.add(refuse(0, code), operation="PutRecords", times=None)
+    with closing(RecordWriter(settings(url, retryFor="3s"), KEYED, clock=clock)) as writer:
+        with pytest.raises(raised, match=says):
+            writer.write([batch(range(1))])
+        assert (writer.counts.requests > 1) is (lasts_s > 0)
+    assert lasts_s <= clock.monotonic_s() - begun_s <= 3 * lasts_s
 
 
 # aggregates ---------------------------------------------------------------------------------------
-def test_rows_are_packed_for_their_shards(served: tuple[str, FakeKinesis, Any]) -> None:
-    """Each row once, with its key; the counts are those of rows."""
-    url, fake, client = served
-    counts = write(settings(url, aggregate="true"), batch(range(1200)), batch(range(1200, 3000)))
-    records = delivered(fake, STREAM)
-    assert numbers(records) == list(range(3000))
-    assert all(key == f"key {int(data) % 50}" for key, data in records)
-    assert (counts.records, counts.retries) == (3000, 0)
-    assert len(on_stream(client)) < 20
-
-
 def test_an_explicit_hash_key_chooses_the_shard_of_an_aggregate(
     served: tuple[str, FakeKinesis, Any],
 ) -> None:
@@ -454,27 +408,6 @@ def test_a_frame_is_written_to_a_stream_in_aggregates_too_and_is_read_as_it_was(
     assert sorted(map(tuple, read)) == sorted(
         (f"key {number % 700}", str(number) * (number % 40)) for number in range(10_000)
     )
-
-
-@pytest.mark.spark
-def test_a_query_copies_a_stream_to_another(
-    spark: SparkSession, stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """The frame has column `streamName`, which the option goes before."""
-    stream.put(20)
-    create_stream(stream.client, "copy")
-    query = (
-        stream.source()
-        .read_stream(spark)
-        .writeStream.format("kinesis")
-        .options(**stream.connection(streamName="copy"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    assert len(keys_on(stream)) == 20
-    assert keys_on(stream, "copy") == keys_on(stream)
 
 
 @pytest.mark.spark

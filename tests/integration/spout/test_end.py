@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.errors import ConfigError
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spouts import spout_on
 
 if TYPE_CHECKING:
-    from kinesis_spout.spout.emission import SpoutEmission
     from tests.support.kinesis.services import ServedFake
 
 PARENT, OTHER, CHILD = "shardId-000000000000", "shardId-000000000001", "shardId-000000000002"
@@ -55,19 +53,6 @@ def test_now_is_what_was_there_when_the_spout_was_opened(orders: ServedFake) -> 
     assert sorted(read(orders, until="now")) == sorted(early)
 
 
-def test_what_failed_is_waited_for(orders: ServedFake) -> None:
-    """The spout ends when every record has an outcome."""
-    put(orders, "early", 4)
-    attempts: list[SpoutEmission] = []
-    retry = RetryPolicy(retry_limit=3, first_delay_ms=20, max_delay_ms=20)
-    with spout_on(orders, until="now", retry=retry) as spout:
-        for emission in spout.emissions():
-            attempts.append(emission)
-            emission.ack() if emission.attempt == 3 else emission.fail("not yet")
-        assert spout.metrics().total.counts.acked == 4
-    assert len(attempts) == 12
-
-
 def test_after_so_many_records_only_their_retries_come(orders: ServedFake) -> None:
     """The first record is retried before others are there: a retry does not count."""
     put(orders, "first", 1)
@@ -99,8 +84,3 @@ def test_only_the_shards_that_were_named_are_read(orders: ServedFake) -> None:
     assert read(orders, shards=(CHILD,), until="now") == held[CHILD]
     both = read(orders, shards=(PARENT, CHILD), until="now")
     assert both == held[PARENT] + held[CHILD]
-
-
-def test_a_shard_that_is_not_there_is_refused(orders: ServedFake) -> None:
-    with pytest.raises(ConfigError, match="did you mean shardId-000000000001"):
-        spout_on(orders, shards=("shardId-00000000001",)).open()

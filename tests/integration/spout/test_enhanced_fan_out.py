@@ -115,7 +115,8 @@ def test_a_subscription_over_tls_is_closed_by_another_thread(
             assert news.wait(PATIENCE_S)
             assert feed.take() is not None
             feed.close()
-            assert feed.join(3)
+            feed.thread.join(3)
+            assert not feed.thread.is_alive()
             assert feed.error is None
 
 
@@ -156,7 +157,6 @@ def test_what_the_service_refuses_has_its_class(orders: ServedFake, client: Kine
 
 
 def test_a_server_that_ends_breaks_the_subscription() -> None:
-    """The feed says so, and its thread ends."""
     fake = FakeKinesis()
     fake.create("orders")
     news = threading.Event()
@@ -169,14 +169,14 @@ def test_a_server_that_ends_breaks_the_subscription() -> None:
         news.clear()
         assert feed.take() is not None
     assert news.wait(PATIENCE_S)
-    assert feed.join(PATIENCE_S)
+    feed.thread.join(PATIENCE_S)
+    assert not feed.thread.is_alive()
     assert feed.is_over
     assert isinstance(feed.error, ServiceUnavailableError)
     client.close()
 
 
 def test_a_spout_reads_by_subscription_over_a_split(orders: ServedFake) -> None:
-    """All records, each once; its threads end with it."""
     fake = orders.model
     came: list[bytes] = []
     wanted = [f"{number}".encode() for number in range(60)]

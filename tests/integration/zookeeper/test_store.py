@@ -31,8 +31,8 @@ from state.process import process_start, this_process
 from state.store.ownership import OwnerInfo
 from state.store.shard_states import StateChange
 from state.task_log import TaskLog
-from state.zookeeper.embedded import answers, connections, ensure_running, stop
-from state.zookeeper.servers import ConnectString
+from state.zookeeper.embedded import answers, ensure_running, stop
+from state.zookeeper.servers import ConnectString, ask_local
 from state.zookeeper.store import ZookeeperStateStore
 from tests.support.state.state_stores import end_session, entry, log_of, plan, state_at
 from tests.support.state.zookeeper import kill_server, running_in, wait_until
@@ -68,7 +68,7 @@ def store(zookeeper_chroot: str) -> Iterator[ZookeeperStateStore]:
 
 
 def test_a_dead_process_elsewhere_is_waited_for(
-    zookeeper: str, zookeeper_chroot: str, store: ZookeeperStateStore
+    zookeeper_chroot: str, store: ZookeeperStateStore
 ) -> None:
     """The state of a process on another host is unknown: the successor waits until the session
     lapses.
@@ -86,7 +86,7 @@ def test_a_dead_process_elsewhere_is_waited_for(
         target=store.ownership.acquire, args=(this_process(1),), kwargs={"timeout_s": 30}
     )
     waiting.start()
-    end_session(zookeeper, first)
+    end_session(first)
     waiting.join(timeout=30)
     (owner,) = store.ownership.holders().values()
     first.close()
@@ -195,7 +195,6 @@ def test_a_forked_process_connects_for_itself(
     "address", ["127.0.0.1:1", "no-such-host.invalid:2181", "127.0.0.1:1,127.0.0.1:2/chroot"]
 )
 def test_no_zookeeper_is_one_sentence_in_time(address: str) -> None:
-    """An unreachable server is an error within the connect timeout, and it names the address."""
     store = open_store(address, connect_timeout_s=0.3)
     began = time.monotonic()
     with pytest.raises(StoreUnavailableError, match=address) as unavailable:
@@ -235,7 +234,6 @@ def test_a_server_that_goes_away_is_an_error_within_the_time_limit(tmp_path: Pat
     ],
 )
 def test_a_bad_connect_string_is_refused_before_anything_is_opened(address: str) -> None:
-    """The error shows the right form."""
     with pytest.raises(InvalidStoreSettingError, match="use "):
         open_store(address)
 
@@ -248,7 +246,6 @@ def test_a_connect_string_has_servers_and_a_chroot() -> None:
 
 
 def test_bad_names_are_refused_with_the_name(zookeeper_chroot: str) -> None:
-    """Names become parts of paths."""
     for bad in ("", ".", "..", "a/b", "a\x00b", "a\nb", "x" * 300, "a\U0001f680"):
         for what in ("application", "stream", "root"):
             names = {"application": "app", "stream": "flights", "root": "root"} | {what: bad}
@@ -341,7 +338,6 @@ def test_the_locale_does_not_matter_to_a_directory_that_is_not_ascii(
 
 
 def test_it_listens_on_loopback_only(shared: Path) -> None:
-    """Other machines cannot reach it."""
     port = int(ensure_running(shared).rpartition(":")[2])
     listeners = [
         line.split()[1]
@@ -401,7 +397,7 @@ def test_an_unused_server_ends_by_itself(
     """
     ensure_running(directory, idle_s=1.0)
     before = running_in(directory)
-    assert connections(before.port) == 0
+    assert ask_local(before.port).connections == 1  # this one
     wait_until(lambda: process_start(before.server_pid) is None)
     assert ensure_running(directory) == f"127.0.0.1:{before.port}"
     stop(directory)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spark_job.data_source import SCHEMA_DDL
 from spark_job.tracking.batch_frame import BatchFrame
 from spark_job.tracking.tracked_batch import TrackedBatch, running
+from spark_job.tracking.withholding import BatchRules
 from state.report import OnFailure
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def run_batch(
     """Run `process` on the records as `tracked` does, with the hooks at its end. Nothing stays
     persisted afterwards.
     """
-    batch = AckedBatch(BatchFrame(frame, on_failure=on_failure))
+    batch = AckedBatch(BatchFrame(frame, BatchRules(on_failure=on_failure)))
     try:
         with running(batch):
             process(batch)

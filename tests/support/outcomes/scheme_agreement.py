@@ -55,12 +55,12 @@ def plain_outcome(scheme: RecordScheme, element: Any) -> tuple[Any, str | None]:
     """An element of a scheme's column, as Arrow gives it, in the form of `decoded`."""
     if not gives_many(scheme):
         value = element["value"]
-        return None if value is None else _plain_row(value.values()), element["malformed"]
+        return None if value is None else plain_row(value.values()), element["malformed"]
     reasons = [row["malformed"] for row in element if row["malformed"] is not None]
     if reasons:
         assert [row["value"] for row in element] == [None], "a malformed record has one row"
         return None, reasons[0]
-    return tuple(_plain_row(row["value"].values()) for row in element), None
+    return tuple(plain_row(row["value"].values()) for row in element), None
 
 
 def disagreements(
@@ -74,7 +74,7 @@ def disagreements(
         value, malformed = decoded(scheme, payload)
         if value is not None:
             rows = gives_many(scheme)
-            value = tuple(map(_plain_row, value)) if rows else _plain_row(value)
+            value = tuple(map(plain_row, value)) if rows else plain_row(value)
         python_side = (value, malformed)
         if repr(python_side) != repr(on_spark):
             lines.append(
@@ -84,7 +84,7 @@ def disagreements(
     return lines
 
 
-def _plain_row(values: Iterable[Any]) -> tuple[Any, ...]:
+def plain_row(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(_plain(value) for value in values)
 
 

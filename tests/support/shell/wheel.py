@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,21 +12,6 @@ from tests.support.spark.job_process import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def separate_executors(wheel: Path) -> dict[str, Any]:
-    """The part of a job that runs it on executors in processes of their own, with the package from
-    the wheel.
-    """
-    return {
-        "master": "local-cluster[2,1,1024]",
-        "pyFiles": [str(wheel)],
-        "conf": {
-            "spark.executor.memory": "1g",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-        },
-    }
 
 
 @pytest.fixture(scope="session")

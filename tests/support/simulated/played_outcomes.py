@@ -158,7 +158,7 @@ class PlayedOutcomes:
             part = _first_part(rows, seen, plan, states, opened.openings)
             if part is not None:
                 rows = _by_shard(rows, seen)[: part.records]
-                ends = {end.shard_id: end for task in part.ends.values() for end in task.shards}
+                ends = {end.shard_id: end for task in part.results.values() for end in task.shards}
             known_gone = len(self.gone)
             batch = _Batch(self, plan, ends, states)
             attempts = _attempts_that_ended(seen, plan, opened.openings)

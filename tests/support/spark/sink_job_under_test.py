@@ -3,22 +3,18 @@
     python tests/support/spark/sink_job_under_test.py '<json>'
 
 It writes the rows of parquet files, in a batch or (with `checkpoint`) in a query that takes a file
-after the other. `sink`: the options of the sink. With `out` it then reads the stream back, with a
-batch read and with a query that has the options `query` too, into the folders `batch` and `query`
-there. `master`, `conf` and `pyFiles` as for `spark_job_under_test`.
+after the other. `sink`: the options of the sink. `master`, `conf` and `pyFiles` as for
+`spark_job_under_test`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_job import register
 from tests.support.spark.spark_job_under_test import caught_up, session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SCHEMA = "data BINARY, partitionKey STRING"
 
@@ -33,17 +29,7 @@ def run(job: dict[str, Any]) -> None:
         files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1")
         writer = files.parquet(job["rows"]).repartition(4).writeStream.format("kinesis")
         caught_up(writer.options(**job["sink"]), job["checkpoint"])
-    if "out" in job:
-        read_back(spark, job)
     spark.stop()
-
-
-def read_back(spark: SparkSession, job: dict[str, Any]) -> None:
-    frame = spark.read.format("kinesis").options(**job["sink"]).load()
-    frame.write.parquet(f"{job['out']}/batch")
-    source = spark.readStream.format("kinesis").options(**job["sink"] | job["query"]).load()
-    writer = source.writeStream.format("parquet").option("path", f"{job['out']}/query")
-    caught_up(writer, f"{job['out']}/checkpoint")
 
 
 if __name__ == "__main__":

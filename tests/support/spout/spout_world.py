@@ -179,15 +179,22 @@ class SpoutUnderTest:
 
 
 def pass_time(
-    under_test: SpoutUnderTest, spout: KinesisSpout, seconds: float, *, step_s: float = 1.0
+    under_test: SpoutUnderTest,
+    spout: KinesisSpout,
+    seconds: float,
+    *,
+    step_s: float = 1.0,
+    acks: bool = False,
 ) -> list[SpoutEmission]:
-    """Let the threads run for so long, and return what was emitted."""
+    """Let the threads run for so long, and return what was emitted, acked at once with `acks`."""
     came: list[SpoutEmission] = []
     ends_s = under_test.clock.monotonic_s() + seconds
     while under_test.clock.monotonic_s() < ends_s:
         under_test.loops.take()
         while (emission := spout.next_tuple()) is not None:
             came.append(emission)
+            if acks:
+                emission.ack()
         under_test.clock.advance(step_s)
     return came
 

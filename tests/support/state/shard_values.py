@@ -1,11 +1,14 @@
-"""Short constructors of listed shards and shard states, for tests of shard lineage."""
+"""Short constructors of listed shards, shard states, and records that wait for their retry."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
 from kinesis_spout.service.shard_info import HASH_KEYS, ShardInfo
 from kinesis_spout.shards.lineage import ShardLineage
+from state.plan import PlannedRetry
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
@@ -38,13 +41,27 @@ def state(
     )
 
 
+def waiting(first: int, last: int | None = None, **fields: Any) -> UnresolvedRecord:
+    """A record, or with `last` all records up to it."""
+    last = first if last is None else last
+    values = {"attempts": 1, "due_ms": 0, "count": last - first + 1} | fields
+    return UnresolvedRecord(first=SequenceNumber(first), last=SequenceNumber(last), **values)
+
+
+def retry(first: int, last: int | None = None, sub: int = 0, **fields: Any) -> PlannedRetry:
+    """The same as a plan names it."""
+    end = None if last is None else SequenceNumber(last)
+    values = {"attempts": 1, "count": 1 if last is None else last - first + 1} | fields
+    return PlannedRetry(first=SequenceNumber(first, sub), last=end, **values)
+
+
+def with_records(shard: ShardState, *records: UnresolvedRecord) -> ShardState:
+    return msgspec.structs.replace(shard, unresolved=records)
+
+
 def drained(shard_id: str) -> ShardState:
-    waiting = UnresolvedRecord(
-        first=SequenceNumber(5), last=SequenceNumber(5), attempts=1, due_ms=0
-    )
-    return msgspec.structs.replace(
-        state(shard_id, ended=True), lifecycle=Lifecycle.DRAINED, unresolved=(waiting,)
-    )
+    of_end = with_records(state(shard_id, ended=True), waiting(5))
+    return msgspec.structs.replace(of_end, lifecycle=Lifecycle.DRAINED)
 
 
 def lineage(listing: list[ShardInfo], *states: ShardState) -> ShardLineage:

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import threading
 import uuid
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from kazoo.client import KazooClient
 
 from state.errors import StaleOwnerError
-from state.memory_store import MemoryBackend, MemoryStateStore
+from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan, make_plan_id
 from state.position import TRIM_HORIZON, Position
 from state.process import this_process
@@ -24,13 +25,15 @@ from state.store.identity import StreamIdentity
 from state.store.ownership import OwnerInfo, TaskShare
 from state.store.shard_states import StateChange
 from state.task_log import TaskLog
-from state.znodes.tree import Delete
+from state.znodes.tree import Delete, ensure, put
 from state.zookeeper.store import ZookeeperStateStore
+from state.zookeeper.tree import ZookeeperTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from state.znodes.topics import StoreTopics
+    from state.znodes.tree import ZnodeTree
 
 ROOT, STREAM = "root", "flights"
 OWNER = OwnerInfo(host="host-a", pid=4242, since_ms=1_357_000_000_000)
@@ -40,119 +43,55 @@ IDENTITY = StreamIdentity(
 )
 
 
-class StoreWorld(Protocol):
-    """One application's state, and the stores of several processes."""
+class StoreWorld:
+    """One application's state, and the stores of several processes. Paths are below the
+    application's stream; nodes there are read and written as by another program. Opened stores are
+    closed at the end of the test.
+    """
+
+    def __init__(
+        self, other: ZnodeTree, chroot: str, open_store: Callable[[str], StoreTopics]
+    ) -> None:
+        self._other = other
+        self._above = f"{chroot}/{ROOT}"
+        self._open_store = open_store
+        self._application = "app"
+        self._stores: list[StoreTopics] = []
 
     def open(self) -> StoreTopics:
-        """The store of another process. It is closed at the end of the test."""
-        ...
+        """The store of another process."""
+        self._stores.append(self._open_store(self._application))
+        return self._stores[-1]
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a node below the application's stream, as another program would."""
-        ...
+        whole = self._path(path)
+        ensure(self._other, whole)
+        self._other.commit([put(whole, data, self._other.read([whole])[0])])
 
     def get(self, path: str) -> bytes:
-        """Read a node below the application's stream."""
-        ...
-
-    def remove(self, path: str) -> None:
-        """Remove a node below the application's stream, and all below it, as a person would."""
-        ...
-
-    def children(self, path: str) -> list[str]:
-        """Names of a node's children, sorted."""
-        ...
-
-    def lose_session(self, store: StoreTopics) -> None:
-        """End the store's session on the server's side, while its process lives."""
-        ...
-
-    def renew(self) -> None:
-        """Switch to an application without state."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class MemoryWorld:
-    def __init__(self) -> None:
-        self._backend = MemoryBackend()
-        self._application = "app"
-
-    def open(self) -> MemoryStateStore:
-        return MemoryStateStore(
-            self._backend, application=self._application, stream=STREAM, root=ROOT
-        )
-
-    def put(self, path: str, data: bytes) -> None:
-        self._backend.put(f"/{ROOT}/{self._application}/{STREAM}/{path}", data)
-
-    def get(self, path: str) -> bytes:
-        node = self._backend.read([f"/{ROOT}/{self._application}/{STREAM}/{path}"])[0]
+        node = self._other.read([self._path(path)])[0]
         assert node is not None
         return node.data
 
     def remove(self, path: str) -> None:
+        """With all below it."""
         for child in self.children(path):
             self.remove(f"{path}/{child}")
-        self._backend.commit([Delete(f"/{ROOT}/{self._application}/{STREAM}/{path}")], 0)
+        self._other.commit([Delete(self._path(path))])
 
     def children(self, path: str) -> list[str]:
-        return sorted(
-            self._backend.children([f"/{ROOT}/{self._application}/{STREAM}/{path}"])[0] or ()
-        )
+        """Sorted."""
+        return sorted(self._other.children([self._path(path)])[0] or ())
 
     def lose_session(self, store: StoreTopics) -> None:
-        assert isinstance(store, MemoryStateStore)
-        store.lose_session()
+        """End the store's session on the server's side, while its process lives."""
+        if isinstance(store, MemoryStateStore):
+            store.lose_session()
+        else:
+            end_session(store)
 
     def renew(self) -> None:
-        self._application = f"app-{uuid.uuid4().hex}"
-
-    def close(self) -> None:
-        pass
-
-
-class ZookeeperWorld:
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._server, _, chroot = address.partition("/")
-        self._chroot = chroot
-        self._application = "app"
-        self._stores: list[ZookeeperStateStore] = []
-        self._other_program = KazooClient(self._server)
-        self._other_program.start()
-
-    def open(self) -> ZookeeperStateStore:
-        store = ZookeeperStateStore(
-            self._address,
-            application=self._application,
-            stream=STREAM,
-            root=ROOT,
-            session_timeout_s=4.0,
-        )
-        self._stores.append(store)
-        return store
-
-    def put(self, path: str, data: bytes) -> None:
-        whole = self._path(path)
-        self._other_program.ensure_path(whole)
-        self._other_program.set(whole, data)
-
-    def get(self, path: str) -> bytes:
-        data: bytes = self._other_program.get(self._path(path))[0]
-        return data
-
-    def remove(self, path: str) -> None:
-        self._other_program.delete(self._path(path), recursive=True)
-
-    def children(self, path: str) -> list[str]:
-        return sorted(self._other_program.get_children(self._path(path)))
-
-    def lose_session(self, store: StoreTopics) -> None:
-        end_session(self._server, store)
-
-    def renew(self) -> None:
+        """Switch to an application without state."""
         for store in self._stores:
             store.close()
         self._stores.clear()
@@ -160,18 +99,32 @@ class ZookeeperWorld:
 
     def close(self) -> None:
         self.renew()
-        self._other_program.stop()
-        self._other_program.close()
+        self._other.close()
 
     def _path(self, path: str) -> str:
-        return f"/{self._chroot}/{ROOT}/{self._application}/{STREAM}/{path}"
+        return f"{self._above}/{self._application}/{STREAM}/{path}"
 
 
-def end_session(server: str, store: StoreTopics) -> None:
+def memory_world() -> StoreWorld:
+    backend = MemoryBackend()
+    names = {"stream": STREAM, "root": ROOT}
+    return StoreWorld(
+        MemoryTree(backend), "", lambda app: MemoryStateStore(backend, application=app, **names)
+    )
+
+
+def zookeeper_world(address: str) -> StoreWorld:
+    """`address` has a chroot."""
+    opened = partial(ZookeeperStateStore, address, stream=STREAM, root=ROOT, session_timeout_s=4.0)
+    chroot = address[address.index("/") :]
+    return StoreWorld(ZookeeperTree(address), chroot, lambda app: opened(application=app))
+
+
+def end_session(store: StoreTopics) -> None:
     """End the store's session for real: a second client joins the session and closes it."""
     store.ownership.holders()  # connects the store
-    session = store._tree._client.client_id  # type: ignore[attr-defined]  # the store hides its session
-    thief = KazooClient(server, client_id=session)
+    client = store._tree._client  # type: ignore[attr-defined]  # the store hides its session
+    thief = KazooClient("{}:{}".format(*client.hosts[0]), client_id=client.client_id)
     thief.start()
     thief.stop()
     thief.close()
@@ -215,9 +168,12 @@ def log_of(*counts: int, sealed: bool = True) -> TaskLog:
     )
 
 
-def owned(world: StoreWorld, owner: OwnerInfo = OWNER) -> StoreTopics:
+def owned(
+    world: StoreWorld, owner: OwnerInfo = OWNER, task: TaskShare | None = None
+) -> StoreTopics:
+    """The store of another process, which owns the whole application, or a task's share."""
     store = world.open()
-    store.ownership.acquire(owner, timeout_s=10)
+    store.ownership.acquire(owner, timeout_s=10, task=task)
     return store
 
 
@@ -247,10 +203,7 @@ def failures(count: int, shards: int = 1, reason: str = "no rates for order") ->
 
 
 def task_of(world: StoreWorld, index: int, total: int, owner: OwnerInfo = OWNER) -> StoreTopics:
-    """The store of task `index` of `total`."""
-    store = world.open()
-    store.ownership.acquire(owner, timeout_s=10, task=TaskShare(index, total))
-    return store
+    return owned(world, owner, TaskShare(index, total))
 
 
 def dead_process() -> OwnerInfo:

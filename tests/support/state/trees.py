@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from state.errors import StoreUnavailableError
 from state.memory_store import MemoryBackend, MemoryTree
 from state.znodes.paths import ZookeeperPaths
-from state.znodes.shard_states import MAX_STATES_PER_WRITE
 from state.znodes.topics import StoreTopics
 from state.znodes.tree import Check, Create, Operation, Set, TransactionRefusedError, ZnodeTree
 from tests.support.simulated.micro_batch_engine import Crash
@@ -37,9 +36,6 @@ class ForwardingTree:
 
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
         return self._tree.grants(paths)
-
-    def ensure(self, path: str) -> None:
-        self._tree.ensure(path)
 
     def session_id(self) -> int:
         return self._tree.session_id()
@@ -81,10 +77,6 @@ class CountingTree(ForwardingTree):
     def commit(self, operations: Sequence[Operation]) -> None:
         self._writes += 1
         super().commit(operations)
-
-    def ensure(self, path: str) -> None:
-        self._reads += 1
-        super().ensure(path)
 
 
 def counting_store(
@@ -129,15 +121,11 @@ class BreakingTree(ForwardingTree):
 
 
 def breaking_store(
-    backend: MemoryBackend,
-    *,
-    application: str = "app",
-    stream: str = "stream",
-    states_per_write: int = MAX_STATES_PER_WRITE,
+    backend: MemoryBackend, *, application: str, stream: str
 ) -> tuple[StoreTopics, BreakingTree]:
     """A store over such a tree, beside a `MemoryStateStore` of the same names."""
     tree = BreakingTree(MemoryTree(backend))
-    return _store_over(tree, application, stream, states_per_write), tree
+    return _store_over(tree, application, stream), tree
 
 
 class DyingTree(BreakingTree):
@@ -208,10 +196,6 @@ def interposed(store: StoreTopics) -> tuple[StoreTopics, InterposedTree]:
     return StoreTopics(tree, store.paths, reset_command="kinesis-spout reset"), tree
 
 
-def _store_over(
-    tree: ZnodeTree, application: str, stream: str, states_per_write: int = MAX_STATES_PER_WRITE
-) -> StoreTopics:
+def _store_over(tree: ZnodeTree, application: str, stream: str) -> StoreTopics:
     paths = ZookeeperPaths(root="kinesis-spout", application=application, stream=stream)
-    return StoreTopics(
-        tree, paths, reset_command="kinesis-spout reset", states_per_write=states_per_write
-    )
+    return StoreTopics(tree, paths, reset_command="kinesis-spout reset")

@@ -12,7 +12,7 @@ import pytest
 
 from state.process import process_start
 from state.zookeeper.embedded import Running, ensure_running, read_running, stop
-from tests.support.state.state_stores import MemoryWorld, StoreWorld, ZookeeperWorld
+from tests.support.state.state_stores import StoreWorld, memory_world, zookeeper_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,10 +42,10 @@ def zookeeper_chroot(zookeeper: str) -> str:
 @pytest.fixture(params=["memory", "zookeeper"])
 def store_world(request: pytest.FixtureRequest) -> Iterator[StoreWorld]:
     """Each test that uses it runs twice: with the store in memory, and with a real ZooKeeper."""
-    in_memory = request.param == "memory"
-    world: StoreWorld = (
-        MemoryWorld() if in_memory else ZookeeperWorld(request.getfixturevalue("zookeeper_chroot"))
-    )
+    if request.param == "memory":
+        world = memory_world()
+    else:
+        world = zookeeper_world(request.getfixturevalue("zookeeper_chroot"))
     try:
         yield world
     finally:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.reading.user_records import AggregatedRecordError
 from kinesis_spout.testing.stream.hash_keys import hash_key
-from spark_job.driver.planner import RetryQueue
+from spark_job.driver.retry_queue import RetryQueue
 from spark_job.executor.task_reader import read_task
 from state.codec.shard_states import encode_shard_state
 from state.plan import PlannedRetry, PlanStatus, RangePart, ShardSlice, TaskPlan
@@ -55,7 +55,7 @@ def rows(job: SimulatedJob, driver: Coordinator, plan_id: str, mode: str) -> lis
     return rows_named(
         row
         for task, plan in driver.tasks(plan_id).items()
-        for batch in read_task(plan_id, task, plan, services=services, settings=settings)
+        for batch in read_task(plan_id, task, plan, services=services)
         for row in batch.to_pylist()
     )
 

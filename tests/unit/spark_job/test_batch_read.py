@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
@@ -30,8 +29,8 @@ from pyspark.sql.datasource import (
 from kinesis_spout.errors import ConfigError, DataLossError
 from kinesis_spout.reading.page import Page
 from kinesis_spout.service.shard_info import HashRange, ShardInfo
-from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, ManualClock, alter, early_end
-from spark_job.batch_read.batch_reader import RangeFeed, complete_listing, new_reader, pin_load
+from kinesis_spout.testing import ManualClock
+from spark_job.batch_read.batch_reader import RangeFeed, complete_listing
 from spark_job.batch_read.batch_settings import BatchSettings
 from spark_job.batch_read.shard_ranges import (
     HINT_MARGIN_MS,
@@ -46,7 +45,6 @@ from spark_job.batch_read.shard_ranges import (
 from spark_job.rows import ARROW_SCHEMA
 from state.position import TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.spout.spout_pages import page_of
 
 if TYPE_CHECKING:
@@ -54,87 +52,33 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import Filter
 
-    from kinesis_spout.testing.service.answers import ListShardsAnswer, ShardAnswer
+
+def shard(name: str, *, last: int | None = None, hash_keys: tuple[int, int] = (0, 1)) -> ShardInfo:
+    """A shard whose first number is 1; `last`: the number that it is listed with as closed."""
+    return ShardInfo(
+        shard_id=name,
+        parents=(),
+        hash_key_range=hash_keys,
+        starting_sequence=SequenceNumber(1),
+        ending_sequence=None if last is None else SequenceNumber(last),
+    )
 
 
 def test_children_that_are_listed_late_are_waited_for() -> None:
-    whole = tuple(
-        ShardInfo(
-            shard_id=name,
-            parents=(),
-            hash_key_range=hash_keys,
-            starting_sequence=SequenceNumber(1),
-            ending_sequence=ending,
-        )
-        for name, hash_keys, ending in (
-            ("parent", (0, 2**128 - 1), SequenceNumber(9)),
-            ("low", (0, 2**127 - 1), None),
-            ("high", (2**127, 2**128 - 1), None),
-        )
+    whole = (
+        shard("parent", last=9, hash_keys=(0, 2**128 - 1)),
+        shard("low", hash_keys=(0, 2**127 - 1)),
+        shard("high", hash_keys=(2**127, 2**128 - 1)),
     )
     listings = iter([whole[:1], whole[:2], whole, whole[:1]])
     client: Any = SimpleNamespace(list_shards=lambda: next(listings))
     assert complete_listing(client, ManualClock()) == whole
 
 
-def stream_of(records: int, *, shards: int) -> FakeKinesis:
-    """A stream with records for several pages of each shard, put a minute ago."""
-    clock = ManualClock()
-    fake = FakeKinesis(clock=clock)
-    fake.create("orders", shards=shards)
-    for number in range(records):
-        fake.put("orders", f"key {number}", bytes(50_000))
-    clock.advance(60)
-    return fake
-
-
-def count_rows(fake: FakeKinesis) -> int:
-    """How many records a batch read of the stream gives."""
-    with FakeKinesisServer(fake) as server:
-        options = {
-            "streamName": "orders",
-            "endpointUrl": server.endpoint_url,
-            "region": REGION,
-            "awsAccessKeyId": ACCESS_KEY,
-            "awsSecretKey": SECRET_KEY,
-            "readsPerSecond": "1000",
-            "readBytesPerSecond": "1GiB",
-        }
-        reader = new_reader(options, pin_load(options))
-        return sum(
-            rows.num_rows for partition in reader.partitions() for rows in reader.read(partition)
-        )
-
-
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_an_end_that_is_named_too_early_loses_no_rows(*, is_closed: bool) -> None:
-    """Neither of an open shard nor of a closed one that holds more records."""
-    fake = stream_of(600, shards=2)
-    if is_closed:
-        fake.split("orders", fake.shards("orders")[0].shard_id)
-    for skip in (0, 3):
-        fake.faults.add(early_end(), operation="GetRecords", skip=skip, times=2)
-    assert count_rows(fake) == 600
-
-
 def test_a_number_below_the_start_of_a_closed_shard_is_not_its_end() -> None:
     """An emulator lists one. Records are above it."""
-    fake = stream_of(600, shards=1)
-    fake.split("orders", fake.shards("orders")[0].shard_id)
-    fake.faults.add(alter(with_numbers_below_the_start), operation="ListShards", times=None)
-    assert count_rows(fake) == 600
-
-
-def with_numbers_below_the_start(answer: ListShardsAnswer) -> ListShardsAnswer:
-    def altered(shard: ShardAnswer) -> ShardAnswer:
-        numbers = shard.sequence_number_range
-        if numbers.ending_sequence_number is None:
-            return shard
-        below = str(int(numbers.starting_sequence_number) - 1)
-        numbers = msgspec.structs.replace(numbers, ending_sequence_number=below)
-        return msgspec.structs.replace(shard, sequence_number_range=numbers)
-
-    return msgspec.structs.replace(answer, shards=list(map(altered, answer.shards)))
+    assert shard("a", last=0).last_sequence is None
+    assert shard("a", last=1).last_sequence == SequenceNumber(1)
 
 
 FOREVER_MS = 10**9
@@ -244,17 +188,7 @@ PIN = LoadPin.at(LOADED_MS, LOADED_MS - 100 * HOUR_MS)
 LATEST_MS = LOADED_MS + 1_000  # the Date header is cut to the second
 
 
-def shard(number: int) -> ShardInfo:
-    return ShardInfo(
-        shard_id=f"shardId-{number}",
-        parents=(),
-        hash_key_range=(0, 1),
-        starting_sequence=SequenceNumber(1),
-        ending_sequence=None,
-    )
-
-
-SHARDS = tuple(map(shard, range(3)))
+SHARDS = tuple(shard(f"shardId-{number}") for number in range(3))
 BACKWARDS = {"shardIds": "shardId-0", "startingPosition": "AFTER:5", "endingPosition": "AT:5"}
 
 
@@ -402,8 +336,8 @@ def test_shards_and_streams_that_all_filters_name_are_read() -> None:
         ]
     )
     assert left == []
-    assert [pushed.has_shard(shard) for shard in ("a", "b", "c")] == [False, True, False]
-    assert (pushed.has_stream("orders"), pushed.has_stream("other")) == (True, False)
+    assert [pushed.admits("shardId", shard) for shard in ("a", "b", "c")] == [False, True, False]
+    assert [pushed.admits("streamName", name) for name in ("orders", "other")] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from spark_job.query_failure import (
     MAX_LENGTH,
     QueryEnds,
     failure_sentence,
-    failure_told,
     for_spark,
     named_error,
     plans_of,
+    reported_failure,
 )
 from state.errors import PlanClosedError
 from state.memory_store import MemoryStateStore
@@ -196,7 +196,7 @@ def test_the_error_that_fails_a_batch_is_told_with_where_it_comes_from(
     error: Exception, told: ReportedError
 ) -> None:
     """Of a Spark error, the cause in its pages of text."""
-    assert failure_told(error) == told
+    assert reported_failure(error) == told
 
 
 @pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
@@ -207,8 +207,8 @@ def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException
     trace = "".join(traceback.format_exception(taken))
     assert len(trace.encode()) < 1_000_000
     assert type(error).__name__ in trace
-    assert failure_told(taken).message.startswith("the function given to tracked(...) raised")
-    assert failure_told(error).message.encode()
+    assert reported_failure(taken).message.startswith("the function given to tracked(...) raised")
+    assert reported_failure(error).message.encode()
 
 
 def test_an_error_that_spark_can_take_is_left_as_it_is() -> None:

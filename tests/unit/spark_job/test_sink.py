@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.service.record_putter import REQUEST_BYTES, OutgoingRecord
+from kinesis_spout.service.record_putter import REQUEST_BYTES, OutgoingRecord, PutResult
 from kinesis_spout.service.shard_info import ShardInfo
-from kinesis_spout.service.wire import PutResult
 from spark_job.sink.put_queue import (
     BYTES_PER_SECOND,
     RECORDS_PER_SECOND,

@@ -59,10 +59,10 @@ def test_a_store_that_does_not_answer_stops_no_job(caplog: pytest.LogCaptureFixt
     """It is said, and the next entry has all shards again."""
     job = Job(2)
     job.settle()
-    job.backend.set_unavailable(True)
+    job.backend.unavailable = True
     job.settle(11)
     assert "the history of the checkpoints cannot be written at the moment" in caplog.text
-    job.backend.set_unavailable(False)
+    job.backend.unavailable = False
     job.settle(11)
     assert [mark.full for mark in job.look().history.index().marks] == [True, True]
 

@@ -244,7 +244,9 @@ def test_the_loss_of_a_shard_that_has_vanished_is_accepted_and_its_children_are_
     moves = moved(job, "TRIM_HORIZON")
     gone = moves[shard(0)]
     assert (gone.accepts_loss, gone.after.lifecycle) == (True, Lifecycle.FINISHED)
-    assert gone.notes == ("the shard is not listed any more; its unread records are not read",)
+    assert gone.notes == (
+        "the stream no longer lists the shard, so its unread records cannot be read",
+    )
     assert any("records that arrived from 2026-01-01T" in line for line in move_lines(gone))
     assert not any(one.accepts_loss for one in moved(job, "TRIM_HORIZON").values())
     plan, read = run_job(job)
@@ -409,7 +411,7 @@ def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_eve
     move = moved(one, f"AFTER:{numbers[1]}" if to == "AFTER" else to, shard(0))[shard(0)]
     assert (effect(move), move.before.read_position) == ((skipped, "0"), REFUSED)
     assert move.notes == (
-        "the service refuses its position AT:123, so its records count as unread",
+        "Kinesis refuses the shard's position AT:123, so all its records count as unread",
     )
     assert run_job(one)[1] == numbers[len(numbers) - left :]
 

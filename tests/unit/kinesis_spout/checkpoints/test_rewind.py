@@ -153,7 +153,6 @@ def test_a_shard_that_is_not_listed_any_more_is_named(one: SimulatedJob) -> None
     [("14:00", "14:00:00Z"), ("9:05:07", "09:05:07Z"), ("14:00+09:00", "05:00:00Z")],
 )
 def test_a_time_of_today_is_a_position(text: str, time: str) -> None:
-    """In UTC, as the commands show times, or in its own zone."""
     wanted = RequestedPosition.parse(text)
     assert (wanted.is_time, wanted.belongs_to_one_shard) == (True, False)
     found = wanted.at(1_772_625_600_000)  # 2026-03-04T12:00:00Z

@@ -12,12 +12,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.exit_codes import (
-    CliError,
-    Interrupted,
-    one_sentence,
-    operators_exit_code_of,
-)
+from kinesis_spout.cli.exit_codes import OPERATORS_CODES, CliError, Interrupted, one_sentence
 from kinesis_spout.errors import (
     ConfigError,
     CredentialsError,
@@ -128,7 +123,7 @@ def test_scripts_can_tell_what_is_worth_another_try(
     assert ended_with(error)[0] == code
     with (
         pytest.raises(typer.Exit) as ended,
-        one_sentence(Console(file=io.StringIO()), code_of=operators_exit_code_of),
+        one_sentence(Console(file=io.StringIO()), codes=OPERATORS_CODES),
     ):
         raise error
     assert ended.value.exit_code == operators_code

@@ -56,7 +56,6 @@ def lines(*rows: dict[str, Any]) -> bytes:
 
 
 def test_lines_of_consume_are_counted_by_reason(tmp_path: Path) -> None:
-    """Written by the command's own writer, into a file of any name."""
     path = tmp_path / "letters"
     with LetterFile(path) as write:
         for number in range(3):

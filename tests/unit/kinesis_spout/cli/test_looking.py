@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from kinesis_spout.cli import status
-from kinesis_spout.cli.exit_codes import StopSignals
-from kinesis_spout.cli.looking import look_once
+from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.looking import Looking, look_once, refuse_another_stream
 from kinesis_spout.cli.main import app
 from kinesis_spout.cli.shards import inspect_shards
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.inspection.health import Health
-from kinesis_spout.inspection.reader import read_snapshot
+from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.testing import error, throttle
 from kinesis_spout.testing.service import requests
@@ -24,16 +25,23 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
 from state.store.shard_states import StateChange
-from tests.support.inspection.looks import look
-from tests.support.inspection.simulated_looking import looking
+from tests.support.inspection.looks import RECREATED, look
 from tests.support.shell.command_line import call_cli
 from tests.support.simulated.simulated_driver import next_plan, one_batch
 from tests.support.simulated.simulated_job import APPLICATION, STREAM, SimulatedJob, shard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.simulated.simulated_job import SimulatedJob
+
+
+@contextmanager
+def looking(job: SimulatedJob, *, max_asked: int = 100) -> Iterator[Looking]:
+    with closing(job.client()) as client, closing(job.store()) as store:
+        tips = TipReader(client, job.clock)
+        yield Looking(client, store, tips, job.clock, APPLICATION, max_asked)
 
 
 def store_states(job: SimulatedJob, *states: ShardState) -> None:
@@ -93,6 +101,19 @@ def test_the_exit_code_tells_the_verdict(
     where = ("--application", "a", "--stream", "s", "--zookeeper", "127.0.0.1:1")
     ended = CliRunner().invoke(app, ["status", *where, "--json"])
     assert (ended.exit_code, json.loads(ended.stdout)["verdict"]) == (code, verdict.value)
+
+
+def test_the_state_of_an_earlier_stream_is_refused_with_both_times() -> None:
+    """And with what the records that the present stream contains depend on."""
+    seen = look(identity=RECREATED).now
+    then, now = map(Position.at_timestamp, (RECREATED.created_ms, seen.stream.created_ms))
+    with pytest.raises(CliError, match=f"was created at {then}, and the present stream at {now};"):
+        refuse_another_stream(seen)
+    with pytest.raises(CliError, match="start the job from TRIM_HORIZON: from LATEST, it skips"):
+        refuse_another_stream(seen)
+    moved = look(identity=replace(RECREATED, arn="arn:elsewhere")).now
+    with pytest.raises(CliError, match="another stream: to arn:elsewhere, and not to arn:aws:"):
+        refuse_another_stream(moved)
 
 
 def test_the_lag_is_measured_only_of_shards_that_are_read_now(one: SimulatedJob) -> None:

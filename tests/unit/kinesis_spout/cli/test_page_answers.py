@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 from kinesis_spout.cli.ui import MAX_OPEN, Observed, PageAnswers, Watcher
@@ -20,12 +21,14 @@ class MadeUp(Observed):
 
 
 def observed(data: dict[str, Any]) -> Watcher:
-    return Watcher(MadeUp(data), slow_s=1_000.0, clock=ManualClock())
+    watcher = Watcher(MadeUp(data), slow_s=1_000.0, clock=ManualClock())
+    watcher.open()
+    return watcher
 
 
 def test_each_address_has_an_answer_and_hostile_ones_cost_no_more() -> None:
-    with observed({"kind": "application", "status": {"application": "etl"}}) as watcher:
-        answers = PageAnswers(watcher)
+    watcher = observed({"kind": "application", "status": {"application": "etl"}})
+    with closing(PageAnswers(watcher)) as answers:
         statuses = {
             target: int(answers.answer(target).status)
             for target in (
@@ -53,12 +56,10 @@ def test_an_application_of_the_list_is_opened_once_and_others_are_not_found() ->
         if stream != "orders":
             return None
         opened.append(application)
-        watcher = observed({"kind": "application", "status": {"application": application}})
-        watcher.open()
-        return watcher
+        return observed({"kind": "application", "status": {"application": application}})
 
-    with observed({"kind": "applications", "applications": []}) as watcher:
-        answers = PageAnswers(watcher, open_)
+    first = observed({"kind": "applications", "applications": []})
+    with closing(PageAnswers(first, open_)) as answers:
         names = [f"a{index}" for index in range(MAX_OPEN + 1)]
         for name in (*names, *names[1:]):
             answer = answers.answer(f"/page.json?application={name}&stream=orders")
@@ -66,4 +67,3 @@ def test_an_application_of_the_list_is_opened_once_and_others_are_not_found() ->
         assert opened == names
         assert answers.answer("/page.json?application=a&stream=other").status == 404
         assert json.loads(answers.answer("/page.json").body)["kind"] == "applications"
-        answers.close()

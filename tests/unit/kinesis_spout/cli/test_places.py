@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from kinesis_spout.cli.places import Operation, Place, command, folded_command, whole_command
+from kinesis_spout.cli.shared_options import option
 
 PLACE = Place(
     "my etl",
@@ -62,7 +63,7 @@ def placed(*words: str, application: str = "required", **environment: str) -> st
 
     @app.command()
     @command(application)  # type: ignore[arg-type]
-    def shown(op: Operation, *, yes: bool = False) -> None:
+    def shown(op: Operation, *, yes: bool = option("Sure.")) -> None:
         place = op.place
         typer.echo(f"{place.application or None} {place.stream} {place.zookeeper or None} {yes}")
 

@@ -47,7 +47,7 @@ def test_a_dead_letter_is_put_back_under_its_key() -> None:
 def test_a_record_without_a_partition_key_has_no_key_and_is_put_back_with_a_random_one() -> None:
     """As in a stream with record distribution AUTO."""
     run, assigned = RecordRun(["5"], [None], [b"text"], [0]), SimpleNamespace(shard=LETTER)
-    emission = SpoutEmission(run, 0, 1, assigned, b"text")  # type: ignore[arg-type]  # only its shard's id is used
+    emission = SpoutEmission(run, 0, 1, b"text", assigned)  # type: ignore[arg-type]  # only its shard's id is used
     assert emission.partition_key is None
     line = record_line(emission)
     assert "key" not in json.loads(line)

@@ -6,11 +6,15 @@ from dataclasses import fields
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from kinesis_spout.cli.shared_options import (
     AWS,
+    argument,
     connection_of,
     flag,
+    option,
+    own_options,
     security_of,
     shard_id_of,
     with_zone,
@@ -19,6 +23,9 @@ from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SECURITY
 from state.zookeeper.security import ZookeeperSecurity
+
+STREAM = argument("The stream.", "STREAM")
+START, PAIRS = option("The start.", "--from"), option("Any other.")
 
 
 def test_the_options_are_those_of_the_spark_source() -> None:
@@ -94,3 +101,35 @@ def test_both_connections_take_their_own_from_the_same_texts() -> None:
     pairs = ["region=eu-west-1", "ZOOKEEPERTLS=true", "zookeeperVerifyHostname=false"]
     assert security_of(pairs) == ZookeeperSecurity(tls=True, verify_hostname=False)
     assert connection_of({}, pairs) == AwsConfig(region="eu-west-1")
+
+
+@pytest.mark.parametrize(
+    ("named", "given", "spelt"),
+    [
+        ("startingPosition", (), "option --from"),
+        ("starting_position", (), "option --from"),
+        ("starting_position", ("--option", "Starting_Position=x"), "option startingPosition"),
+        ("wire_format", (), "option wireFormat"),
+        ("streamArn", (), "argument STREAM"),
+        ("--from", (), "option --from"),
+        ("sink", (), "option sink"),
+    ],
+)
+def test_an_error_names_an_option_as_its_user_gave_it(
+    named: str, given: tuple[str, ...], spelt: str
+) -> None:
+    """By the command's own option; by the key of `--option`, where that was given, or the command
+    has no other; by its name alone, where nobody can give it.
+    """
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    @own_options
+    def made(
+        stream: str = STREAM, *, start: str | None = START, option: list[str] | None = PAIRS
+    ) -> None:
+        raise ConfigError.of(named, "is wrong", "x")
+
+    ended = CliRunner().invoke(app, ["orders", *given])
+    assert ended.exit_code == 1
+    assert ended.stderr == f"error: {spelt}: 'x' is wrong\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,12 +19,9 @@ class MadeUp(Observed):
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.count = 0
-        self.is_open = False
+        self.is_closed = False
         self.seen = threading.Condition()
         self._alone = threading.Lock()
-
-    def open(self) -> None:
-        self.is_open = True
 
     def observe(self) -> dict[str, Any]:
         assert self._alone.acquire(blocking=False), "two observations at a time"
@@ -38,7 +36,7 @@ class MadeUp(Observed):
                 self.seen.notify_all()
 
     def close(self) -> None:
-        self.is_open = False
+        self.is_closed = True
 
     def wait_for(self, count: int) -> None:
         with self.seen:
@@ -53,7 +51,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_after_a_fault_the_last_good_observation_stays_and_others_follow(quick: None) -> None:
     """Whatever the fault was; the next one that succeeds ends the trouble."""
     made = MadeUp()
-    with Watcher(made, slow_s=10.0, clock=ManualClock()) as watcher:
+    with closing(Watcher(made, slow_s=10.0, clock=ManualClock())) as watcher:
+        watcher.open()
         for error in (StoreUnavailableError("no ZooKeeper"), RuntimeError("a bug")):
             made.error = error
             made.wait_for(made.count + 2)
@@ -80,4 +79,4 @@ def test_a_first_observation_that_fails_is_reported_and_tried_again(quick: None)
         assert watcher.newest().data == {"kind": "application"}
     finally:
         assert watcher.close()
-    assert not made.is_open
+    assert made.is_closed

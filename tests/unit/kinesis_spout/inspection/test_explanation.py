@@ -180,7 +180,7 @@ TABLE: list[tuple[Look, str]] = [
         stood(identity=structs.replace(IDENTITY, arn=IDENTITY.arn.replace("eu", "us")), tips={}),
         "other stream -> look: look at the stream of",
     ),
-    (look(ONE, pin=None, owners=()), "no application -> look: compare application, stream,"),
+    (look(ONE, pin=None, owners=()), "no application -> look: compare --application, --stream,"),
     (
         look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
         "not begun [stage=removed] -> start: start the job: it begins",
@@ -188,7 +188,7 @@ TABLE: list[tuple[Look, str]] = [
     (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait for its first list"),
     (
         look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "not begun > not running [end=failed] -> change: resolve that error",
+        "not begun > not running [end=failed] -> look: read its log and the log",
     ),
     (look(listed(2), state(2)), "not tracked -> look: see the shards"),
     (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past] -> nothing: nothing to"),
@@ -226,21 +226,21 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct the",
+        "held by order > unresolved record [stage=waits, fault=reason] -> look: see the record",
     ),
     (
         family(failed(3), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason] -> change: correct the",
+        "held by order > unresolved record [stage=waits, fault=reason] -> look: see the record",
     ),
     (
         family(
             failed(3, key="k"), failed(8, key="k", due_ms=NOW_MS - 1), policy=BLOCK_KEY, tips=TIP
         ),
-        "caught up > held by order > unresolved record [stage=waits] -> change: correct",
+        "caught up > held by order > unresolved record [stage=waits] -> look: see the record",
     ),
     (
         drained(failed(3), policy=CONTINUE),
-        "unresolved record [stage=waits, fault=reason] -> change: correct the cause of 'no",
+        "unresolved record [stage=waits, fault=reason] -> look: see the record",
     ),
     (
         look(
@@ -256,11 +256,11 @@ TABLE: list[tuple[Look, str]] = [
                 )
             ),
         ),
-        "unresolved record > batch under way [stage=not begun] -> change: correct the cause of",
+        "unresolved record > batch under way [stage=not begun] -> look: see the record",
     ),
     (
         drained(failed(3, due_ms=NOW_MS - 9_000)),
-        "unresolved record > not visible -> change: correct the cause of 'no",
+        "unresolved record > not visible -> look: see the record",
     ),
     (
         drained(failed(3, attempts=4), policy=CONTINUE),
@@ -268,7 +268,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), tips=BEHIND, policy=CONTINUE),
-        "unread > unresolved limit [fault=reason] -> change: correct the cause of 'no",
+        "unread > unresolved limit [fault=reason] -> look: see the record",
     ),
     (
         look(ONE, HERE, state(2, SHARD_END, unresolved=(failed(3),)), tips=BEHIND, **OUTAGE),
@@ -278,7 +278,7 @@ TABLE: list[tuple[Look, str]] = [
     (stood(owners=()), "unread > not running [end=unknown] -> start: start the job"),
     (
         stood(owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "unread > not running [end=failed] -> change: resolve that error",
+        "unread > not running [end=failed] -> look: read its log and the log",
     ),
     (
         stood(owners=(), log=run_log(60_000, 40_000, 20_000)),
@@ -337,7 +337,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         stood(owners=(spout_task(0, 2),), total_tasks=2),
-        "unread > not running [end=never ran] -> start: start it with --task-index 1",
+        "unread > not running [end=never ran] -> start: start consumer task 1 (--task-index 1",
     ),
     # what a program does with its records
     # records that were not answered in time
@@ -346,11 +346,14 @@ TABLE: list[tuple[Look, str]] = [
         "unread > unresolved limit [fault=program] -> change: find out what the program,",
     ),
     (held_back(DEACTIVATED), "unread > program waits [hold=deactivated] -> change: make the"),
-    (held_back(FULL), "unread > program waits [hold=full] -> look: find out what the program"),
-    (held_back(NOT_TAKEN, 10_000), "unread > program waits [hold=not taken] -> look: find out"),
+    (held_back(FULL), "unread > program waits [hold=full] -> look: see on host-a what"),
+    (
+        held_back(NOT_TAKEN, 10_000),
+        "unread > program waits [hold=not taken] -> look: see on host-a",
+    ),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
-        "caught up > unresolved record > letters refused -> change: correct dead_letter or its",
+        "caught up > unresolved record > letters refused -> change: repair the target of",
     ),
     # letters refused, of a spout that has not told its limit
     (
@@ -359,7 +362,7 @@ TABLE: list[tuple[Look, str]] = [
             refused_letters=REFUSED,
             tip=behind(60_000),
         ),
-        "unread > letters refused -> change: correct dead_letter or",
+        "unread > letters refused -> change: repair the target",
     ),
     # letters refused, and no room left
     (
@@ -369,7 +372,7 @@ TABLE: list[tuple[Look, str]] = [
             tip=behind(60_000),
             max_unresolved_per_shard=1,
         ),
-        "unread > letters refused -> change: correct dead_letter or its",
+        "unread > letters refused -> change: repair the target of",
     ),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
@@ -441,7 +444,7 @@ TABLE: list[tuple[Look, str]] = [
     (NEVER_ASKED, "unread > not asked -> look: explain this shard alone, or"),
     (
         replace(NEVER_ASKED, throttled={shard(1)}),
-        "unread > kinesis silent [throttled=now] -> change: find out who else reads",
+        "unread > kinesis silent [throttled=now] -> look: find out from CloudWatch and",
     ),
     # the service fails
     (
@@ -572,7 +575,7 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
         "Blocked: consumer task 1 of 2 is not running. Last run: pid 42 on host-a, stopped cleanly "
         "at 07:59:40."
     )
-    assert actions_of(seen)[0] == "start it with --task-index 1 --total-tasks 2"
+    assert actions_of(seen)[0] == "start consumer task 1 (--task-index 1 --total-tasks 2)"
     assert cause.as_json()["facts"] == {
         "taskIndex": 1,
         "totalTasks": 2,
@@ -614,9 +617,9 @@ def holding(**stored: Any) -> Look:
 @pytest.mark.parametrize(
     ("seen", "order"),
     [
-        (holding(**ended(STOPPED)), [MEND, SEE, START]),
-        (holding(**GONE), [MEND, START]),
-        (holding(plan=READ), [MEND, WAIT]),
+        (holding(**ended(STOPPED)), [SEE, MEND, START]),
+        (holding(**GONE), [SEE, MEND, START]),
+        (holding(plan=READ), [SEE, MEND, WAIT]),
         (
             look(HERE, **ended(STOPPED)),
             ["look again in a minute", "set the shard to the oldest", START],
@@ -693,10 +696,19 @@ def test_the_remedy_of_an_error_is_the_arrow(says: str, remedy: str) -> None:
     """Of two, the one that loses nothing comes first. In a loop, a start alone does not help."""
     end = RunEnd(time_ms=NOW_MS, kind=FAILED, says=says)
     once = stood(owners=(), log=run_log(60_000, ends=(end,)))
-    assert actions_of(once)[:2] == [remedy, "start it again after that"]
+    assert actions_of(once)[:2] == [remedy, "start the job again"]
     loop = stood(owners=(), log=run_log(60_000, 40_000, 20_000, ends=(end, end, end)))
     assert actions_of(loop)[0] == remedy
     assert not any(one.kind is ActionKind.START for one in explain(loop, shard(1)).actions())
+
+
+def test_a_crash_loop_that_has_ended_is_started_again_after_its_error_is_resolved() -> None:
+    """Its supervisor has given up. Of one that was started just now that is not known."""
+    end = RunEnd(time_ms=NOW_MS - 30 * 60_000, kind=FAILED, says="no", remedy="repair it")
+    log = run_log(HOUR_MS, HOUR_MS - 20_000, HOUR_MS - 40_000, ends=(end, end, end))
+    seen = stood(owners=(), log=log)
+    assert "It was not started again since then." in explain(seen, shard(1)).root.text
+    assert actions_of(seen) == ["repair it", "start the job again"]
 
 
 def test_one_command_accepts_all_that_is_lost() -> None:
@@ -723,12 +735,12 @@ def test_a_batch_that_takes_many_times_as_long_as_the_one_before_is_not_waited_f
             found = actions_of(seen)
             assert found[0].startswith("check in Spark's UI ")
             is_late = age_ms == 45_000
-            assert found[1].startswith("restart the job if it hangs" if is_late else WAIT)
+            assert found[1].startswith("restart the job if that hangs" if is_late else WAIT)
             assert (WAIT in found) is not is_late
     assert texts[0] == "batch 7-ab is read: its sink writes it, or Spark waits for its next trigger"
     assert texts[1] == (
-        "batch 7-ab is read: its function (foreachBatch) has not returned, its sink still writes "
-        "it, or Spark waits for its next trigger"
+        "batch 7-ab has not ended, though its records are read: its function (foreachBatch) has "
+        "not returned, its sink still writes, or Spark waits for a trigger"
     )
 
 
@@ -739,7 +751,7 @@ def test_a_shard_that_was_never_read_was_not_read_completely_either() -> None:
     assert unread.text == "shard 1 may have unread records. It was never read completely."
     assert "lag_ms" not in unread.facts
     unread, *_ = explain(replace(look(ONE, HERE), throttled={shard(1)}), shard(1)).chain
-    assert unread.text.endswith(" No record that arrived more than 60 s ago is unread.")
+    assert unread.text.endswith(" All records that arrived more than 60 s ago are read.")
 
 
 @pytest.mark.parametrize(
@@ -775,10 +787,11 @@ def test_who_removes_the_state_of_an_earlier_stream_is_warned_of_the_start_at_la
 def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     """Both are named: this job, whose pace is known within a batch, and others."""
     throttled: dict[str, Any] = {"throttled": {shard(1)}}
-    (first, *_) = actions_of(replace(moved(None), **throttled))
-    assert first.startswith("find out who uses up the shard: split it if this job alone reads 2 MB")
+    first, then, *_ = actions_of(replace(moved(None), **throttled))
+    assert first.startswith("find out from CloudWatch whether others read shard 1 too")
+    assert then.endswith("if this job alone reads 2 MB per second, split the shard")
     (first, *_) = actions_of(replace(NEVER_ASKED, **throttled))
-    assert first.startswith("find out who else reads the stream")
+    assert first.startswith("find out from CloudWatch and the stream's owner who else reads")
     read = read_of(1, 9, payload_bytes=9_000_000, throttled=3)
     root = explain(in_plan(TaskLog(entries=(read,))), shard(1)).root
     assert "The job itself has read 1.8 MB per second of it." in root.text
@@ -798,7 +811,7 @@ def test_the_clock_of_an_error_is_that_of_the_host_that_had_it() -> None:
 def test_an_application_without_state_may_have_lost_it() -> None:
     """A start would begin at the starting position: the restore comes before it."""
     explained = explain(look(ONE, pin=None, owners=()), shard(1))
-    assert "its state is lost" in explained.root.text
+    assert "its state was removed or lost" in explained.root.text
     commands = [one.command for one in explained.actions()]
     assert commands == [(), ("checkpoint", "import", "PATH"), ()]
     assert explained.actions()[-1].kind is ActionKind.START
@@ -806,9 +819,7 @@ def test_an_application_without_state_may_have_lost_it() -> None:
 
 def test_a_job_that_does_not_run_here_may_run_under_another_name() -> None:
     """Its own state shows nothing of that."""
-    assert actions_of(stood(owners=()))[1].endswith(
-        "why it is not, or under which application and --zookeeper-root it runs"
-    )
+    assert actions_of(stood(owners=()))[1].startswith("if somebody has started it since, compare")
 
 
 def test_the_error_of_a_command_is_in_the_log_of_the_job() -> None:

@@ -142,7 +142,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         three(throttled={shard(2)}),
-        "unknown: Kinesis throttles shard 2 now; 1 of 3 shards did not answer",
+        "unknown: Kinesis throttles shard 2 now; the tips of 1 of 3 shards are not known",
     ),
     (
         three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
@@ -255,7 +255,7 @@ def test_no_shard_of_another_stream_is_said_not_to_answer() -> None:
 @pytest.mark.parametrize(
     ("process", "says"),
     [
-        (ProcessState.STOPPED, "the process of the last run (pid 42 on host-a) is stopped"),
+        (ProcessState.STOPPED, "the process of the last run (pid 42 on host-a) is suspended"),
         (ProcessState.RUNS, "the process of the last run (pid 42 on host-a) lost its session"),
         (ProcessState.GONE, "no process is running; the last run ended without a message"),
     ],
@@ -340,7 +340,7 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
         (one(**SPOUT), "every record that was read is acked"),
         (
             one(HOUR_MS, **SPOUT),
-            "none failed; ZooKeeper does not have the records that the program",
+            "none failed; a spout does not store how many records its program",
         ),
         (
             look(ONE, HERE, plan=plan(READ)),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from kinesis_spout.aggregation.unpacking import Unpacker
 from kinesis_spout.errors import RequestRefusedError
 from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, RetryReader
 from kinesis_spout.testing import (
@@ -82,6 +83,7 @@ class Found:
             shard(0),
             retries,
             services,
+            unpacker=Unpacker(lambda: None),
             budget=budget or RetryByteBudget(max_bytes),
             at_least_one=at_least_one,
             whole_ranges=whole_ranges,

@@ -14,10 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.errors import (
-    AccessDeniedError,
-    KinesisError,
-)
+from kinesis_spout.errors import AccessDeniedError, KinesisError
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.read_ahead import (
     FIRST_LIMIT,
@@ -29,7 +26,6 @@ from kinesis_spout.reading.read_ahead import (
 )
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from kinesis_spout.testing import ManualClock
-from state.position import TRIM_HORIZON, Position
 from tests.support.spout import spout_pages
 
 LIMIT_S = 20.0
@@ -62,20 +58,13 @@ class ScriptedGetter:
         self.shard_id = shard_id
         self.script = deque(script or (1,))
         self.log = log if log is not None else []
-        self.limits: list[int] = []
         self.due_s = 0.0
-        self.iterator: str | None = None
-
-    @property
-    def position(self) -> Position:
-        return TRIM_HORIZON
 
     def ready_at_s(self) -> float:
         return self.due_s
 
     def fetch_unless_throttled(self, limit: int) -> Page:
         self.log.append(self.shard_id)
-        self.limits.append(limit)
         step = self.script.popleft() if len(self.script) > 1 else self.script[0]
         if isinstance(step, threading.Event):
             assert step.wait(LIMIT_S)
@@ -91,14 +80,12 @@ def buffered(
     max_records: int = 100,
     budget: ByteBudget | None = None,
     total_records: int | None = None,
-    page_bytes: int | None = None,
 ) -> BufferedGetter:
     return BufferedGetter(
         getter,
         max_records=max_records,
         budget=budget or ByteBudget(ROOMY),
         total_records=total_records,
-        page_bytes=page_bytes,
     )
 
 

@@ -97,7 +97,7 @@ def test_one_that_ends_gives_the_next_one_its_turn_and_room_is_for_all() -> None
     assert Waiting(first).goes_on
     waiting = Waiting(second)
     assert waiting.waits
-    first.stop()
+    first.close()
     assert waiting.goes_on
     others = [Waiting(budget.share()) for _ in range(3)]
     holder.release(1)

@@ -54,7 +54,6 @@ class World:
             self.services.client,
             job.clock,
             self.watch,
-            stream_name=settings.stream.name,
             refresh_interval_s=settings.shard_refresh_interval_ms / 1000,
             fail_on_data_loss=settings.fail_on_data_loss,
             identity=self.services.store.identity,
@@ -217,9 +216,9 @@ def test_the_lag_is_that_of_the_furthest_shard_that_is_not_at_its_tip(world: Wor
     world.refresh()
     world.job.clock.advance(30)
     assert max(world.catalog.lags_ms().values()) == 30_000
-    world.watch.on_end(ShardReadResult(shard_id=shard(0), at_tip=True), 0, checked_s=0)
+    world.watch.on_read(ShardReadResult(shard_id=shard(0), at_tip=True), 0, checked_s=0)
     assert max(world.catalog.lags_ms().values()) == 30_000
-    world.watch.on_end(ShardReadResult(shard_id=shard(1), at_tip=True), 0, checked_s=0)
+    world.watch.on_read(ShardReadResult(shard_id=shard(1), at_tip=True), 0, checked_s=0)
     assert max(world.catalog.lags_ms().values()) == 0
 
 

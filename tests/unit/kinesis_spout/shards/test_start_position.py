@@ -36,14 +36,8 @@ def pin(
     """What the first start of an application with this start stores."""
     with closing(job.client()) as client, closing(job.store()) as store:
         named = tuple((one, StartingPosition.parse(each)) for one, each in (shards or {}).items())
-        return pin_start(
-            store.identity,
-            RequestedStart(default=StartingPosition.parse(text), shards=named),
-            job.clock.now_ms(),
-            client.list_shards(),
-            new_iterator=client.shard_iterator,
-            only=only,
-        )
+        start = RequestedStart(default=StartingPosition.parse(text), shards=named)
+        return pin_start(store.identity, client, start, job.clock.now_ms(), only=only)
 
 
 def stored(job: SimulatedJob) -> StartPin | None:

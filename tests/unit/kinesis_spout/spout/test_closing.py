@@ -157,13 +157,13 @@ def test_closing_ends_in_time_while_the_store_fails(
     for emission in taken(spout, 3):
         emission.ack()
     if fault == "errors":
-        threaded.world.backend.set_unavailable(unavailable=True)
+        threaded.world.backend.unavailable = True
     else:
         threaded.store.shut()
     with caplog.at_level(logging.WARNING, "kinesis_spout"):
         assert closed_in_s(spout) < ALLOWED_S
     assert "3 records that were acked or dead-lettered" in caplog.text
-    threaded.world.backend.set_unavailable(unavailable=False)
+    threaded.world.backend.unavailable = False
 
 
 def test_closing_does_not_wait_for_a_dead_letter_that_hangs(threaded: Threaded) -> None:

@@ -15,7 +15,7 @@ from kinesis_spout.testing import (
 )
 from kinesis_spout.testing.faults.plan import alter
 from kinesis_spout.testing.service import requests
-from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain
+from tests.support.spout.spout_world import STREAM, SpoutUnderTest, pass_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,15 +38,10 @@ class Reading:
 
     def go_on(self, seconds: float = 1.0) -> list[str]:
         """Let time pass in steps of the spout. Returns what came."""
-        before = len(self.came)
-        until_s = self.world.clock.monotonic_s() + seconds
-        while self.world.clock.monotonic_s() < until_s:
-            self.world.loops.take()
-            for emission in drain(self.spout, self.world.loops, rounds=2):
-                self.came.append(f"{emission.shard_id}:{emission.number}")
-                emission.ack()
-            self.world.clock.advance(0.05)
-        return self.came[before:]
+        emissions = pass_time(self.world, self.spout, seconds, step_s=0.05, acks=True)
+        came = [f"{emission.shard_id}:{emission.number}" for emission in emissions]
+        self.came += came
+        return came
 
     @property
     def totals(self) -> SubscriptionTotals:
@@ -102,34 +97,6 @@ def test_a_subscription_is_renewed_when_its_five_minutes_are_over(reading: Readi
     assert reading.came == wanted
     assert (reading.totals.opened, reading.totals.failed) == (3, 0)
     assert reading.world.service.reads == 0
-
-
-def take_over(world: SpoutUnderTest) -> None:
-    """Another process subscribes with the same consumer."""
-    consumer = world.fake.stream(STREAM).consumers["reader"]
-    with world.fake.lock:
-        world.fake.subscribe_to_shard(
-            requests.SubscribeToShard(
-                consumer_arn=consumer.arn,
-                shard_id=SHARD,
-                starting_position=requests.StartingPosition(type="LATEST"),
-            )
-        )
-
-
-def test_another_reader_of_the_consumer_costs_no_record(
-    reading: Reading, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Both take the shard from each other, and that is said with a remedy."""
-    wanted: list[str] = []
-    for _ in range(6):
-        reading.go_on(22)
-        take_over(reading.world)
-        wanted += reading.world.put(2)
-    reading.go_on(22)
-    assert reading.came == wanted
-    (said,) = [said for said in caplog.messages if "another reader seems to use" in said]
-    assert "consumer_name" in said
 
 
 def test_a_consumer_that_was_removed_is_registered_again(reading: Reading) -> None:

@@ -267,3 +267,28 @@ def test_a_store_that_is_down_does_not_open_a_spout_uncounted(one: SimulatedJob)
     tree.break_at(1, after=False)  # after the ownership
     with pytest.raises(StoreUnavailableError):
         SteppedSpout(one, store=store)
+
+
+def test_a_shard_that_is_given_up_costs_the_record_that_was_announced_no_attempt(
+    job: SimulatedJob,
+) -> None:
+    """The program never had it, and the process lives. What is gone becomes a letter, and one whose
+    process ended in between, that of an attempt.
+    """
+    job.put(1, key=job.key_of(1))
+    killed(job, 2)
+    spout = reading(job, fail_on_data_loss=False)
+    assert spout.spout.next_tuple() is None
+    spout.step("commit")
+    assert [one.reason for one in job.states()[shard(1)].unresolved] == [UNANSWERED]
+    with job.fake.lock:
+        del job.fake.stream(STREAM).shards[shard(1)]
+    while not job.states()[shard(1)].end_was_read:
+        spout.after(10.0).coordinate()
+        assert job.clock.monotonic_s() < 300
+    spout.coordinate()
+    assert [(one.attempts, one.reason) for one in job.states()[shard(1)].unresolved] == [(0, None)]
+    turn(spout)
+    (letter,) = spout.letters
+    assert (letter.data, letter.attempts) == (None, 0)
+    assert letter.reason != UNANSWERED

@@ -10,7 +10,6 @@ import pytest
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.errors import ConfigError, StreamNotFoundError
 from kinesis_spout.spout.kinesis_spout import SpoutConfig
-from scheme.json_scheme import JsonScheme
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.simulated_job import SimulatedJob, shard
 from tests.support.spout.spouts import spout_of
@@ -32,21 +31,6 @@ def test_an_emission_has_all_fields_of_its_record(one: SimulatedJob) -> None:
     assert emission.message_id == emission.record.message_id == f"{shard(0)}:{sequence}:1"
     assert emission.values == (b"payload",)
     assert "payload" not in repr(emission)
-
-
-def test_the_scheme_decodes_the_values_and_malformed_records_are_dead_lettered(
-    one: SimulatedJob,
-) -> None:
-    """A record that does not decode is never delivered, never retried, and not lost."""
-    for data in (b'{"n": 1}', b"nonsense", b'{"n": 2}'):
-        one.put(1, data=data)
-    spout = reading(one, scheme=JsonScheme("n INT"))
-    assert [emission.values for emission in spout.drain()] == [(1,), (2,)]
-    spout.step("letters")
-    (letter,) = spout.letters
-    assert letter.data == b"nonsense"
-    assert letter.attempts == 1
-    assert spout.spout.metrics().total.counts.malformed == 1
 
 
 def test_open_raises_for_a_missing_stream_and_nothing_stays_open(one: SimulatedJob) -> None:

@@ -189,6 +189,8 @@ def test_any_exception_of_a_scheme_is_the_outcome_of_its_record(one: SimulatedJo
     spout.step("letters", times=len(ODD_ERRORS))
     others = [error for error in ODD_ERRORS if not isinstance(error, BareMalformedError)]
     assert [letter.reason for letter in spout.letters] == ["bare"] * (len(ODD_ERRORS) - len(others))
+    assert {letter.attempts for letter in spout.letters} == {1}, "malformed ones are not retried"
+    assert spout.spout.metrics().total.counts.malformed == len(spout.letters)
     for error, reason in zip(others, stored_reasons(spout).values(), strict=False):
         assert type(error).__name__ in str(reason)
     left += [ValueError("x")] * 9

@@ -277,23 +277,18 @@ def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
 
 @pytest.mark.parametrize("kind", OUTAGES)
 def test_give_up_after_s_ends_a_spout_that_had_no_success_for_so_long(kind: str) -> None:
+    """A success in between starts the time again."""
     under_test = SpoutUnderTest()
     with under_test.fresh(give_up_after_s=60.0) as spout:
-        strike(under_test, OUTAGES[kind], operation="GetRecords")
-        assert pass_time(under_test, spout, 50) == []
-        with pytest.raises(StillThrottledError if kind == "a throttle" else KinesisError):
-            pass_time(under_test, spout, 30)
-
-
-def test_a_success_in_between_starts_the_time_to_give_up_again() -> None:
-    under_test = SpoutUnderTest()
-    with under_test.fresh(give_up_after_s=60.0) as spout:
-        for _ in range(4):
-            strike(under_test, OUTAGES["503"], operation="GetRecords")
-            pass_time(under_test, spout, 40)
+        for _ in range(3):
+            strike(under_test, OUTAGES[kind], operation="GetRecords")
+            assert pass_time(under_test, spout, 50) == []
             under_test.fake.faults.clear()
             pass_time(under_test, spout, 20)
-        assert spout.health().ok
+            assert spout.health().ok
+        strike(under_test, OUTAGES[kind], operation="GetRecords")
+        with pytest.raises(StillThrottledError if kind == "a throttle" else KinesisError):
+            pass_time(under_test, spout, 80)
 
 
 def test_retries_of_one_shard_in_trouble_do_not_delay_those_of_another() -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.spout.config import do_not_wait
 from kinesis_spout.threads import ThreadLoop, thread_pool
 from state.retry_policy import RetryPolicy
 from tests.support.spout.spout_world import STREAM, PassingClock, SpoutUnderTest
@@ -71,7 +70,7 @@ def test_a_loop_over_emissions_ends_when_another_thread_closes_the_spout() -> No
     for turns in range(151):
         is_waiting = turns == 150
         spout = under_test.fresh(
-            idle_wait=(lambda _streak: 10 * TIMEOUT_S) if is_waiting else do_not_wait
+            idle_wait=lambda _streak, wait_s=10 * TIMEOUT_S * is_waiting: wait_s
         )
         spout.open()
         session = spout._open_session()

@@ -11,11 +11,8 @@ import pytest
 from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from kinesis_spout.testing import error
 from state.errors import StaleOwnerError
-from state.memory_store import MemoryTree
 from state.plan import PlanPointer, PlanStatus
 from state.process import this_process
-from state.znodes.topics import StoreTopics
-from tests.simulation.world import OutageTree, StoreOutage
 from tests.support.simulated.simulated_driver import next_plan, pointer, run
 from tests.support.simulated.simulated_job import (
     APPLICATION,
@@ -97,33 +94,6 @@ def test_a_shard_is_released_although_the_answer_to_its_last_commit_was_lost() -
         assert len(spout.metrics().shards) == 2
 
 
-@pytest.mark.parametrize("calls_before_the_outage", range(6))
-def test_a_store_outage_during_the_reload_after_a_conflict_does_not_stop_the_spout(
-    calls_before_the_outage: int,
-) -> None:
-    """A commit was written but its answer was lost, so the next one is a conflict; and the states
-    cannot be loaded yet.
-    """
-    under_test = SpoutUnderTest()
-    under_test.put(2)
-    outage = StoreOutage()
-    tree = OutageTree(MemoryTree(under_test.backend), outage)
-    store = StoreTopics(tree, under_test.store().paths, reset_command="reset")
-    with under_test.fresh(store=store) as spout:
-        first, second = drain(spout, under_test.loops)
-        first.ack()
-        outage.skipped, outage.left, outage.lands = 1, 1, True
-        under_test.loops.take("commit", "coordinate")
-        outage.skipped, outage.left = calls_before_the_outage, 5
-        second.ack()
-        under_test.loops.take("commit", "coordinate", "commit", "coordinate")
-        assert spout.next_tuple() is None
-        outage.left = 0
-    assert [state.checkpoint_text for state in under_test.states().values()] == [
-        second.sequence_number
-    ]
-
-
 def test_closing_commits_and_an_outcome_after_it_does_not_count(one: SimulatedJob) -> None:
     """It could not be stored any more. The record comes again."""
     spout, (acked, first, second) = emitted(one, 3)
@@ -149,10 +119,10 @@ def test_a_process_that_was_frozen_emits_nothing_of_its_successors(
     one.put(4)
     spout = reading(one)
     assert spout.spout.next_tuple() is not None
-    one.backend.set_unavailable(True)
+    one.backend.unavailable = True
     one.clock.advance(60)
     assert spout.spout.next_tuple() is not None, "the store does not answer"
-    one.backend.set_unavailable(False)
+    one.backend.unavailable = False
     for is_taken_over in (False, True):
         cast("MemoryStateStore", spout.services.store).lose_session()
         one.clock.advance(60)
@@ -279,15 +249,6 @@ def left_open(job: SimulatedJob) -> str:
     return plan
 
 
-def test_a_spout_closes_the_plan_that_a_spark_job_left_open_and_reads_its_records_again(
-    one: SimulatedJob,
-) -> None:
-    plan = left_open(one)
-    spout = SteppedSpout(one)
-    assert pointer(one) == PlanPointer(plan, PlanStatus.CLOSED)
-    assert len(spout.pump()) == 3
-
-
 def test_two_tasks_that_close_the_open_plan_at_once_both_open(job: SimulatedJob) -> None:
     """The second finds the plan changed, looks again, and goes on."""
     plan = left_open(job)
@@ -302,20 +263,23 @@ def test_two_tasks_that_close_the_open_plan_at_once_both_open(job: SimulatedJob)
     assert sum(len(task.pump()) for task in both) == 3
 
 
-@pytest.mark.parametrize("settled", [False, True])
-def test_a_spout_leaves_a_plan_that_is_closed_or_settled_as_it_is(
-    one: SimulatedJob, *, settled: bool
+@pytest.mark.parametrize("status", PlanStatus)
+def test_a_spout_closes_a_plan_that_a_spark_job_left_open_and_reads_its_records_again(
+    one: SimulatedJob, status: PlanStatus
 ) -> None:
+    """One that is closed or settled stays as it is."""
     plan = left_open(one)
     store = one.store()
     store.ownership.acquire(OWNER, timeout_s=0)
-    store.plans.close(plan)
-    if settled:
+    if status is not PlanStatus.OPEN:
+        store.plans.close(plan)
+    if status is PlanStatus.SETTLED:
         store.plans.mark_settled(plan)
     store.ownership.release()
-    before = pointer(one)
-    SteppedSpout(one)
-    assert pointer(one) == before
+    spout = SteppedSpout(one)
+    closed = PlanStatus.CLOSED if status is PlanStatus.OPEN else status
+    assert pointer(one) == PlanPointer(plan, closed)
+    assert len(spout.pump()) == 3
 
 
 def test_a_spout_keeps_what_settling_needs_in_the_states(one: SimulatedJob) -> None:

@@ -83,7 +83,7 @@ def test_a_record_that_was_postponed_or_acked_while_it_was_being_read_is_not_rea
     for record in wanted:
         records.restock(record, run_of(record.first.sequence), LOOK_AGAIN_MS)
     assert records.wanted(LOOK_AGAIN_MS) == []
-    assert seq(1) not in records
+    assert seq(1) not in records.runs
     assert records.due_retry(LOOK_AGAIN_MS) == seq(2)
 
 
@@ -144,7 +144,7 @@ def test_a_restored_range_becomes_single_records_and_a_letter_for_those_that_are
     shard = tracked_from(FakePages(), state=stored(waiting(3, 6, attempts=2)))
     assert emit(shard) == []
     (wanted,) = shard.held.wanted(0)
-    shard.restock(wanted, run_of(*left), 0)
+    shard.held.restock(wanted, run_of(*left), 0)
     deliveries = [shard.emit(0, None, new=True) for _ in range(4)]
     assert [(one.run.texts, one.attempt) for one in deliveries if one is not None] == [
         ([str(number)], 3) for number in left
@@ -152,8 +152,8 @@ def test_a_restored_range_becomes_single_records_and_a_letter_for_those_that_are
     letters = shard.held.letters()
     assert len(letters) == (3 not in left)
     for letter in letters:
-        assert (letter.run, letter.record.first, letter.record.attempts) == (None, seq(3), 2)
-        assert "2 of 4 records up to 6 were past the stream's" in (letter.record.reason or "")
+        assert (letter.first, letter.attempts, shard.held.runs[seq(3)].size) == (seq(3), 2, 0)
+        assert "2 of 4 records up to 6 were past the stream's" in (letter.reason or "")
         assert shard.snapshot().unresolved[0].rejected
         shard.mark_dead_lettered(seq(3))
     assert [one.first for one in shard.snapshot().unresolved] == [*map(seq, left)]
@@ -195,11 +195,11 @@ def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once(
     spout = scheduled(restored=(waiting(3),))
     shard = spout.assigned[A].shard
     (wanted,) = shard.held.wanted(0)
-    shard.restock(wanted, run_of(3), 0)
+    shard.held.restock(wanted, run_of(3), 0)
     spout.reschedule(spout.assigned[A])
     assert [one.sequence for one in out(spout)] == [seq(3)]
     spout.assigned[A].is_dirty = False
-    assert spout.resolve_unheld(A, seq(3), 1)
+    assert spout.answer_unheld(A, seq(3), 1, acked=True)
     assert spout.assigned[A].is_dirty, "the next commit stores it"
     assert (spout.rotation.pending, shard.pending, shard.unresolved) == (0, 0, 0)
 
@@ -209,10 +209,10 @@ def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: R
     """The id names one record. The others that were collapsed into its range were not processed."""
     spout = scheduled(restored=(waiting(3, 6),), policy=policy)
     assigned = spout.assigned[A]
-    assert not spout.resolve_unheld(A, seq(3), 1)
+    assert not spout.answer_unheld(A, seq(3), 1, acked=True)
     held = assigned.shard.held
     for record in [*held.wanted(0), *held.wanted_letters()]:
-        assigned.shard.restock(record, run_of(3, 4, 5, 6), 0)
+        held.restock(record, run_of(3, 4, 5, 6), 0)
     if policy is NO_RETRY:
         assert assigned.shard.find(seq(3), 1) is None
     assert assigned.shard.unresolved == 4
@@ -235,9 +235,9 @@ def test_a_letter_does_not_count_after_a_late_ack() -> None:
     spout = scheduled(page_of([1]), policy=NO_RETRY)
     (delivery,) = out(spout)
     assert spout.record_failure(delivery, "no") is Effect.EXHAUSTED
-    ((assigned, letter),) = spout.letters()
+    ((assigned, record),) = spout.letters()
     assert spout.resolve(delivery)
-    assert not spout.dead_lettered(assigned, letter.record.first, 1)
+    assert not spout.dead_lettered(assigned, record.first, 1)
     counts = assigned.counts
     assert (counts.acked, counts.dead_lettered, assigned.shard.unresolved) == (1, 0, 0)
 

@@ -21,7 +21,6 @@ HOUR_S = 3_600
 
 
 def test_an_iterator_lives_for_five_minutes() -> None:
-    """At 300 s an iterator is valid; after that it has expired."""
     fake, clock = new_fake()
     start = iterator(fake)
     clock.advance(300)
@@ -64,7 +63,6 @@ def test_arrival_times_need_not_be_in_order() -> None:
 
 
 def test_five_reads_a_second_are_allowed() -> None:
-    """The sixth GetRecords within a second is throttled; a second later it is not."""
     fake, clock = new_fake(limits=True)
     start = iterator(fake)
     for _ in range(5):

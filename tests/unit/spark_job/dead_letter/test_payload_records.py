@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.letter import LETTER_COLUMNS
 from kinesis_spout.dead_letter.outgoing import payload_records
-from kinesis_spout.service.botocore_connection import KinesisConnection
+from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import RecordPutter
 from spark_job.dead_letter.dead_letter import StreamSink
 from tests.support.aggregates.delivered import delivered
@@ -45,7 +45,7 @@ def served() -> Iterator[ServedFake]:
 
 def put(fake: ServedFake, *letters: Letter) -> list[tuple[str, bytes]]:
     """What readers get of the letters' payloads, as they are put back."""
-    putter = RecordPutter(KinesisConnection(AwsConfig(**fake.aws), StreamRef("dead")))
+    putter = RecordPutter(KinesisClient(AwsConfig(**fake.aws), StreamRef("dead")))
     putter.put(record for letter in letters for record in payload_records(letter))
     putter.close()
     return sorted(delivered(fake.model, "dead"))

@@ -4,8 +4,9 @@ records are due, when, and in which order a plan takes them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -16,19 +17,17 @@ from kinesis_spout.reading.fallback import Fallback
 from spark_job.driver.planner import (
     PlanLimits,
     Retries,
-    RetryQueue,
     ShardHints,
     assign,
-    due_times,
     longest_round,
     make_plan,
     share_records,
 )
+from spark_job.driver.retry_queue import RetryQueue, due_times
 from state.codec.values import MAX_VALUE_BYTES, encode
 from state.plan import (
     ChildShard,
     Plan,
-    PlannedRetry,
     RangePart,
     ShardReadResult,
     ShardSlice,
@@ -39,9 +38,12 @@ from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState, UnresolvedRecord
 from state.task_log import TaskLog
-from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, state
+from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, retry, state, with_records
+from tests.support.state.shard_values import waiting as record
+
+if TYPE_CHECKING:
+    from state.shard_state import ShardState, UnresolvedRecord
 
 TASK = TaskPlan(shards=(), max_bytes=1_000, fetch_time_ms=5_000, fetch_cap_ms=60_000)
 LIMITS = PlanLimits(
@@ -114,7 +116,7 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         position=TRIM_HORIZON,
         max_records=0,
         next_read_ms=12,
-        retries=(PlannedRetry(first=SequenceNumber(1), attempts=1),),
+        retries=(retry(1),),
         hash_keys=(str(RIGHT[0]), str(RIGHT[1])),
     )
     assert (plan.plan_id, plan.created_ms, plan.until_ms) == ("1-a", 7, 8)
@@ -163,11 +165,7 @@ def test_a_trigger_limit_below_the_number_of_shards_starves_none(total: int) -> 
 
 # retries ------------------------------------------------------------------------------------------
 def queued(shard_id: str, *numbers: int, ended: bool = False) -> ShardState:
-    records = tuple(
-        UnresolvedRecord(first=SequenceNumber(n), last=SequenceNumber(n), attempts=1, due_ms=0)
-        for n in numbers
-    )
-    return msgspec.structs.replace(state(shard_id, ended=ended), unresolved=records)
+    return with_records(state(shard_id, ended=ended), *map(record, numbers))
 
 
 def due_of(*states: ShardState, policy: OutcomePolicy | None = None) -> Retries:
@@ -184,18 +182,9 @@ def test_a_plan_has_retries_of_shards_that_are_read_and_of_shards_that_are_not()
         one.shard_id: one
         for one in plan_of(["a"], queued("a", 1, 2), queued("b", 3), queued("c", 4, ended=True))
     }
-    assert {
-        shard: [one.first.sequence for one in piece.retries] for shard, piece in pieces.items()
-    } == {
-        "a": [1, 2],
-        "b": [3],
-        "c": [4],
-    }
-    assert {shard: piece.max_records for shard, piece in pieces.items()} == {
-        "a": 100,
-        "b": 0,
-        "c": 0,
-    }
+    retries = {shard: [one.first.sequence for one in of.retries] for shard, of in pieces.items()}
+    assert retries == {"a": [1, 2], "b": [3], "c": [4]}
+    assert {shard: of.max_records for shard, of in pieces.items()} == {"a": 100, "b": 0, "c": 0}
     assert pieces["c"].position == SHARD_END
 
 
@@ -222,19 +211,11 @@ def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() 
 def busy(index: int, retries: int, *, ranges: bool, shard_id: str) -> ShardState:
     """A shard with numbers as long as the service's. Of a range, two records are queued."""
     first = 10**55 + 10_000 * index
+    numbers = range(first, first + 2 * retries, 2)
     return msgspec.structs.replace(
         state(shard_id),
         read_position=Position.after(SequenceNumber(first + 9_999)),
-        unresolved=tuple(
-            UnresolvedRecord(
-                first=SequenceNumber(first + 2 * n),
-                last=SequenceNumber(first + 2 * n + ranges),
-                count=1 + ranges,
-                attempts=3,
-                due_ms=0,
-            )
-            for n in range(retries)
-        ),
+        unresolved=tuple(record(number, number + ranges, attempts=3) for number in numbers),
     )
 
 
@@ -379,22 +360,6 @@ def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_reco
     assert sum(one.max_records for one in pieces) == new
 
 
-def after_an_outage(count: int) -> ShardState:
-    """A shard of which an outage has queued a range."""
-    return msgspec.structs.replace(
-        state("a"),
-        unresolved=(
-            UnresolvedRecord(
-                first=SequenceNumber(1),
-                last=SequenceNumber(2 * count),
-                count=count,
-                attempts=0,
-                due_ms=0,
-            ),
-        ),
-    )
-
-
 @pytest.mark.parametrize(
     ("total", "shards", "planned", "new"),
     [
@@ -409,7 +374,8 @@ def test_a_range_that_is_larger_than_a_trigger_is_planned_in_part(
     total: int | None, shards: list[str], planned: int, new: int
 ) -> None:
     limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=10_000)
-    pieces = plan_of(shards, after_an_outage(1_000), state("b"), limits=limits)
+    after_an_outage = with_records(state("a"), record(1, 2_000, count=1_000, attempts=0))
+    pieces = plan_of(shards, after_an_outage, state("b"), limits=limits)
     ((retry,),) = (piece.retries for piece in pieces if piece.retries)
     assert retry.max_rows == planned
     assert (retry.first.sequence, retry.end.sequence, retry.count) == (1, 2_000, 1_000)
@@ -419,30 +385,19 @@ def test_a_range_that_is_larger_than_a_trigger_is_planned_in_part(
 
 @pytest.mark.parametrize(("records", "firsts"), [(1, [0]), (3, [0]), (4, [0, 10]), (9, [0, 10])])
 def test_records_of_ranges_count_against_a_triggers_limit(records: int, firsts: list[int]) -> None:
-    ranges = msgspec.structs.replace(
-        state("a"), unresolved=tuple(range_of(first, 3) for first in (0, 10))
-    )
+    ranges = with_records(state("a"), range_of(0, 3), range_of(10, 3))
     (piece,) = plan_of([], ranges, limits=replace(LIMITS, max_records_per_trigger=records))
     assert [one.first.sequence for one in piece.retries] == firsts
 
 
 def range_of(first: int, count: int) -> UnresolvedRecord:
-    last = SequenceNumber(first + 5)
-    return UnresolvedRecord(
-        first=SequenceNumber(first), last=last, count=count, attempts=0, due_ms=0
-    )
+    return record(first, first + 5, count=count, attempts=0)
 
 
 def test_of_retries_behind_one_that_has_no_room_in_its_task_none_is_planned() -> None:
     """They may wait for that one. A range takes the room of two."""
-    crowded = msgspec.structs.replace(
-        queued("a", 0, 100_000),
-        unresolved=(
-            *queued("a", 0).unresolved,
-            *(range_of(10 * n, 2) for n in range(1, 1_001)),
-            *queued("a", 100_000).unresolved,
-        ),
-    )
+    ranges = (range_of(10 * n, 2) for n in range(1, 1_001))
+    crowded = with_records(state("a"), record(0), *ranges, record(100_000))
     (piece,) = plan_of([], crowded)
     assert [one.first.sequence for one in piece.retries] == [0, *range(10, 10_000, 10)]
     (piece,) = plan_of([], queued("a", *range(2_001)))
@@ -457,11 +412,8 @@ def test_of_retries_behind_one_that_has_no_room_in_its_task_none_is_planned() ->
 def test_no_record_is_planned_without_those_that_it_waits_for_whatever_fits(
     made: list[tuple[str | None, int]], on_failure: OnFailure, limit: int
 ) -> None:
-    records = tuple(
-        msgspec.structs.replace(one, key=key, due_ms=due_ms)
-        for one, (key, due_ms) in zip(queued("a", *range(len(made))).unresolved, made, strict=True)
-    )
-    of = msgspec.structs.replace(state("a"), unresolved=records)
+    records = [record(n, key=key, due_ms=due_ms) for n, (key, due_ms) in enumerate(made)]
+    of = with_records(state("a"), *records)
     due = due_of(of, policy=OutcomePolicy(retry=RetryPolicy(), on_failure=on_failure))
     limits = replace(LIMITS, max_records_per_trigger=limit)
     pieces = plan_of([], of, limits=limits, retries=due, in_order=True)
@@ -491,25 +443,13 @@ def test_in_order_a_shards_retries_and_its_new_records_alternate_between_plans()
         {one.shard_id: one for one in plan_of(shards, *states, turn=turn, in_order=True)}
         for turn in (7, 8)
     )
-    assert {shard: (len(one.retries), one.max_records) for shard, one in odd.items()} == {
-        "a": (1, 0),
-        "b": (0, 100),
-        "c": (1, 0),
-    }
-    assert {shard: (len(one.retries), one.max_records) for shard, one in even.items()} == {
-        "a": (0, 100),
-        "b": (0, 100),
-        "c": (1, 0),
-    }
+    others = {"b": (0, 100), "c": (1, 0)}
+    for plan, of_a in ((odd, (1, 0)), (even, (0, 100))):
+        planned = {shard: (len(one.retries), one.max_records) for shard, one in plan.items()}
+        assert planned == {"a": of_a, **others}
 
 
 NOW_MS = 1_000
-
-
-def record(first: int, last: int | None = None, **rest: Any) -> UnresolvedRecord:
-    last = first if last is None else last
-    given = {"attempts": 1, "due_ms": 0, "count": last - first + 1} | rest
-    return UnresolvedRecord(first=SequenceNumber(first), last=SequenceNumber(last), **given)
 
 
 def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomePolicy:
@@ -518,12 +458,7 @@ def policy(on_failure: OnFailure = OnFailure.CONTINUE, **retry: Any) -> OutcomeP
 
 def states_of(**shards: list[UnresolvedRecord]) -> dict[str, ShardState]:
     """Shards without parents."""
-    return {
-        shard_id: ShardState(
-            shard_id=shard_id, read_position=TRIM_HORIZON, unresolved=tuple(records)
-        )
-        for shard_id, records in shards.items()
-    }
+    return {shard: with_records(state(shard), *records) for shard, records in shards.items()}
 
 
 def queue_of(of: OutcomePolicy | None, **shards: list[UnresolvedRecord]) -> RetryQueue:
@@ -536,13 +471,12 @@ def family(
     *of_ancestor: UnresolvedRecord, of_shard: tuple[UnresolvedRecord, ...] = ()
 ) -> dict[str, ShardState]:
     """A shard, its parent, where nothing is unresolved, and the parent of that."""
-    return {
-        "s": ShardState(
-            shard_id="s", read_position=TRIM_HORIZON, parents=("p",), unresolved=of_shard
-        ),
-        "p": ShardState(shard_id="p", read_position=SHARD_END, parents=("a",)),
-        "a": ShardState(shard_id="a", read_position=SHARD_END, unresolved=of_ancestor),
-    }
+    return by_id(
+        # The same tuple, which the queue takes for a state that was not written again.
+        msgspec.structs.replace(state("s", "p"), unresolved=of_shard),
+        state("p", "a", ended=True),
+        with_records(state("a", ended=True), *of_ancestor),
+    )
 
 
 def due_numbers(queue: RetryQueue, now_ms: int = NOW_MS) -> dict[str, list[int]]:
@@ -553,13 +487,10 @@ def due_numbers(queue: RetryQueue, now_ms: int = NOW_MS) -> dict[str, list[int]]
 
 
 def test_a_retry_is_planned_with_its_attempts_and_a_range_with_its_end_and_count() -> None:
-    queue = queue_of(
-        None,
-        s=[record(3, attempts=2, whole=True), record(5, 9, count=4, attempts=0)],
-    )
+    queue = queue_of(None, s=[record(3, attempts=2, whole=True), record(5, 9, count=4, attempts=0)])
     assert queue.due(NOW_MS) == [
-        ("s", PlannedRetry(first=SequenceNumber(3), attempts=2, whole=True)),
-        ("s", PlannedRetry(first=SequenceNumber(5), last=SequenceNumber(9), count=4, attempts=0)),
+        ("s", retry(3, attempts=2, whole=True)),
+        ("s", retry(5, 9, count=4, attempts=0)),
     ]
 
 
@@ -650,16 +581,8 @@ LATE, FAR = NOW_MS + 1, 10**9
         # rejected by somebody who could not write its letter
         (record(1, rejected=True, due_ms=FAR), policy(), True),
         # before its first counted failure it does not age: in an outage it fails for long
-        (
-            record(1, attempts=0, first_failure_ms=0, due_ms=NOW_MS),
-            policy(max_age_ms=10),
-            False,
-        ),
-        (
-            record(1, attempts=0, first_failure_ms=0, due_ms=LATE),
-            policy(max_age_ms=10),
-            None,
-        ),
+        (record(1, attempts=0, first_failure_ms=0, due_ms=NOW_MS), policy(max_age_ms=10), False),
+        (record(1, attempts=0, first_failure_ms=0, due_ms=LATE), policy(max_age_ms=10), None),
         # without a policy none is
         (record(1, attempts=99, first_failure_ms=0), None, False),
         (record(1, rejected=True), None, False),
@@ -674,90 +597,41 @@ def test_an_exhausted_record_is_due_at_once_and_flagged(
     assert [one.exhausted for _, one in due] == ([] if is_exhausted is None else [is_exhausted])
 
 
+def records_of(text: str) -> list[UnresolvedRecord]:
+    """Like `1a 2-3+`: numbers, and their keys if they are known. + is due later, = just now."""
+    due_ms = {"": 0, "=": NOW_MS, "+": LATE}
+    found = [re.fullmatch(r"(\d+)(?:-(\d+))?([a-z]?)([+=]?)", word) for word in text.split()]
+    return [
+        record(int(one[1]), int(one[2] or one[1]), key=one[3] or None, due_ms=due_ms[one[4]])
+        for one in found
+        if one is not None
+    ]
+
+
 @pytest.mark.parametrize(
     ("on_failure", "records", "inherited", "due"),
     [
         # nothing is due behind the first record that is not
-        (
-            SHARD,
-            [
-                record(1),
-                record(2, blocked=True),
-                record(3, due_ms=LATE),
-                record(4),
-            ],
-            [],
-            [1, 2],
-        ),
+        (SHARD, "1 2 3+ 4", "", [1, 2]),
         # a record waits for an earlier one of its key only
-        (
-            KEY,
-            [
-                record(1, key="a", due_ms=LATE),
-                record(2, key="b"),
-                record(3, key="a"),
-            ],
-            [],
-            [2],
-        ),
+        (KEY, "1a+ 2b 3a", "", [2]),
         # without a key it waits for all before it, and holds all behind it
-        (
-            KEY,
-            [
-                record(1, key="a", due_ms=LATE),
-                record(2, 3),
-                record(4, key="b"),
-            ],
-            [],
-            [],
-        ),
-        (
-            KEY,
-            [record(1, key="a"), record(2, 3), record(4, key="b")],
-            [],
-            [1, 2, 4],
-        ),
-        (
-            KEY,
-            [
-                record(1, key="a"),
-                record(2, 3, due_ms=LATE),
-                record(4, key="b"),
-            ],
-            [],
-            [1],
-        ),
-        # what an ancestor has not resolved comes before all of it
-        (OnFailure.CONTINUE, [record(11)], [record(1)], [11]),
+        (KEY, "1a+ 2-3 4b", "", []),
+        (KEY, "1a 2-3 4b", "", [1, 2, 4]),
+        (KEY, "1a 2-3+ 4b", "", [1]),
         # without a blocking policy, only its own time counts; the order is the shard's
-        (
-            OnFailure.CONTINUE,
-            [
-                record(30),
-                record(9),
-                record(11, due_ms=LATE),
-                record(20, due_ms=NOW_MS),
-            ],
-            [],
-            [9, 20, 30],
-        ),
-        (SHARD, [record(11)], [record(1)], []),
-        (
-            KEY,
-            [record(11, key="a"), record(12, key="b"), record(13)],
-            [record(1, key="a")],
-            [12],
-        ),
-        (KEY, [record(11, key="a"), record(12, 13)], [record(1, 2)], []),
+        (OnFailure.CONTINUE, "30 9 11+ 20=", "", [9, 20, 30]),
+        # what an ancestor has not resolved comes before all of it
+        (OnFailure.CONTINUE, "11", "1", [11]),
+        (SHARD, "11", "1", []),
+        (KEY, "11a 12b 13", "1a", [12]),
+        (KEY, "11a 12-13", "1-2", []),
     ],
 )
 def test_a_record_waits_for_those_that_its_policy_keeps_it_behind(
-    on_failure: OnFailure,
-    records: list[UnresolvedRecord],
-    inherited: list[UnresolvedRecord],
-    due: list[int],
+    on_failure: OnFailure, records: str, inherited: str, due: list[int]
 ) -> None:
-    times = due_times(records, policy(on_failure), inherited)
+    times = due_times(records_of(records), policy(on_failure), records_of(inherited))
     assert [one.first.sequence for ready_ms, one in times if ready_ms <= NOW_MS] == due
     assert all(ready_ms <= LATE for ready_ms, _ in times)
 
@@ -779,11 +653,7 @@ def test_retries_and_new_records_wait_for_an_ancestors_unresolved_record_that_bl
     """However long ago they were due themselves. Once the ancestor's record is settled, they are.
     No new record of the shard is read while all of it is blocked.
     """
-    of_shard = (
-        record(10, key="a"),
-        record(11, key="b"),
-        record(12, key="a"),
-    )
+    of_shard = (record(10, key="a"), record(11, key="b"), record(12, key="a"))
     queue = RetryQueue()
     queue.update(family(of_ancestor, of_shard=of_shard), policy(on_failure), NOW_MS)
     ancestors = {"a": [of_ancestor.first.sequence]}

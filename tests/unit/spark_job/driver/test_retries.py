@@ -14,7 +14,9 @@ import pytest
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import alter
 from spark_job.driver.backlog import retry_wait_ms
-from spark_job.driver.stream_plans import OutcomeSummary, Settled
+from spark_job.driver.outcome_summary import OutcomeSummary
+from spark_job.driver.retry_queue import RetryQueue
+from spark_job.driver.stream_plans import Settled
 from state.plan import Plan
 from state.report import OnFailure, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy
@@ -273,9 +275,9 @@ def test_outages_in_a_row_are_counted(
         (Plan(plan_id="3-ab", created_ms=1, tasks=(), outages=before), outages),
         (None, 0),
     ):
-        summary = OutcomeSummary(nothing, nothing, nothing)
+        summary = OutcomeSummary(nothing, nothing, nothing, RetryQueue())
         policy = OutcomePolicy() if is_tracked else None
-        settled = Settled(states={}, ends=(), plan=plan, report=report, policy=policy)
+        settled = Settled(plan=plan, states={}, reads=(), report=report, policy=policy)
         summary.on_settled("3-ab", settled, 0)
         assert summary.outages == found
 

@@ -43,6 +43,7 @@ from tests.support.simulated.planned_task import (
     whole,
 )
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
+from tests.support.state.shard_values import retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -462,16 +463,6 @@ def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) 
 
 
 # retries ------------------------------------------------------------------------------------------
-def retry(sequence: int, attempts: int = 1) -> PlannedRetry:
-    return PlannedRetry(first=SequenceNumber(sequence), attempts=attempts)
-
-
-def span(first: int, last: int, count: int, **fields: Any) -> PlannedRetry:
-    return PlannedRetry(
-        first=SequenceNumber(first), last=SequenceNumber(last), count=count, attempts=0, **fields
-    )
-
-
 def retries_only(*retries: PlannedRetry, last: int, **fields: Any) -> ShardSlice:
     return whole(max_records=0, position=after(last), retries=retries, **fields)
 
@@ -479,7 +470,9 @@ def retries_only(*retries: PlannedRetry, last: int, **fields: Any) -> ShardSlice
 def test_retries_come_before_new_records_and_are_counted_in_the_result(one: SimulatedJob) -> None:
     put = one.put(10)
     gone = retry(put[4] + 1)
-    plan = task(whole(position=after(put[6]), retries=(retry(put[1]), retry(put[4], 3), gone)))
+    plan = task(
+        whole(position=after(put[6]), retries=(retry(put[1]), retry(put[4], attempts=3), gone))
+    )
     rows, ends = read(one, plan)
     again = [(shard(0), put[1], 2), (shard(0), put[4], 4)]
     assert rows == [*again, *((shard(0), number, 1) for number in put[7:])]
@@ -494,9 +487,8 @@ def test_a_range_that_is_too_large_is_read_in_part_and_read_again_in_exactly_tha
 ) -> None:
     put = one.put(20, data=b"x" * 100)
     by_records = {} if limit == "bytes" else {"max_records": 7}
-    slice_ = retries_only(
-        retry(put[0]), span(put[2], put[18], 17, **by_records), retry(put[19]), last=put[19]
-    )
+    span = retry(put[2], put[18], count=17, attempts=0, **by_records)
+    slice_ = retries_only(retry(put[0]), span, retry(put[19]), last=put[19])
     rows, ends = read(one, task(slice_, max_bytes=800 if limit == "bytes" else 2**20))
     assert [number for _, number, _ in rows] == [put[0], *put[2:9]]
     assert ends[shard(0)] == ShardReadResult(

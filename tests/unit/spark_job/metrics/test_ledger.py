@@ -12,12 +12,7 @@ import pytest
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.testing import ManualClock
-from spark_job.metrics.query_server import (
-    LedgerListener,
-    QueryLedger,
-    QueryMetricsServer,
-    families,
-)
+from spark_job.metrics.query_server import QueryLedger, QueryMetricsServer, families
 from spark_job.metrics.source_report import reports_in
 
 SHARD = "shardId-000000000000"
@@ -64,37 +59,42 @@ def progress(
     }
 
 
-def values(ledger: QueryLedger, now_s: float = 100.0) -> dict[tuple[str, ...], float]:
-    return {(one.name, *one.labels): one.value for one in ledger.samples(now_s)}
+def values(ledger: QueryLedger) -> dict[tuple[str, ...], float]:
+    return {(name, *labels): value for name, labels, value in ledger.samples()}
 
 
-def note(
-    ledger: QueryLedger,
-    run: str,
-    *reports: Any,
-    now_s: float = 100.0,
-    is_batch: bool = True,
-    **told: Any,
-) -> None:
-    found = reports_in(progress(*reports, **told))
-    ledger.on_progress(run, found, now_s, is_batch=is_batch)
+def note(ledger: QueryLedger, run: str, *reports: Any, is_batch: bool = True, **told: Any) -> None:
+    ledger.add(run, reports_in(progress(*reports, **told)), is_batch=is_batch)
+
+
+def new_ledger(clock: ManualClock, max_shards: int = 100) -> QueryLedger:
+    return QueryLedger(max_shards, clock, lambda _: reported(report()))
 
 
 @pytest.fixture
-def ledger() -> QueryLedger:
-    return QueryLedger(100)
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def test_a_report_gets_older_and_its_lag_is_an_upper_bound(ledger: QueryLedger) -> None:
+@pytest.fixture
+def ledger(clock: ManualClock) -> QueryLedger:
+    return new_ledger(clock)
+
+
+def test_a_report_gets_older_and_its_lag_is_an_upper_bound(
+    ledger: QueryLedger, clock: ManualClock
+) -> None:
     """A batch that hangs reports nothing, and the oldest unread record gets older."""
     note(ledger, "run", report())
-    seen = values(ledger, 3_700.0)
+    clock.advance(3_600)
+    seen = values(ledger)
     assert seen["report_age_seconds", *KEY] == 3_601
     assert seen["last_batch_age_seconds", *KEY] == 3_600
     assert seen["stream_oldest_unresolved_seconds", *KEY] == 3_605
     assert seen["stream_lag_seconds", *KEY] == seen["lag_seconds", *KEY, SHARD] == 3_606
     assert seen["stream_retention_left_seconds", *KEY] == 86_400 - 3_606
-    assert values(ledger, 1e9)["stream_retention_left_seconds", *KEY] == 0
+    clock.advance(1e9)
+    assert values(ledger)["stream_retention_left_seconds", *KEY] == 0
 
 
 def test_counters_go_on_over_a_restart_and_never_back(ledger: QueryLedger) -> None:
@@ -104,11 +104,11 @@ def test_counters_go_on_over_a_restart_and_never_back(ledger: QueryLedger) -> No
     note(ledger, "first", report(emitted=10))
     note(ledger, "first", report(emitted=30))
     note(ledger, "second", report(emitted=0, shards={}))
-    ledger.on_end("first", failed=False, lost_data=False)
+    ledger.run_ended("first", failed=False, lost_data=False)
     assert values(ledger)["stream_records_emitted", *KEY] == 30
     assert not any(SHARD in series for series in values(ledger))
     note(ledger, "second", report(emitted=7, pushedRecords=3, fallbacks={"broken": 2}))
-    ledger.on_end("second", failed=False, lost_data=False)
+    ledger.run_ended("second", failed=False, lost_data=False)
     note(ledger, "third", report(emitted=0, pushedRecords=1, fallbacks={"broken": 1}))
     seen = values(ledger)
     assert (seen["stream_records_emitted", *KEY], seen["batches", *KEY]) == (37, 5)
@@ -137,15 +137,15 @@ def test_other_sources_are_left_alone(ledger: QueryLedger) -> None:
     """Their offsets may be anything, also JSON with a member that is named like one of ours."""
     foreign = [None, 7, "12", "no json", {"format": 1}, {"logOffset": 3}, report(lagMs="far")]
     note(ledger, "run", *foreign)
-    ledger.on_end("run", failed=True, lost_data=False)
+    ledger.run_ended("run", failed=True, lost_data=False)
     assert values(ledger) == {}
     note(ledger, "run", *foreign, json.dumps(report()))
     assert values(ledger)["stream_records_emitted", *KEY] == 10
 
 
-def test_more_shards_than_are_wanted_have_no_series_of_their_own() -> None:
+def test_more_shards_than_are_wanted_have_no_series_of_their_own(clock: ManualClock) -> None:
     one = {"lagMs": 0, "emitted": 1, "retried": 0, "unresolved": 0}
-    ledger = QueryLedger(1)
+    ledger = new_ledger(clock, max_shards=1)
     note(ledger, "run", report(shards={"a": one, "b": one}))
     assert all(len(series) == 3 for series in values(ledger))
     note(ledger, "run", report(shards={"a": one}))
@@ -182,11 +182,6 @@ def reported(*reports: Any, text: str | None = None) -> Any:
     return event(runId="run", json=text or json.dumps(progress(*reports)))
 
 
-@pytest.fixture
-def listener(ledger: QueryLedger) -> LedgerListener:
-    return LedgerListener(ledger, ManualClock(), lambda _: reported(report()))
-
-
 @pytest.mark.parametrize(
     ("exception", "failures", "losses"),
     [
@@ -196,36 +191,30 @@ def listener(ledger: QueryLedger) -> LedgerListener:
     ],
 )
 def test_a_query_that_fails_is_counted(
-    ledger: QueryLedger,
-    listener: LedgerListener,
-    exception: str | None,
-    failures: int,
-    losses: int,
+    ledger: QueryLedger, exception: str | None, failures: int, losses: int
 ) -> None:
     """An idle one is asked for its progress: its event has none."""
-    listener.onQueryIdle(event(id="query"))
-    listener.onQueryTerminated(event(runId="run", exception=exception))
+    ledger.onQueryIdle(event(id="query"))
+    ledger.onQueryTerminated(event(runId="run", exception=exception))
     assert values(ledger) == {("data_losses", *KEY): losses, ("query_failures", *KEY): failures}
 
 
 def test_an_error_in_the_listener_is_logged_once(
-    ledger: QueryLedger, listener: LedgerListener, caplog: pytest.LogCaptureFixture
+    ledger: QueryLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "kinesis_spout"):
         for _ in range(3):
-            listener.onQueryProgress(event(progress=reported(text="{")))
+            ledger.onQueryProgress(event(progress=reported(text="{")))
     assert len(caplog.records) == 1
-    listener.onQueryProgress(event(progress=reported(report())))
+    ledger.onQueryProgress(event(progress=reported(report())))
     assert values(ledger)["stream_records_emitted", *KEY] == 10
 
 
-def test_every_sample_is_of_a_metric_that_a_spark_job_has(
-    ledger: QueryLedger, listener: LedgerListener
-) -> None:
+def test_every_sample_is_of_a_metric_that_a_spark_job_has(ledger: QueryLedger) -> None:
     """And every metric that it is said to have gets a sample, with its labels."""
     told = report(pushedRecords=1, polledRecords=1, fallbacks={})
-    listener.onQueryProgress(event(progress=reported(told)))
-    found = families(ledger.samples(100.0))
+    ledger.onQueryProgress(event(progress=reported(told)))
+    found = families(ledger.samples())
     assert {family.name for family in found if not family.samples} == set()
 
 

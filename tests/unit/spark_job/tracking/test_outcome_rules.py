@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,9 @@ from state.position import Position
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState, UnresolvedRecord
+from state.shard_state import UnresolvedRecord
+from tests.support.state.shard_values import retry, state, with_records
+from tests.support.state.shard_values import waiting as unresolved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,31 +54,17 @@ def failed(
     )
 
 
-def unresolved(first: int, last: int | None = None, **more: Any) -> UnresolvedRecord:
-    values: dict[str, Any] = {
-        "attempts": 1,
-        "due_ms": 5,
-        "count": 1 if last is None else last - first + 1,
-    } | more
-    return UnresolvedRecord(
-        first=SequenceNumber(first), last=SequenceNumber(last or first), **values
-    )
-
-
 def context(
     *known: UnresolvedRecord,
     retry: RetryPolicy = EXACT,
     on_failure: OnFailure = OnFailure.CONTINUE,
     **more: Any,
 ) -> BatchContext:
-    position = Position.after(SequenceNumber(0))
     values: dict[str, Any] = {
         "policy": OutcomePolicy(retry=retry, on_failure=on_failure),
         "slices": {},
-        "ends": {},
-        "states": {"s": ShardState(shard_id="s", read_position=position, unresolved=known)}
-        if known
-        else {},
+        "reads": {},
+        "states": {"s": with_records(state("s"), *known)} if known else {},
         "records": 1_000,
         "outages": 0,
         "first_tries": 1_000,
@@ -106,6 +95,15 @@ PAST = "past the stream's retention; last failure: as before"
 BEFORE: dict[str, Any] = {"first_failure_ms": 1, "last_failure_ms": 2, "reason": "as before"}
 
 
+def due_in(due_ms: int, attempts: int, **more: Any) -> dict[str, Any]:
+    return {"due_ms": NOW_MS + due_ms, "attempts": attempts, **more}
+
+
+AS_IT_FAILED = {"last_failure_ms": NOW_MS, "reason": "why", "key": None, "blocked": False}
+IN_ORDER = {"on_failure": OnFailure.BLOCK_KEY}
+JUST_FAILED = {"first_failure_ms": NOW_MS - 1, "last_failure_ms": NOW_MS - 1}
+
+
 @pytest.mark.parametrize(
     ("record", "known", "batch", "expected"),
     [
@@ -113,26 +111,12 @@ BEFORE: dict[str, Any] = {"first_failure_ms": 1, "last_failure_ms": 2, "reason":
             failed(7, attempt=2),
             {"first_failure_ms": NOW_MS - 10},
             {},
-            {
-                "attempts": 2,
-                "due_ms": NOW_MS + 2_000,
-                "first_failure_ms": NOW_MS - 10,
-                "last_failure_ms": NOW_MS,
-                "reason": "why",
-                "key": None,
-                "blocked": False,
-                "count": 1,
-            },
+            due_in(2_000, 2, first_failure_ms=NOW_MS - 10, count=1, **AS_IT_FAILED),
         ),
         # after the delay that the function asked for, also under suspicion; or the first backoff
-        (failed(7, after_s=60.5), None, {}, {"attempts": 1, "due_ms": NOW_MS + 60_500}),
-        (failed(7, after_s=60.5), None, {"records": 1}, {"attempts": 0, "due_ms": NOW_MS + 60_500}),
-        (
-            failed(7),
-            None,
-            {"records": 1, "retry": SLOW},
-            {"attempts": 0, "due_ms": NOW_MS + 300_000},
-        ),
+        (failed(7, after_s=60.5), None, {}, due_in(60_500, 1)),
+        (failed(7, after_s=60.5), None, {"records": 1}, due_in(60_500, 0)),
+        (failed(7), None, {"records": 1, "retry": SLOW}, due_in(300_000, 0)),
         # it ages from its first counted failure: perhaps the sink was down before
         (
             failed(7),
@@ -145,33 +129,26 @@ BEFORE: dict[str, Any] = {"first_failure_ms": 1, "last_failure_ms": 2, "reason":
             failed(7, Outcome.UNCOUNTED),
             None,
             {"retry": EAGER},
-            {"attempts": 0, "due_ms": NOW_MS + 1_000, "first_failure_ms": NOW_MS},
+            due_in(1_000, 0, first_failure_ms=NOW_MS),
         ),
         (
             failed(7, Outcome.UNCOUNTED, after_s=2.0),
             {"attempts": 0, "first_failure_ms": NOW_MS - 9_000},
             {},
-            {"attempts": 0, "due_ms": NOW_MS + 2_000, "first_failure_ms": NOW_MS - 9_000},
+            due_in(2_000, 0, first_failure_ms=NOW_MS - 9_000),
         ),
         (
             failed(7, Outcome.BLOCKED, attempt=2, reason=None, key="k"),
             BEFORE,
-            {"on_failure": OnFailure.BLOCK_KEY},
+            IN_ORDER,
             {"attempts": 1, "due_ms": 0, "key": "k", "blocked": True, **BEFORE},
         ),
         # keys are stored only where they block
         (failed(7, key="k"), None, {}, {"key": None}),
-        (failed(7, key="k"), None, {"on_failure": OnFailure.BLOCK_KEY}, {"key": "k"}),
+        (failed(7, key="k"), None, IN_ORDER, {"key": "k"}),
         # with a counted failure it is bad, also where nothing else succeeds
-        *(
-            (
-                failed(7, outcome, attempt=2),
-                {"first_failure_ms": NOW_MS - 1, "last_failure_ms": NOW_MS - 1},
-                {"records": 1},
-                {"attempts": 2, "due_ms": NOW_MS + 2_000},
-            )
-            for outcome in (Outcome.RETRY, Outcome.ALONE)
-        ),
+        (failed(7, Outcome.RETRY, attempt=2), JUST_FAILED, {"records": 1}, due_in(2_000, 2)),
+        (failed(7, Outcome.ALONE, attempt=2), JUST_FAILED, {"records": 1}, due_in(2_000, 2)),
     ],
 )
 def test_a_record_that_is_tried_again_is_queued_as_its_rule_says(
@@ -299,11 +276,11 @@ def test_a_planned_retry_that_is_gone_is_a_letter_with_its_last_failure(
 ) -> None:
     known = unresolved(7, attempts=2, **BEFORE)
     one = slice_of(PlannedRetry(first=sequence, attempts=2, whole=letter.whole))
-    ends = {
+    reads = {
         "s": ShardReadResult(shard_id="s", retries_done=1, retries_gone=(sequence,)),
         "new": ShardReadResult(shard_id="new"),
     }
-    outcomes = decide([], context(known, slices={"s": one}, ends=ends))
+    outcomes = decide([], context(known, slices={"s": one}, reads=reads))
     assert outcomes.letters == (letter,)
     assert outcomes.report.exhausted == 1
 
@@ -313,40 +290,27 @@ def test_a_letter_names_the_first_failure_that_counted() -> None:
     known = unresolved(7, attempts=0, first_failure_ms=NOW_MS - 100_001)
     (letter,) = decide([failed(7, Outcome.REJECT)], context(known)).letters
     assert letter.first_failure_ms == NOW_MS
-    one = slice_of(PlannedRetry(first=SequenceNumber(7), attempts=0))
+    one = slice_of(retry(7, attempts=0))
     end = ShardReadResult(shard_id="s", retries_done=1, retries_gone=(SequenceNumber(7),))
-    (letter,) = decide([], context(known, slices={"s": one}, ends={"s": end})).letters
+    (letter,) = decide([], context(known, slices={"s": one}, reads={"s": end})).letters
     assert letter.first_failure_ms is None
+
+
+ALL_GONE: dict[str, Any] = {"retries_done": 1, "retries_gone": (SequenceNumber(7),)}
+SHORT: dict[str, Any] = {
+    "retry_rows": 1,
+    "retries_short": (ShortRange(first=SequenceNumber(7), missing=3),),
+}
+UP_TO_9 = RangePart(last=SequenceNumber(9), rest=SequenceNumber(10), count=1)
 
 
 @pytest.mark.parametrize(
     ("count", "read", "missing", "told"),
     [
-        *(
-            (
-                count,
-                {"retries_done": 1, "retries_gone": (SequenceNumber(7),)},
-                count,
-                f"{count} records up to 30 are {PAST}",
-            )
-            for count in (2, 4)
-        ),
-        *(
-            (
-                4,
-                {
-                    "retry_rows": 1,
-                    "retries_short": (ShortRange(first=SequenceNumber(7), missing=3),),
-                    **part,
-                },
-                3,
-                f"3 of 4 records up to 30 are {PAST}",
-            )
-            for part in (
-                {"retries_done": 1},
-                {"retry_part": RangePart(last=SequenceNumber(9), rest=SequenceNumber(10), count=1)},
-            )
-        ),
+        (2, ALL_GONE, 2, f"2 records up to 30 are {PAST}"),
+        (4, ALL_GONE, 4, f"4 records up to 30 are {PAST}"),
+        (4, SHORT | {"retries_done": 1}, 3, f"3 of 4 records up to 30 are {PAST}"),
+        (4, SHORT | {"retry_part": UP_TO_9}, 3, f"3 of 4 records up to 30 are {PAST}"),
     ],
     ids=["both", "all", "the first", "the first, of a part"],
 )
@@ -355,11 +319,9 @@ def test_the_records_of_a_range_that_are_gone_are_one_letter_that_counts_them(
 ) -> None:
     """Numbers inside a range are not stored, so the letter names the first one."""
     known = unresolved(7, 30, count=count, attempts=2, reason="as before")
-    retry = PlannedRetry(
-        first=SequenceNumber(7), last=SequenceNumber(30), count=count, attempts=2, max_records=3
-    )
+    planned = slice_of(retry(7, 30, count=count, attempts=2, max_records=3))
     end = ShardReadResult(shard_id="s", **read)
-    outcomes = decide([], context(known, slices={"s": slice_of(retry)}, ends={"s": end}))
+    outcomes = decide([], context(known, slices={"s": planned}, reads={"s": end}))
     assert outcomes.letters == (
         LetterNote(
             message_id="s:7:3",
@@ -413,14 +375,15 @@ def test_an_outage_is_more_than_half_and_at_least_a_hundred(
 
 # few records --------------------------------------------------------------------------------------
 SUSPECTS = (Outcome.RETRY, Outcome.ALONE)
+first_try = partial(retry, attempts=0)
 
 
 def planned(*firsts: int) -> dict[str, Any]:
     """The slice and the end of shard s, of which these retries were read."""
-    retries = [PlannedRetry(first=SequenceNumber(first), attempts=0) for first in firsts]
+    retries = [retry(first, attempts=0) for first in firsts]
     return {
         "slices": {"s": slice_of(*retries)},
-        "ends": {"s": ShardReadResult(shard_id="s", retries_done=len(retries))},
+        "reads": {"s": ShardReadResult(shard_id="s", retries_done=len(retries))},
     }
 
 
@@ -601,17 +564,12 @@ def test_in_an_outage_the_attempts_of_retries_do_not_count_either() -> None:
     assert {row.attempts for row in queued(outcomes)} == {0, 2}
 
 
-def retry(first: int, last: int | None = None, count: int = 1, attempts: int = 0) -> PlannedRetry:
-    end = None if last is None else SequenceNumber(last)
-    return PlannedRetry(first=SequenceNumber(first), last=end, count=count, attempts=attempts)
-
-
 @pytest.mark.parametrize(
     ("retries", "read", "failures", "tried"),
     [
         # neither those that are gone, nor those that were not read yet, nor withheld ones
         (
-            [retry(1, count=50), retry(60, attempts=1), retry(61), retry(62), retry(63)],
+            [first_try(1, count=50), retry(60), *map(first_try, (61, 62, 63))],
             {"count": 7, "retries_done": 4, "retries_gone": (SequenceNumber(61),)},
             [
                 failed(49, Outcome.BLOCKED),
@@ -623,7 +581,7 @@ def retry(first: int, last: int | None = None, count: int = 1, attempts: int = 0
         ),
         # of a range that is short, and of one that was read in part, what was read
         (
-            [retry(n, n + 9, 10) for n in (10, 20, 30)],
+            [first_try(n, n + 9) for n in (10, 20, 30)],
             {
                 "retries_done": 1,
                 "retry_rows": 11,
@@ -634,10 +592,10 @@ def retry(first: int, last: int | None = None, count: int = 1, attempts: int = 0
             7 + 4,
         ),
         # all rows of a range that covers acked records: few failures among them are no outage
-        ([retry(1, attempts=1), retry(2, 99, 2)], {"retries_done": 2, "retry_rows": 99}, [], 98),
+        ([retry(1), first_try(2, 99, count=2)], {"retries_done": 2, "retry_rows": 99}, [], 98),
         # those of a range that was tried before hide none
         (
-            [retry(1, 990, 2, attempts=1), retry(991)],
+            [retry(1, 990, count=2), first_try(991)],
             {"count": 100, "retries_done": 2, "retry_rows": 991},
             [],
             101,
@@ -654,7 +612,7 @@ def test_first_tries_are_new_records_and_records_that_an_outage_has_queued(
 
 def test_a_range_does_not_span_two_planned_retries_or_new_records() -> None:
     """Settling replaces each planned retry by itself."""
-    one = slice_of(retry(1, 50, 50), retry(51, 99, 49))
+    one = slice_of(first_try(1, 50), first_try(51, 99))
     outcomes = decide(
         [failed(n, ordinal=n) for n in range(1, 201)], context(slices={"s": one}, first_tries=200)
     )
@@ -699,15 +657,13 @@ def test_every_failed_record_is_either_queued_or_a_letter(
     records = [
         failed(n, outcome, attempt=attempt, ordinal=n) for n, (outcome, attempt) in outcomes.items()
     ]
-    decided = decide(
-        records,
-        context(
-            retry=RetryPolicy(retry_limit=limit),
-            first_tries=tried,
-            records=len(outcomes) + succeeded,
-            on_failure=OnFailure.BLOCK_SHARD,
-        ),
-    )
+    more: dict[str, Any] = {
+        "retry": RetryPolicy(retry_limit=limit),
+        "first_tries": tried,
+        "records": len(outcomes) + succeeded,
+        "on_failure": OnFailure.BLOCK_SHARD,
+    }
+    decided = decide(records, context(**more))
     rows = queued(decided)
     covered = {n for row in rows for n in range(row.first.sequence, row.last.sequence + 1)}
     letters = {int(letter.message_id.split(":")[1]) for letter in decided.letters}
@@ -716,12 +672,4 @@ def test_every_failed_record_is_either_queued_or_a_letter(
     assert sum(row.count for row in rows) == len(covered)
     assert all(one.last < other.first for one, other in pairwise(rows))
     assert all(row.attempts <= outcomes[row.first.sequence][1] for row in rows)
-    assert decided == decide(
-        records[::-1],
-        context(
-            retry=RetryPolicy(retry_limit=limit),
-            first_tries=tried,
-            records=len(outcomes) + succeeded,
-            on_failure=OnFailure.BLOCK_SHARD,
-        ),
-    )
+    assert decided == decide(records[::-1], context(**more))

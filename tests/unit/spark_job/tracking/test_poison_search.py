@@ -40,22 +40,15 @@ from state.position import Position
 from state.report import PlanReport, ShardOutcome
 from state.sequence_number import SequenceNumber
 from state.settle import settle_shard
-from state.shard_state import ShardState, UnresolvedRecord
+from state.shard_state import ShardState
+from tests.support.state.shard_values import retry, waiting
 
 if TYPE_CHECKING:
     from spark_job.tracking.poison_search import Part
 
-BEFORE = UnresolvedRecord(
-    first=SequenceNumber(10),
-    last=SequenceNumber(14),
-    count=5,
-    attempts=2,
-    due_ms=7,
-    first_failure_ms=3,
-    reason="bad",
-)
-SINGLE = replace(BEFORE, first=SequenceNumber(20), last=SequenceNumber(20), count=1, attempts=0)
-GONE = replace(SINGLE, first=SequenceNumber(22), last=SequenceNumber(22))
+FAILED: dict[str, Any] = {"due_ms": 7, "first_failure_ms": 3, "reason": "bad"}
+BEFORE = waiting(10, 14, attempts=2, **FAILED)
+SINGLE, GONE = (waiting(number, attempts=0, **FAILED) for number in (20, 22))
 STATE = ShardState(
     shard_id="s",
     read_position=Position.after(SequenceNumber(99)),
@@ -65,15 +58,7 @@ SLICE = ShardSlice(
     shard_id="s",
     position=STATE.read_position,
     max_records=100,
-    retries=tuple(
-        PlannedRetry(
-            first=one.first,
-            last=None if one.last == one.first else one.last,
-            count=one.count,
-            attempts=one.attempts,
-        )
-        for one in STATE.unresolved
-    ),
+    retries=(retry(10, 14, attempts=2), retry(20, attempts=0), retry(22, attempts=0)),
 )
 NUMBERS = [*range(10, 15), 20, *range(100, 110)]
 END = ShardReadResult(
@@ -139,7 +124,7 @@ def test_every_row_is_either_given_or_queued_again_as_it_was(count: int) -> None
     once, and the others are acked. The ends of the given rows count exactly these.
     """
     made = given_first(count)
-    assert (made.records, rows_in(made.ends)) == (count, count)
+    assert (made.records, rows_in(made.results)) == (count, count)
     report = with_deferred(PlanReport(), made)
     assert report.delivery_limit == 2 * count
     outcomes = {outcome.shard_id: outcome for outcome in report.shards}
@@ -166,7 +151,7 @@ def test_a_retry_that_is_gone_gets_its_letter_though_rows_before_it_are_deferred
     count: int,
 ) -> None:
     """It is settled with this batch. Its letter would be written in no other."""
-    cut = given_first(count).ends[0].shards[0]
+    cut = given_first(count).results[0].shards[0]
     gone = [one.retry.first for one in retries_read(SLICE.retries, cut) if one.is_gone]
     assert gone == [GONE.first]
 
@@ -178,14 +163,14 @@ def test_a_range_counts_what_it_still_owes_and_at_least_its_own_ends(
     """Whatever its stored count is. What is missing of it has one letter: with its first rows."""
     before = replace(BEFORE, first=SequenceNumber(8) if missing else BEFORE.first, count=stored)
     planned = PlannedRetry(first=before.first, last=before.last, count=stored, attempts=2)
-    single = PlannedRetry(first=SequenceNumber(4), attempts=0)
+    single = retry(4, attempts=0)
     sliced = replace(SLICE, retries=(single, planned))
     alone = replace(SINGLE, first=single.first, last=single.first)
     state = replace(STATE, unresolved=(alone, before))
     short = ShortRange(first=before.first, missing=missing)
     end = replace(END, retries_done=2, retries_gone=(), retries_short=(short,) if missing else ())
     made = give_first(count, [4, *NUMBERS[:5], *NUMBERS[6:]], state, sliced, end)
-    letters = sum(one.missing for one in retries_read(sliced.retries, made.ends[0].shards[0]))
+    letters = sum(one.missing for one in retries_read(sliced.retries, made.results[0].shards[0]))
     assert letters == (missing if count > 1 else 0)
     report = with_deferred(PlanReport(), made)
     outcome = next(iter(report.shards))

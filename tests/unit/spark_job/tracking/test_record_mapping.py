@@ -42,7 +42,13 @@ from spark_job.tracking.record_mapping import (
     OutputColumns,
     RecordMapper,
 )
-from spark_job.tracking.withholding import ShardRules, WithheldRowFinder, failure_rules, plan_rules
+from spark_job.tracking.withholding import (
+    BatchRules,
+    ShardRules,
+    WithheldRowFinder,
+    failure_rules,
+    plan_rules,
+)
 from state.plan import (
     Plan,
     PlannedRetry,
@@ -55,13 +61,15 @@ from state.plan import (
 from state.position import SHARD_END, Position
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
-from state.shard_state import ShardState, UnresolvedRecord
 from tests.support.outcomes.odd_errors import ODD_ERRORS
+from tests.support.state.shard_values import retry as planned
+from tests.support.state.shard_values import state, waiting, with_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from scheme.record import Record
+    from state.shard_state import ShardState
 
 ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC)
 COLUMNS = OutputColumns(
@@ -112,7 +120,9 @@ def mapped(
     on_failure: OnFailure = OnFailure.CONTINUE,
 ) -> Mapped:
     mapper = RecordMapper(
-        function=function, columns=COLUMNS, rules=rules or {}, on_failure=on_failure
+        function=function,
+        columns=COLUMNS,
+        rules=BatchRules(of_shards=rules or {}, on_failure=on_failure),
     )
     found = [row for batch in mapper(iter(batches)) for row in batch.to_pylist()]
     notes = [note for row in found if row[NOTE] is not None for note in row[NOTE]]
@@ -364,24 +374,8 @@ def plan(*retries: PlannedRetry) -> Plan:
     )
 
 
-def planned(first: int, last: int | None = None, **more: Any) -> PlannedRetry:
-    return PlannedRetry(
-        first=SequenceNumber(first), last=SequenceNumber(last) if last else None, attempts=1, **more
-    )
-
-
 def states(*numbered: tuple[int, str | None]) -> dict[str, ShardState]:
-    waiting = tuple(
-        UnresolvedRecord(
-            first=SequenceNumber(first), last=SequenceNumber(first), attempts=1, due_ms=0, key=key
-        )
-        for first, key in numbered
-    )
-    return {
-        "s": ShardState(
-            shard_id="s", read_position=Position.after(SequenceNumber(99)), unresolved=waiting
-        )
-    }
+    return {"s": with_records(state("s"), *(waiting(first, key=key) for first, key in numbered))}
 
 
 def test_only_the_exhausted_retries_of_a_plan_are_withheld() -> None:
@@ -430,14 +424,9 @@ def test_block_key_a_queued_record_without_a_partition_key_blocks_only_itself() 
 
 def over_a_split(*numbered: tuple[int, str | None]) -> dict[str, ShardState]:
     """The states of shard s, of its parent, and of its grandparent that these records wait in."""
-    of_grandparent = ShardState(
-        shard_id="g", read_position=SHARD_END, unresolved=states(*numbered)["s"].unresolved
-    )
-    of_parent = ShardState(shard_id="p", read_position=SHARD_END, parents=("g",))
-    of_shard = ShardState(
-        shard_id="s", read_position=Position.at(SequenceNumber(99)), parents=("p",)
-    )
-    return {"s": of_shard, "p": of_parent, "g": of_grandparent}
+    queued = states(*numbered)["s"].unresolved
+    of_grandparent = with_records(state("g", ended=True), *queued)
+    return {"s": state("s", "p"), "p": state("p", "g", ended=True), "g": of_grandparent}
 
 
 @pytest.mark.parametrize(
@@ -474,25 +463,15 @@ def test_block_key_a_queued_record_of_an_ancestor_blocks_also_while_its_retry_is
     assert rules["g"].outcome((500, 0), "a") is None
 
 
-def failure_of(
-    number: int, outcome: Outcome = Outcome.RETRY, key: str | None = "k"
-) -> FailedRecord:
-    return FailedRecord(
-        message_id=f"s:{number}:1",
-        shard_id="s",
-        sequence=SequenceNumber(number),
-        attempt=1,
-        outcome=outcome,
-        key=key,
-    )
-
-
 def test_failed_records_block_their_key_or_shard_and_rejected_records_do_not() -> None:
     records = [
-        failure_of(7),
-        failure_of(5),
-        failure_of(6, key="l"),
-        failure_of(1, Outcome.REJECT),
+        FailedRecord.of(f"s:{number}:1", outcome, key=key)
+        for number, outcome, key in (
+            (7, Outcome.RETRY, "k"),
+            (5, Outcome.RETRY, "k"),
+            (6, Outcome.RETRY, "l"),
+            (1, Outcome.REJECT, "k"),
+        )
     ]
     assert failure_rules(records, OnFailure.CONTINUE) == {}
     assert failure_rules(records, OnFailure.BLOCK_KEY) == {
@@ -557,7 +536,7 @@ def test_rows_that_have_expired_since_they_were_published_are_named_and_not_refu
         check_content({"t": content("t", 1, 1, 1)} | found, ends(), "1-a", has_expired=has_expired)
 
 
-RETRIES = (planned(2, 4, count=3), planned(6), planned(8))
+RETRIES = (planned(2, 4), planned(6), planned(8))
 END = ShardReadResult(
     shard_id="s",
     first=SequenceNumber(9),

@@ -15,20 +15,18 @@ from state.codec.shard_states import decode_shard_state
 from state.codec.values import MAX_VALUE_BYTES, decode, encode
 from state.errors import StateTooLargeError, StoredDataError
 from state.plan import PlanPointer
-from state.store.history import HistoryMark
 from state.store.identity import StreamIdentity
-from state.task_log import TaskLog
-from state.znodes.history import decode_entry, encode_entry
+from state.znodes.history import decode_entry
 from state.znodes.plans import decode_log
-from tests.support.state.stored_samples import EXPORT, HISTORY, RESULT, read
+from tests.support.state.stored_samples import EXPORT, HISTORY_ENTRY, MARK, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATH = "/root/app/stream/node"
-MARK = HistoryMark(number=3, time_ms=1, full=True, moved=True)
 STATE = '{"format":1,"readPosition":"AFTER:20",%s}'
-EXPORTED: dict[str, Any] = json.loads(read("0.1.0")[EXPORT][0])
+SAMPLES = read("0.1.0")
+EXPORTED: dict[str, Any] = json.loads(SAMPLES[EXPORT][0])
 
 
 def state(data: bytes) -> object:
@@ -74,7 +72,7 @@ DAMAGED: list[tuple[Callable[[bytes], object], str, list[bytes | str]]] = [
     (
         lambda data: decode_entry(MARK, [data], PATH),
         "not an? (entry of the history|history entry)",
-        [encode_entry(HISTORY)[0][:-8], zlib.compress(b"{")],
+        [zlib.compress(SAMPLES[HISTORY_ENTRY][0].encode())[:-8], zlib.compress(b"{")],
     ),
     (
         lambda data: decode_export(data, PATH),
@@ -102,7 +100,7 @@ def test_damaged_bytes_are_an_error_that_names_the_path_and_what_to_do(
 def test_any_part_of_a_log_is_damaged() -> None:
     """A node that was cut off, in either format."""
     format_1 = b'{"token":"0f3a","shards":[{"shardId":"shardId-0","first":"10","count":4}]}'
-    for whole in (format_1, encode(TaskLog(entries=(RESULT,)), PATH)):
+    for whole in (format_1, SAMPLES["batches/<planId>/<task>/end"][0].encode()):
         for length in range(len(whole)):
             with pytest.raises(StoredDataError):
                 decode_log(whole[:length], PATH)

@@ -5,6 +5,7 @@ stores is refused or read, as `docs/deploy/upgrade.md` says.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,23 +16,12 @@ from scripts.reference.znodes import members, stored, structs
 from spark_job.driver.query_driver import read_offset
 from state.errors import StoredDataError
 from state.store.history import HistoryMark
-from state.znodes.history import mark_of, marks_in, node_names
+from state.znodes.history import marks_in, node_names
 from tests.support.state.stored_samples import (
-    DRAINED,
     EXPORT,
-    EXPORTED,
-    FINISHED,
-    HISTORY,
-    IDENTITY,
-    IMPORTING,
+    MARK,
     OFFSET,
-    OWNER,
     PATH,
-    POLICY,
-    RESULT,
-    START,
-    STATE,
-    TASK,
     decoders,
     read,
     version,
@@ -104,21 +94,22 @@ def test_what_any_version_has_stored_is_read(name: str) -> None:
             assert decoders()[node](text.encode()) is not None
 
 
-def test_the_samples_mean_what_they_meant() -> None:
-    """Not only readable: the same values."""
-    found = {
-        node: [decoders()[node](text.encode()) for text in texts]
-        for node, texts in read("0.1.0").items()
-        if node != OFFSET
+def test_a_field_is_stored_under_its_own_name() -> None:
+    """In camel case. So the samples mean what they meant. Some have another name since before."""
+    renamed = {
+        (name, field.name, field.encode_name)
+        for name, kind in stored().items()
+        if issubclass(kind, msgspec.Struct)
+        for field in msgspec.structs.fields(kind)
+        if re.sub("_([a-z])", lambda found: found[1].upper(), field.name) != field.encode_name
     }
-    assert found["<shardId>/state"] == [STATE, FINISHED, DRAINED]
-    assert found["stream"] == [IDENTITY]
-    assert found["start"] == [START, IMPORTING]
-    assert found["owner"][0] == OWNER
-    assert found["tracked"] == [POLICY]
-    assert found["batches/<planId>/<task>"] == [TASK]
-    assert [log.entries for log in found["batches/<planId>/<task>/end"]] == [(RESULT,)] * 2
-    assert found[EXPORT] == [EXPORTED]
+    assert renamed == {
+        ("StartPin", "requested", "wish"),
+        ("PlanHeader", "outages", "storms"),
+        ("PlanReport", "outage", "storm"),
+        ("ShardReadResult", "at_shard_end", "shardEnd"),
+        ("ShardReadResult", "payload_bytes", "bytes"),
+    }
     assert read_offset(json.loads(read("0.1.0")[OFFSET][0])) == {"": "4-0a1b"}
 
 
@@ -168,8 +159,7 @@ def test_entries_of_the_history_are_found_by_the_names_of_their_nodes() -> None:
     """In the order of their numbers. Other names, and entries of which a part is missing, are told
     apart.
     """
-    moved = mark_of(3, HISTORY)
-    assert node_names(moved) == [f"0000000003-{moved.time_ms}-moved-0-of-1"]
+    assert node_names(MARK) == [f"0000000007-{MARK.time_ms}-moved-0-of-1"]
     expected = [
         HistoryMark(number=2, time_ms=9, full=True, moved=False),
         HistoryMark(number=3, time_ms=7, full=False, moved=False, parts=2),

@@ -1,0 +1,190 @@
+"""The driver's summary of a stream's outcomes between two batches."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kinesis_spout.errors import ConfigError
+from state.plan import PlanStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spark_job.driver.retry_queue import RetryQueue
+    from spark_job.driver.stream_plans import Settled
+    from spark_job.settings import SourceSettings
+    from state.plan import Plan
+    from state.report import PlanReport
+    from state.store.plans import PlanReader
+    from state.store.reports import ReportStore
+    from state.store.shard_states import StoredState
+
+log = logging.getLogger("kinesis_spout")
+MAX_UNREPORTED = 2  # plans in a row: a single one may be an accident
+
+
+class OutcomeSummary:
+    """Whether the application tracks its records, outages, the delivery limit, and totals for the
+    progress report. `open` and `on_settled` keep it and the queue of retries up to date; the other
+    methods do no I/O.
+
+    `outages`: how many plans in a row, up to the last one, were outages. `delivery_limit`: that of
+    the next plan (`state.plan.Plan`).
+    """
+
+    def __init__(
+        self, settings: SourceSettings, plans: PlanReader, reports: ReportStore, queue: RetryQueue
+    ) -> None:
+        self.outages = 0
+        self.delivery_limit: int | None = None
+        self._acks_whole_batches = False
+        self._settings = settings
+        self._plans = plans
+        self._reports = reports
+        self._queue = queue
+        self._unreported = 0
+        self._totals: Counter[str] = Counter()
+        self._emitted: Counter[str] = Counter()  # by shard
+        self._retried: Counter[str] = Counter()
+
+    def open(self, states: Mapping[str, StoredState], now_ms: int) -> None:
+        """Restore what an earlier run left in ZooKeeper. `now_ms`: by the machine's clock.
+
+        With option `wholeBatchAck`, removes the mark of an application that tracks its records.
+        """
+        self._acks_whole_batches = self._settings.whole_batch_ack
+        policy = self._reports.read_policy()
+        if policy is not None and self._settings.whole_batch_ack:
+            self._reports.clear_policy()
+            policy = None
+            log.warning(
+                "application %s acks whole batches from now on, because wholeBatchAck is true",
+                self._settings.application,
+            )
+        self._queue.update({shard: one.state for shard, one in states.items()}, policy, now_ms)
+        pointer = self._plans.pointer()
+        if pointer is not None:
+            is_settled = pointer.status is PlanStatus.SETTLED
+            self._acks_whole_batches |= is_settled and policy is None
+            report = self._reports.read(pointer.id) if is_settled else None
+            self._carry_over(self._plans.read(pointer.id), report, is_tracked=policy is not None)
+
+    def _carry_over(
+        self, plan: Plan | None, report: PlanReport | None, *, is_tracked: bool
+    ) -> None:
+        """Take over what the next plan has to know of this one. Without known outcomes, a plan of
+        an application that tracks its records leaves it as it was: it neither ends a row of outages
+        nor adds to it. `plan`: None where it is not there any more.
+        """
+        if report is not None:
+            outages = 0 if plan is None or not report.outage else plan.outages + 1
+            self.outages, self.delivery_limit = outages, report.delivery_limit
+        elif plan is not None and is_tracked:
+            self.outages, self.delivery_limit = plan.outages, plan.delivery_limit
+        else:
+            self.outages, self.delivery_limit = 0, None
+
+    def on_settled(self, plan_id: str, settled: Settled, now_ms: int) -> None:
+        """Take in a settled plan. `now_ms`: by the machine's clock. Raises `ConfigError` when
+        several plans in a row ended without a report of their outcomes.
+        """
+        states = {shard: stored.state for shard, stored in settled.states.items()}
+        self._queue.update(states, settled.policy, now_ms)
+        outages, delivery_limit = self.outages, self.delivery_limit
+        is_tracked = settled.policy is not None
+        self._acks_whole_batches = not is_tracked
+        self._carry_over(settled.plan, settled.report, is_tracked=is_tracked)
+        if self.outages and not outages:
+            log.warning(
+                "most records of plan %s failed. No new records are read until the retries succeed",
+                plan_id,
+            )
+        elif outages and not self.outages:
+            log.warning(
+                "most records of plan %s were processed. New records are read again", plan_id
+            )
+        if self.delivery_limit is not None and delivery_limit is None:
+            log.warning(
+                "deliveries of plan %s ended without an outcome. No new records are read until "
+                "the record that ends its process is found",
+                plan_id,
+            )
+        if (report := settled.report) is not None:
+            self._totals.update(
+                failed=report.failed,
+                exhausted=report.exhausted,
+                deadLettered=report.dead_lettered,
+                dropped=report.dropped,
+            )
+        self._totals["acked"] += settled.acked
+        for read in settled.reads:
+            self._emitted[read.shard_id] += read.count + read.retry_rows
+            self._retried[read.shard_id] += read.retry_rows
+        self._unreported = self._unreported + 1 if settled.unreported else 0
+        if settled.unreported:
+            log.warning(
+                "plan %s ended without a report of its outcomes. Its records are redelivered",
+                plan_id,
+            )
+        if self._unreported >= MAX_UNREPORTED:
+            raise ConfigError(
+                f"application {self._settings.application} tracks its records, but "
+                f"{self._unreported} batches in a row ended without a report of their outcomes, "
+                "so their records would be redelivered forever",
+                "give foreachBatch source.tracked(...) again, or set option wholeBatchAck to "
+                "true to ack batches as a whole from now on",
+            )
+
+    @property
+    def max_unresolved_per_shard(self) -> int | None:
+        """The most unresolved records that a plan may leave in a shard; None where batches are
+        acked as a whole, which leaves none. Nobody can tell before the first plan is settled.
+        """
+        return None if self._acks_whole_batches else self._settings.max_unresolved_per_shard
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the last plan was an outage and its failed records still wait for their retry.
+
+        No new records are read meanwhile.
+        """
+        return self.outages > 0 and not self._queue.is_empty()
+
+    def blocks_reading(self, shard_id: str) -> bool:
+        """Whether no new records of this shard may be read now."""
+        if self._queue.is_empty():  # nearly always; a waiting driver asks for each shard
+            return False
+        # With a limit, the last plan was delivered in part: a record of it may end the process that
+        # gets it. Without new records the search for it ends.
+        return (
+            self.is_outage
+            or self.delivery_limit is not None
+            or self._queue.is_full(shard_id, self._settings.max_unresolved_per_shard)
+        )
+
+    def report(self, now_ms: int) -> dict[str, Any]:
+        """The outcomes' part of the progress report. Totals count from the start of this run."""
+        oldest_ms = self._queue.oldest_failure_ms()
+        return {
+            "emitted": self._emitted.total(),
+            "retried": self._retried.total(),
+            "acked": self._totals["acked"],
+            "failed": self._totals["failed"],
+            "unresolved": self._queue.records(),
+            "retriesWaiting": self._queue.waiting(),
+            "exhausted": self._totals["exhausted"],
+            "deadLettered": self._totals["deadLettered"],
+            "dropped": self._totals["dropped"],
+            "oldestUnresolvedMs": 0 if oldest_ms is None else max(0, now_ms - oldest_ms),
+            "outage": self.is_outage,
+        }
+
+    def of_shard(self, shard_id: str) -> dict[str, int]:
+        """The same of one shard."""
+        return {
+            "emitted": self._emitted[shard_id],
+            "retried": self._retried[shard_id],
+            "unresolved": self._queue.records_of(shard_id),
+        }

@@ -1,0 +1,163 @@
+"""One stream's part of a batch, and the check that its rows are those that its tasks published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kinesis_spout.reading.shard_getter import KinesisShardGetter
+from spark_job.process_services import ProcessServices
+from spark_job.query_failure import naming
+from spark_job.tracking.content_check import (
+    BatchContentError,
+    check_content,
+    is_what_is_left,
+    lowest_published,
+    reads_of,
+)
+from state.plan import retries_with_rows
+from state.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spark_job.settings import SourceSettings
+    from spark_job.tracking.content_check import ShardContent
+    from spark_job.tracking.outcomes import FailedRecord
+    from spark_job.tracking.poison_search import BatchSubset
+    from state.plan import Plan, ShardReadResult, TaskResult
+    from state.report import OpenReport
+    from state.sequence_number import SequenceNumber
+    from state.shard_state import ShardState
+    from state.znodes.topics import StoreTopics
+
+
+class RowsExpiredError(Exception):
+    """Rows that the tasks had read have expired, so the batch ends without a report."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamPart:
+    """One stream's part of a batch whose report is open.
+
+    - `states`: the shard states, or none where nothing depends on them.
+    - `first_task`: how many tasks of the batch come before those of this part.
+    - `results`: what its tasks have published, by task; of the given rows if there is a `subset`.
+      Empty before they are read, and where the function has read no row.
+    - `subset`: the records that the function is given, where a search for poison leaves out others.
+    """
+
+    settings: SourceSettings
+    store: StoreTopics
+    plan: Plan
+    opened: OpenReport
+    states: Mapping[str, ShardState]
+    first_task: int
+    results: Mapping[int, TaskResult] = field(default_factory=dict)
+    subset: BatchSubset | None = None
+
+    @property
+    def reads(self) -> dict[str, ShardReadResult]:
+        return reads_of(self.results)
+
+    def in_batch(self, shard_id: str) -> str:
+        """The shard's name in the rows of the batch."""
+        return f"{self.settings.id_prefix}{shard_id}"
+
+    def read_results(self) -> None:
+        """Read what the tasks have published.
+
+        Call it after the rows were read: a task publishes before it hands rows over, so every row
+        of the batch is in a log by then. Raises `BatchContentError` for a task whose log is open.
+        """
+        self.results = self.store.plans.read_ends(self.plan.plan_id)
+        if unsealed := sorted(task for task, result in self.results.items() if not result.sealed):
+            # What is appended from now on would be settled as acked, and no sink has its rows.
+            with naming(self.settings):
+                raise BatchContentError(
+                    f"tasks {', '.join(map(str, unsealed))} of plan {self.plan.plan_id} were not "
+                    "read to their end, so nothing is acked",
+                    "read all rows of the batch in the function given to tracked(...), or run the "
+                    "batch again",
+                )
+
+    def own_content(self, content: Mapping[str, ShardContent]) -> dict[str, ShardContent]:
+        prefix = self.settings.id_prefix
+        return {
+            (shard := name.removeprefix(prefix)): replace(found, shard_id=shard)
+            for name, found in content.items()
+            if name.startswith(prefix)
+        }
+
+    def own_failures(self, failed: Sequence[FailedRecord]) -> Sequence[FailedRecord]:
+        prefix = self.settings.id_prefix
+        return [
+            replace(record, shard_id=record.shard_id.removeprefix(prefix))
+            for record in failed
+            if record.shard_id.startswith(prefix)
+        ]
+
+
+def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart]) -> None:
+    """Raise `BatchContentError` unless the batch holds the rows that the tasks of its parts have
+    published, and `RowsExpiredError` if the others have expired.
+    """
+    foreign = sorted(
+        name
+        for name in content
+        if not any(name.startswith(part.settings.id_prefix) for part in parts)
+    )
+    if foreign:
+        raise BatchContentError(
+            f"the batch's frame contains rows of {foreign[0]}, for which no plan is open, so "
+            "nothing is acked",
+            "give read_stream and tracked(...) of one source to the query",
+        )
+    for part in parts:
+        with naming(part.settings):
+            check_content_of(part.plan, part.results, part.own_content(content), part.settings)
+
+
+def check_content_of(
+    plan: Plan,
+    results: Mapping[int, TaskResult],
+    content: Mapping[str, ShardContent],
+    settings: SourceSettings,
+) -> None:
+    """The same of one stream. Blocks on Kinesis for each shard that lacks rows."""
+
+    def has_expired(found: ShardContent, read: ShardReadResult) -> bool:
+        if settings.fail_on_data_loss:
+            return False  # the task that read the rows again has found all of them
+        planned = plan.slices.get(read.shard_id)
+        retries = [] if planned is None else retries_with_rows(planned.retries, read)
+        lowest = lowest_published(read, retries)
+        return lowest is not None and is_what_is_left(
+            found, read, retries, _oldest_from(lowest, read.shard_id, settings)
+        )
+
+    if shards := check_content(content, results, plan.plan_id, has_expired=has_expired):
+        raise RowsExpiredError(
+            f"plan {plan.plan_id}: records that its tasks had read are past the stream's retention "
+            f"now (shards {', '.join(shards)}), so nothing of this batch is acked, and the next "
+            "plan reads the remaining records"
+        )
+
+
+def _oldest_from(
+    number: SequenceNumber, shard_id: str, settings: SourceSettings
+) -> SequenceNumber | None:
+    """The first number that the shard has from this one on; None if it has none."""
+    services = ProcessServices.here(settings)
+    getter = KinesisShardGetter(
+        services.client,
+        shard_id,
+        Position.at(number),
+        pacer=services.pacers.of(shard_id),
+        clock=services.clock,
+        random=services.random,
+    )
+    while True:
+        page = getter.fetch(1)
+        if page.count or page.ended or page.gone or page.at_tip:
+            return page.first
