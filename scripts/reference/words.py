@@ -852,7 +852,6 @@ NOT_ERRORS = {
     "WrongOutputError": "fails the record whose function returned it",
     "_ArrivalTimeError": "becomes an `UnreadableRecordError`",
     "RowsExpiredError": "a warning: the next plan reads what is left",
-    "_Stopped": "a signal ends the embedded server",
 }
 
 # AWS ----------------------------------------------------------------------------------------------
