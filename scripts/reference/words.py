@@ -838,6 +838,8 @@ ERRORS = {
 # Exceptions that never reach a user, or that a user raises to name an outcome.
 NOT_ERRORS = {
     "DamagedError": "the payloads are read one by one, each with its outcome",
+    "IrregularError": "the payloads are read one by one, each with its outcome",
+    "Unsupported": "fastavro reads the payloads of the schema, each with its outcome",
     "ExpiredListingError": "the listing of shards is started again",
     "FetchPostponedError": "the fetch is tried again after a pause",
     "Interrupted": "a signal: the command ends with its exit code",
@@ -850,7 +852,6 @@ NOT_ERRORS = {
     "WrongOutputError": "fails the record whose function returned it",
     "_ArrivalTimeError": "becomes an `UnreadableRecordError`",
     "RowsExpiredError": "a warning: the next plan reads what is left",
-    "_Stopped": "a signal ends the embedded server",
 }
 
 # AWS ----------------------------------------------------------------------------------------------
