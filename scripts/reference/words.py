@@ -843,6 +843,7 @@ NOT_ERRORS = {
     "ExpiredListingError": "the listing of shards is started again",
     "FetchPostponedError": "the fetch is tried again after a pause",
     "Interrupted": "a signal: the command ends with its exit code",
+    "IrregularError": "the payloads are read in smaller parts, in the end one by one",
     "LineError": "`produce` names the line and goes on",
     "PlanMismatchError": "the driver warns, and the records are delivered again",
     "Reject": "an outcome, see the [Spark API](api/spark.md)",
