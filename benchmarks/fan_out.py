@@ -142,7 +142,7 @@ def measured(mode: str, endpoint_url: str, shards: int, seconds: float) -> dict[
             offset = driver.next_offset(offset, max_records=None)
             plan = offset["plan"]
             for task, one in coordinator.tasks(plan).items():
-                for batch in read_task(plan, task, one, services=executor, settings=settings):
+                for batch in read_task(plan, task, one, services=executor):
                     if begins_s <= CLOCK.monotonic_s() <= ends_s:
                         read_bytes += batch.num_rows * RECORD_BYTES
         coordinator.settle(offset["plan"])

@@ -1,14 +1,16 @@
 """Payload formats: each scheme against the Python UDF that people write for its format.
 
-    python benchmarks/schemes.py [--records N] [--rounds N] [--only NAME] [--json]
+    python benchmarks/schemes.py [--records N] [--rounds N] [--only NAME] [--no-spark] [--json]
 
-`rows a core-second`: payloads to Arrow columns, in this process, by its CPU time; the best of the
-rounds. Then Spark (`local[1]`) makes columns of the same payloads, from memory to the noop sink:
-with the scheme, and with the UDF, as `F.udf` makes it without more arguments. The rounds alternate
-after one of each that does not count. The ratios are those of the medians: of the CPU of Spark's
-Python workers, which is what a scheme and a UDF differ in; of the time; and of the CPU of the JVM
-and its workers, of which a part is Spark's own in both. Before that, both give the same number of
-rows.
+`rows a core-second`: payloads to Arrow columns, in this process, by its CPU time, the best of the
+rounds: with the scheme, and with the UDF and what Spark's worker does around it. Their ratio is
+`times`, which is to be 3. `--no-spark` ends there.
+
+Then Spark (`local[1]`) makes columns of the same payloads, from memory to the noop sink: with the
+scheme, and with the UDF, as `F.udf` makes it without more arguments. The rounds alternate after
+one of each that does not count. The ratios are those of the medians: of the CPU of Spark's Python
+workers, of the time, and of the CPU of the JVM and its workers, of which a part is Spark's own in
+both. Before that, both give the same number of rows.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
+from pyspark.sql.conversion import LocalDataToArrowConversion
+from pyspark.sql.pandas.types import from_arrow_type
 
 from scheme import (
     AvroScheme,
@@ -58,11 +62,13 @@ from scheme import (
     SchemaVersion,
     parsed,
 )
+from scheme.ddl import arrow_struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOG_EVENTS = 100
+BATCH_RECORDS = 10_000  # of an Arrow batch of Spark, by default
 TARGET_RATIO = 3.0
 
 
@@ -540,17 +546,29 @@ FORMATS = (
 )
 
 
-def core_rate(found: Format, payloads: list[bytes], rounds: int) -> tuple[int, float]:
-    """The number of rows, and how many of them a second of CPU makes."""
-    array, best = pa.array(payloads, pa.binary()), 0.0
-    rows = 0
+def core_rates(found: Format, payloads: list[bytes], rounds: int) -> tuple[int, float, float]:
+    """The number of rows, and how many of them a second of CPU makes: with the scheme, and with the
+    UDF and the conversions around it, as Spark's worker does them for each Arrow batch.
+    """
+    array = pa.array(payloads, pa.binary())
+    arrow_type = arrow_struct(f"row {found.udf_ddl}").field(0).type
+    convert: Any = LocalDataToArrowConversion._create_converter(  # noqa: SLF001  # what the worker calls
+        from_arrow_type(arrow_type), none_on_identity=True
+    )
+    rows, best, best_of_udf = 0, 0.0, 0.0
     for _ in range(rounds):
         start = process_time()
         parts = list(found.scheme.outcomes(array))
         taken_s = process_time() - start
         rows = sum(len(part.flatten()) if found.scheme.many else len(part) for part in parts)
         best = max(best, rows / taken_s)
-    return rows, best
+        del parts
+        start = process_time()
+        for at in range(0, len(array), BATCH_RECORDS):
+            values = [found.udf(data) for data in array.slice(at, BATCH_RECORDS).to_pylist()]
+            pa.array([convert(value) for value in values], arrow_type)
+        best_of_udf = max(best_of_udf, rows / (process_time() - start))
+    return rows, best, best_of_udf
 
 
 def spark_ratios(
@@ -585,7 +603,7 @@ def spark_ratios(
     own, udf = (
         [median(values) for values in zip(*times[name][1:], strict=True)] for name in frames
     )
-    names = ("times_less_worker_cpu", "times_as_fast", "times_less_cpu")
+    names = ("times_less_worker_cpu_in_spark", "times_as_fast_in_spark", "times_less_cpu_in_spark")
     ratios = {
         name: by_udf / by_scheme for name, by_udf, by_scheme in zip(names, udf, own, strict=True)
     }
@@ -604,6 +622,15 @@ def children_cpu_s() -> tuple[float, float]:
     return workers, total
 
 
+def new_session() -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     arguments.add_argument(
@@ -612,38 +639,39 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--only", default="", help="formats whose name begins so")
     arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--no-spark", action="store_true")
     chosen = arguments.parse_args()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
-        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = None if chosen.no_spark else new_session()
     results = []
     if not chosen.json:
-        print(f"{'format':<18}{'rows a core-s':>15}{'in Spark':>12}", end="")
-        print(f"{'less in workers':>17}{'as fast':>9}{'less CPU':>10}")
+        print(f"{'format':<18}{'rows a core-s':>14}{'UDF':>10}{'times':>7}", end="")
+        print(f"{'in Spark: less in workers':>27}{'as fast':>9}{'less CPU':>10}")
     for found in FORMATS:
         if not found.name.startswith(chosen.only):
             continue
         rng = random.Random(1)  # noqa: S311  # the same in every run
         count = chosen.records // (LOG_EVENTS if found.scheme.many else found.share)
         payloads = [found.payload(rng) for _ in range(count)]
-        rows, rate = core_rate(found, payloads, chosen.rounds)
-        ratios = spark_ratios(spark, found, payloads, chosen.rounds)
+        rows, rate, udf_rate = core_rates(found, payloads, chosen.rounds)
+        ratios = {} if spark is None else spark_ratios(spark, found, payloads, chosen.rounds)
         results.append(
             {
                 "format": found.name,
                 "rows": rows,
                 "rows_per_core_s": round(rate),
                 "target": found.target,
+                "udf_rows_per_core_s": round(udf_rate),
+                "times": round(rate / udf_rate, 2),
                 "target_times": TARGET_RATIO,
             }
             | {name: round(ratio, 2) for name, ratio in ratios.items()}
         )
         if not chosen.json:
-            worker, time, everything, spark_rate = ratios.values()
-            print(f"{found.name:<18}{rate:>15,.0f}{spark_rate:>12,.0f}", end="")
-            print(f"{worker:>17.2f}{time:>9.2f}{everything:>10.2f}", flush=True)
+            shown = "".join(f"{ratio:>12.2f}" for ratio in list(ratios.values())[:3])
+            print(
+                f"{found.name:<18}{rate:>14,.0f}{udf_rate:>10,.0f}{rate / udf_rate:>7.2f}{shown}",
+                flush=True,
+            )
     if chosen.json:
         print(json.dumps(results))
 

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from scheme.ddl import arrow_struct, ddl_of, parse_ddl
-from scheme.dynamodb_columns import items_of, named_struct
+from scheme.dynamodb_attributes import Items, items_of, named_struct
 from scheme.errors import PayloadError
 from scheme.json_rules import FIRST_TIME_US, LAST_TIME_US, MAX_EXACT_DIGITS, mismatch
 from scheme.json_scheme import Read, as_floating, exact_decimal, struct_reader, text_value
@@ -33,8 +33,6 @@ from scheme.payload_scheme import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from scheme.dynamodb_columns import Items
 
 NOT_A_CHANGE = "not a DynamoDB change record: no JSON, or a field is missing or of another type"
 NOT_AN_ATTRIBUTE = "an attribute is not a value of DynamoDB: one type, and a value of that type"
@@ -127,10 +125,7 @@ class DynamoDbScheme(PayloadScheme):
         return _schema_ddl(self.ddl)
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
-        """See `PayloadScheme.outcomes`. With a DDL, changes are read a column at a time."""
-        if self.ddl is None:
-            yield from PayloadScheme.outcomes(self, payloads)
-            return
+        """See `PayloadScheme.outcomes`. Changes are read a column at a time."""
         columns = _change_columns(self.ddl)
         refused = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
         for run in runs_of(payloads, _TOGETHER):
@@ -161,8 +156,7 @@ class DynamoDbScheme(PayloadScheme):
         if image is None:
             return None
         if self.ddl is None:
-            plain = {key: _plain(value, _written) for key, value in image.items()}
-            return _TEXT.encode(plain).decode()
+            return _text_of(image)
         return _image_reader(self.ddl, name)(image)
 
 
@@ -222,16 +216,33 @@ class _Columns:
 
 
 @cache
-def _change_columns(ddl: str) -> _Columns:
-    struct = parse_ddl(ddl)
-    keys = items_of(struct, _reader, may_lack=True, skips=True)
-    images = items_of(struct, _reader, may_lack=False, skips=True)
+def _change_columns(ddl: str | None) -> _Columns:
+    if ddl is None:
+        keys = images = Items(_Attributes, None, _texts)
+    else:
+        struct = parse_ddl(ddl)
+        keys = items_of(struct, _reader, may_lack=True, skips=True)
+        images = items_of(struct, _reader, may_lack=False, skips=True)
     return _Columns(
         decode=msgspec.json.Decoder(_message(keys.type, images.type)).decode,
         keys=keys,
         images=images,
         type=arrow_struct(_schema_ddl(ddl)),
     )
+
+
+def _text_of(image: _Attributes) -> str:
+    """An item as a JSON object with plain values."""
+    return _TEXT.encode({key: _plain(one, _written) for key, one in image.items()}).decode()
+
+
+def _texts(images: Sequence[_Attributes | None]) -> pa.Array:
+    try:
+        return pa.array(
+            [None if image is None else _text_of(image) for image in images], pa.string()
+        )
+    except PayloadError:
+        raise IrregularError from None
 
 
 def _identity(message: Any) -> dict[str, Any] | None:
@@ -262,7 +273,7 @@ def _plain(attribute: Any, number: Callable[[str], Any], levels: int = MAX_LEVEL
     if type(attribute) is not dict or len(attribute) != 1 or not levels:
         raise PayloadError(NOT_AN_ATTRIBUTE)
     ((kind, value),) = attribute.items()
-    its_type = _TYPES.get(kind)
+    its_type: Any = _TYPES.get(kind)
     if type(value) is not its_type:
         raise PayloadError(NOT_AN_ATTRIBUTE)
     if its_type is str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeUnavailableError
+from scheme.record import KPL_MAGIC
 from scheme.record_scheme import NO_DATA, bytes_reason
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ def _outcomes_of(
     found: list[Any] = []
     others: list[int] = []
     for place, payload in enumerate(payloads.to_pylist()):
-        if payload is None or bytes_reason(payload) is not None:
+        if payload is None or (payload.startswith(KPL_MAGIC) and bytes_reason(payload)):
             others.append(place)
             continue
         try:

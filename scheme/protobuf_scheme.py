@@ -119,6 +119,7 @@ class _ProtobufReader:
     path: str
     message: Descriptor
     longest_unchecked: int
+    has_required: bool
     parse: Callable[[bytes], Any]
     root: ProtobufColumn
 
@@ -139,7 +140,7 @@ class _ProtobufReader:
             parsed = self.parse(payload)
         except DecodeError:
             raise PayloadError(NOT_PROTOBUF) from None
-        if not parsed.IsInitialized():
+        if self.has_required and not parsed.IsInitialized():
             raise PayloadError(NOT_COMPLETE)
         return parsed
 
@@ -170,6 +171,9 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
         path=descriptor.full_name.removeprefix(f"{descriptor.file.package}."),
         message=descriptor,
         longest_unchecked=longest_unchecked(descriptor),
+        has_required=any(
+            field.is_required for one in messages_within(descriptor) for field in one.fields
+        ),
         parse=GetMessageClass(descriptor).FromString,
         root=root,
     )
@@ -223,17 +227,24 @@ class ProtobufColumn(NamedTuple):
     build: Build
 
 
-def longest_unchecked(message: Any) -> int:
-    """How many bytes are too few for more messages than the limit of memory has room for."""
-    pending, seen = [message], {message.full_name: 0}
+def messages_within(message: Any) -> list[Any]:
+    """A message and those that its fields have, each once."""
+    found = {message.full_name: message}
+    pending = [message]
     while pending:
         for field in pending.pop().fields:
             inner = field.message_type
-            if inner is not None and inner.full_name not in seen:
-                seen[inner.full_name] = _memory_of(inner)
+            if inner is not None and inner.full_name not in found:
+                found[inner.full_name] = inner
                 pending.append(inner)
+    return list(found.values())
+
+
+def longest_unchecked(message: Any) -> int:
+    """How many bytes are too few for more messages than the limit of memory has room for."""
+    inner = (_memory_of(one) for one in messages_within(message)[1:])
     # A message without fields takes two bytes: its field's number and its length.
-    return 2 * _MAX_MESSAGE_BYTES // max(*seen.values(), 2 * _SCALAR)
+    return 2 * _MAX_MESSAGE_BYTES // max(*inner, 2 * _SCALAR, 0)
 
 
 def check_memory(payload: bytes, message: Any) -> None:

@@ -163,7 +163,6 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partition.task,
                 partition.plan,
                 services=ProcessServices.here(settings),
-                settings=settings,
                 columns=columns,
                 is_retry=context is not None and context.attemptNumber() > 0,
             ),

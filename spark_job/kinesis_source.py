@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import ConfigError
 from scheme.record_scheme import RecordScheme
 from spark_job.data_source import PARSED
-from spark_job.options import OPTIONS, RETIRED, warn_retired
+from spark_job.options import HIDDEN_SCHEME, OPTIONS, RETIRED, warn_retired
 from spark_job.query_failure import watch_ends
 from spark_job.registration import preflight, register, spark_master
 from spark_job.settings import QuerySettings
@@ -63,7 +63,8 @@ class _Reads:
         options, scheme = self.options(), self.query().scheme
         if scheme is not None and not hasattr(scheme, "outcomes"):
             # Spark has expressions for it, which need no Python.
-            options = {name: text for name, text in options.items() if name != "scheme"}
+            without = {OPTIONS["scheme"].name, HIDDEN_SCHEME}
+            options = {name: text for name, text in options.items() if name not in without}
         frame = spark.readStream.format("kinesis").options(**options).load()
         if scheme is None or PARSED in frame.columns:
             return frame
@@ -227,7 +228,10 @@ class KinesisSource(_Reads):
         return query.streams[0]
 
     def options(self) -> dict[str, str]:
-        return {OPTIONS[name].name: text for name, text in self._texts().items()}
+        options = {OPTIONS[name].name: text for name, text in self._texts().items()}
+        if isinstance(self.scheme, RecordScheme):
+            options[HIDDEN_SCHEME] = options.pop(OPTIONS["scheme"].name)
+        return options
 
     def split(self) -> list[KinesisSource]:
         """A source for each of the streams."""

@@ -37,6 +37,13 @@ STREAM = by_field(
 )
 
 
+HIDDEN_SCHEME = "schemeSecret"
+"""Option `scheme` as `KinesisSource` writes an object, which may have secrets. Spark shows the
+options of a source in its plans and its UI, without those that have such a word in their name
+(`spark.redaction.regex`).
+"""
+
+
 def _scheme(option: str, text: str) -> RecordScheme:
     from spark_job.scheme_column import (  # noqa: PLC0415  # only where a scheme is asked for
         scheme_of_option,
@@ -351,6 +358,8 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
 
     Raises `ConfigError` for an option, or a value of it, that is not taken.
     """
+    if key.lower() == HIDDEN_SCHEME.lower():
+        return OPTIONS["scheme"].name, text
     if key.lower().startswith("kinesis.sink."):
         problem = " is not accepted here: it belongs to the sink"
         raise ConfigError.about(key, problem, "see the options of df.write")

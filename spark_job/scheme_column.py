@@ -34,7 +34,7 @@ def text_of(scheme: RecordScheme) -> str:
     """The option's text for an object. It has the secrets that the object has."""
     from pyspark import cloudpickle  # noqa: PLC0415  # takes classes of notebooks and scripts by value
 
-    return _PICKLED + b64encode(cloudpickle.dumps(scheme)).decode()
+    return _PICKLED + b64encode(cloudpickle.dumps(scheme)).decode()  # type: ignore[no-untyped-call]  # it has no hints
 
 
 def scheme_of_option(option: str, text: str) -> RecordScheme:

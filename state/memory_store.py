@@ -110,10 +110,6 @@ class MemoryBackend:
                 self._apply(operations, session, uncertain=False)
             self._apply(operations, session, uncertain=uncertain)
 
-    def ensure(self, path: str) -> None:
-        with self._changing(), self._serving():
-            self._ensure(path)
-
     def wait_gone(self, path: str, owner_session: int, timeout_s: float) -> bool:
         def is_gone() -> bool:
             node = self._nodes.get(path)
@@ -211,7 +207,7 @@ class MemoryTree:
         self.session = 0
         # What needs no session is the backend's own.
         self.read, self.children = backend.read, backend.children
-        self.ensure, self.wait_gone = backend.ensure, backend.wait_gone
+        self.wait_gone = backend.wait_gone
 
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
         """A tree in memory has no access control lists."""

@@ -180,7 +180,7 @@ def move(
         found = find_moves(op.client, op.store, to, shards, clock=op.clock, max_counted=count)
     _show(found, allow_skip=allow_skip)
     if found.changes_nothing:
-        say("nothing to move")
+        say("nothing to move: each shard is at its new position already")
     else:
         _write(op, found)
 
@@ -209,7 +209,7 @@ def rewind(
         op.own_started()
         found = find_rewind(op.client, op.store, to, clock=op.clock, max_counted=count)
     past, requested = map(Position.at_timestamp, (found.past_ms, found.requested_ms))
-    say(f"positions at {requested}, as stored at {past}")
+    say(f"the application goes back to {requested}, to its positions stored at {past}")
     _show(found, allow_skip=allow_skip)
     for shard, position in found.lost.items():
         say(shard)

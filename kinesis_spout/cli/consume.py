@@ -5,6 +5,7 @@ a summary at the end.
 """
 
 import logging
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -252,7 +253,8 @@ def _consume(
                 if letters is None:
                     keep = "give --dead-letter FILE to keep such records"
                     raise CliError(f"{what}, but dropped", keep)
-                put_back = f"put the records back with `kinesis-spout redrive {letters}`"
+                redrive = shlex.join(("kinesis-spout", "redrive", str(letters)))
+                put_back = f"put the records back with `{redrive}`"
                 raise CliError(f"{what}, but dead-lettered to {letters}", put_back)
 
 
@@ -278,17 +280,16 @@ def _run_command(
     if not has_ended or stopped():
         return
     problem = f"the command {command.outcome}, so no more records are processed"
+    remedy = "repair the command"
     if count := command.waiting:
-        answer = are(count, "has no answer", "have no answer")
-        problem += f"; {records(count)} {answer}"
+        problem += f"; {records(count)} {are(count, 'has no answer', 'have no answer')}"
         if command.has_read_nothing:
             problem += "; the command has read none of its input"
-    remedy = (
-        "repair the command, and run it again with --application, which reads unanswered "
-        "records again"
-    )
-    if spout.config.application is not None:
-        remedy = "repair the command; the next run reads the unanswered records again"
+        remedy += "; the next run redelivers the records without an answer"
+        if spout.config.application is None:
+            remedy = (
+                "repair the command; give --application if the next run is to redeliver records"
+            )
     ended = CliError(problem, remedy)
     spout.close(crashed=command.has_crashed, error=ended)
     raise ended

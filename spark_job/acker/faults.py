@@ -28,10 +28,9 @@ from spark_job.acker.shares import (
     S,
     X,
     anchors,
+    differ,
     group_anchor,
     negated,
-    total_s,
-    total_x,
     totals,
 )
 from spark_job.tracking.spark_sql import only
@@ -202,7 +201,7 @@ def _differing(issued: DataFrame, arrived: DataFrame) -> DataFrame:
             F.when(is_doubled, _DOUBLED).otherwise(_MISSING).alias(_STATUS),
             F.bool_and(_ARRIVED).alias(_FOREIGN),
         )
-        .where((total_x() != 0) | (total_s() != 0))
+        .where(differ())
         .select(_NODE, _STATUS, _FOREIGN)
     )
 

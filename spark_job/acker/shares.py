@@ -134,23 +134,23 @@ def totals(of: str = "", over: WindowSpec | None = None) -> list[Column]:
     ]
 
 
-def total_x() -> Column:
-    """The combined x of a row with the columns of `totals`."""
-    return F.col(_XOR)
-
-
-def total_s() -> Column:
-    """The combined s of a row with the columns of `totals`."""
-    high = F.col(_HIGHS) + F.shiftright(F.col(_LOWS), _HALF)
-    return F.shiftleft(high, _HALF).bitwiseOR(F.col(_LOWS).bitwiseAND(_LOW))
+def differ() -> Column:
+    """Whether the combined shares of a row with the columns of `totals` are not 0."""
+    x, s = _combined()
+    return (x != 0) | (s != 0)
 
 
 def group_anchor(site: int) -> Column:
     """The anchor of a merged row that has the columns of `totals`: a root of its own, whose tokens
     are the combined shares of its group. NULL for a group in which no row is tracked.
     """
-    x, s = total_x(), total_s()
+    x, s = _combined()
     return F.when(x.isNotNull(), _anchor(F.xxhash64(F.lit(site), x, s), x, s))
+
+
+def _combined() -> tuple[Column, Column]:
+    high = F.col(_HIGHS) + F.shiftright(F.col(_LOWS), _HALF)
+    return F.col(_XOR), F.shiftleft(high, _HALF).bitwiseOR(F.col(_LOWS).bitwiseAND(_LOW))
 
 
 def _anchor(root: Column, x: Column, s: Column) -> Column:

@@ -322,9 +322,7 @@ class RangeFeed:
                 f"record {start.sequence} has expired, and the oldest record is {page.first}"
             )
             return page
-        if start.kind is PositionKind.AT or start.sequence.sub:
-            return page
-        return page.after(1) if page.count > 1 else page.head(0)
+        return page if start.kind is PositionKind.AT or start.sequence.sub else page.after(1)
 
     def _until_end(self, page: Page) -> Page:
         """The page up to the range's end; the page itself where the range goes on."""

@@ -206,6 +206,10 @@ def run(
             trigger=trigger,
             available_now=available_now,
             process=None if process is None else load_process(process),
+            master=master,
+            conf=settings,
+            metrics_port=metrics_port,
+            log_file=log_file,
         )
         for each in job.source.query().streams:
             refuse_embedded_on_cluster(each.zookeeper, master or settings.get("spark.master"))
@@ -213,15 +217,7 @@ def run(
             file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
         )
         with one_sentence(console, ctx=ctx, log_file=log_file):
-            _run(
-                job,
-                console,
-                stop,
-                master=master,
-                conf=settings,
-                log_file=log_file,
-                metrics_port=metrics_port,
-            )
+            _run(job, console, stop)
 
 
 def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> KinesisSource:
@@ -251,34 +247,18 @@ def load_process(text: str) -> Callable[[Any], Any]:
         raise CliError(f"--process {exc}") from exc
 
 
-def _run(
-    job: RunJob,
-    console: Console,
-    stop: StopSignals,
-    *,
-    master: str | None,
-    conf: dict[str, str],
-    log_file: Path,
-    metrics_port: int | None,
-) -> None:
-    _say(
-        console,
-        f"[bold]{job.source.stream or job.source.stream_arn}[/] to {job.sink.value} "
-        f"{escape(job.path or '')}",
-    )
-    _say(console, f"[dim]Spark's log: {escape(str(log_file))}[/]")
+def _run(job: RunJob, console: Console, stop: StopSignals) -> None:
+    read = job.source.stream or job.source.stream_arn
+    _say(console, f"[bold]{read}[/] to {job.sink.value} {escape(job.path or '')}")
+    _say(console, f"[dim]Spark's log: {escape(str(job.log_file))}[/]")
+    name, folders = f"kinesis-spout {job.source.application}", (Path.cwd(),)
     with (
-        spark_session(
-            f"kinesis-spout {job.source.application}",
-            master=master,
-            conf=conf,
-            folders=(Path.cwd(),),
-        ) as spark,
+        spark_session(name, master=job.master, conf=job.conf, folders=folders) as spark,
         ExitStack() as stack,
     ):
-        if metrics_port is not None:
+        if job.metrics_port is not None:
             try:
-                server = stack.enter_context(serve(spark, metrics_port))
+                server = stack.enter_context(serve(spark, job.metrics_port))
             except ConfigError as exc:
                 raise exc.respelt("--metrics-port") from exc
             _say(console, f"metrics for Prometheus at {server.url}")
@@ -286,15 +266,14 @@ def _run(
         try:
             query, notes = job.start(spark)
         except (PySparkException, Py4JError) as exc:
-            raise CliError(
-                f"the query does not start: {failure_sentence(str(exc))}", log_file=log_file
-            ) from exc
+            sentence = f"the query does not start: {failure_sentence(str(exc))}"
+            raise CliError(sentence, log_file=job.log_file) from exc
         for text in notes:
             _say(console, f"[yellow]note:[/] {escape(text)}")
         progress = Progress()
         try:
             with stop.deferred(), progress_line(console) as show:
-                progress = follow(query, job, show, stop, log_file=log_file)
+                progress = follow(query, job, show, stop)
         finally:
             if query.isActive:
                 query.stop()
@@ -315,6 +294,7 @@ class RunJob:
     - `checkpoint_location`: the directory of Spark's own log. ZooKeeper keeps what was consumed.
     - `trigger`: the processing time between batches, like "5 seconds".
     - `process`: applied to each batch; None writes the batch as it is.
+    - `master`, `conf`, `log_file`: of Spark. `metrics_port`: of its metrics; None for none.
     """
 
     source: KinesisSource
@@ -324,6 +304,10 @@ class RunJob:
     trigger: str | None = None
     available_now: bool = False
     process: Callable[[DataFrame], DataFrame] | None = None
+    master: str | None = None
+    conf: Mapping[str, str]
+    metrics_port: int | None = None
+    log_file: Path
 
     def start(self, spark: SparkSession) -> tuple[StreamingQuery, list[str]]:
         """Start the query, and return it with the warnings for the user.
@@ -479,12 +463,7 @@ def interval_ms(trigger: str) -> int | None:
 
 
 def follow(
-    query: StreamingQuery,
-    job: RunJob,
-    show: Callable[[Progress], None],
-    stop: StopSignals,
-    *,
-    log_file: Path,
+    query: StreamingQuery, job: RunJob, show: Callable[[Progress], None], stop: StopSignals
 ) -> Progress:
     """Show the query's progress until it ends, or stop the query at a signal. Note in the
     application's state what its source cannot know: the trigger, and how the query ended.
@@ -515,7 +494,7 @@ def follow(
         end = failure(ReportedError.of_text(cause), now_ms)
     _amend(job, lambda runs: runs.ended(end))
     if error is not None:
-        raise CliError(f"the query failed: {cause}", log_file=log_file) from error
+        raise CliError(f"the query failed: {cause}", log_file=job.log_file) from error
     return progress
 
 

@@ -99,7 +99,6 @@ class ShardFeed:
         self,
         shard: ShardSlice,
         services: ProcessServices,
-        settings: SourceSettings,
         *,
         retention_ms: int | None,
         budget: ByteBudget,
@@ -111,7 +110,6 @@ class ShardFeed:
     ) -> None:
         self.shard = shard
         self._services = services
-        self._settings = settings
         self._rows = rows
         self._expiry = ExpiryDetector(shard.verified_until_ms, retention_ms, shard.position)
         self._checked: list[Page] = []
@@ -266,7 +264,8 @@ class ShardFeed:
         if entry.first is None or entry.last is None:
             raise TaskLogError(
                 f"the log counts {entry.count} records of shard {entry.shard_id} of stream "
-                f"{self._settings.stream.name} but names none, so the plan in ZooKeeper is damaged",
+                f"{self._services.settings.stream.name} but names none, so the plan in ZooKeeper "
+                "is damaged",
                 "run the batch again",
             )
         found, answers = 0, 0
@@ -310,7 +309,7 @@ class ShardFeed:
                 entry.shard_id,
                 f"of the {entry.count} records from {entry.first} to {entry.last} that were read "
                 f"before, {found} are left",
-                self._settings,
+                self._services.settings,
             )
         self._expiry.follow(entry)
 
@@ -351,9 +350,7 @@ class FoundRetries:
     entry: ShardReadResult
 
 
-def find_retries(
-    plan: TaskPlan, services: ProcessServices, settings: SourceSettings
-) -> list[FoundRetries]:
+def find_retries(plan: TaskPlan, services: ProcessServices) -> list[FoundRetries]:
     """The retries that were found, for the shards that have any planned. Retries that were not
     searched for, for lack of time or bytes, are not counted in `retries_done`. Blocks on Kinesis.
 
@@ -379,7 +376,7 @@ def find_retries(
             shard, shard.retries, services, plan, budget=room, at_least_one=shard is first
         )
         deliveries = tuple(reader.read(until_s=until_s))
-        if mode_of(plan, settings) == FAIL:
+        if mode_of(plan, services.settings) == FAIL:
             for delivery in deliveries:
                 refuse_aggregates(delivery.records, shard.shard_id)
         held_bytes = payload_bytes(delivery.records for delivery in deliveries)
@@ -393,10 +390,7 @@ def find_retries(
 
 
 def read_retries_again(
-    entry: ShardReadResult,
-    plan: TaskPlan,
-    services: ProcessServices,
-    settings: SourceSettings,
+    entry: ShardReadResult, plan: TaskPlan, services: ProcessServices
 ) -> Iterator[Delivery]:
     """The retries of an entry that another attempt has appended, or this one has handed over.
     Blocks on Kinesis. Raises `DataLossError` where some are gone, unless `failOnDataLoss` is
@@ -404,7 +398,7 @@ def read_retries_again(
     """
     shard = next(shard for shard in plan.shards if shard.shard_id == entry.shard_id)
     reads = retries_with_rows(shard.retries, entry)
-    refuses_aggregates = mode_of(plan, settings) == FAIL
+    refuses_aggregates = mode_of(plan, services.settings) == FAIL
     rows = 0
     for _ in range(ANSWERS):
         reader = _new_reader(shard, reads, services, plan)
@@ -420,7 +414,7 @@ def read_retries_again(
         report_data_loss(
             entry.shard_id,
             f"of the {entry.retry_rows} records that were retried before, {rows} are left",
-            settings,
+            services.settings,
         )
 
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from kinesis_spout.reading.subscribed_getter import Subscriptions
     from spark_job.executor.shard_feed import FoundRetries
     from spark_job.process_services import ProcessServices
-    from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult, TaskPlan
     from state.store.plans import StoredLog, TaskLogStore
 
@@ -82,7 +81,6 @@ def read_task(
     plan: TaskPlan,
     *,
     services: ProcessServices,
-    settings: SourceSettings,
     columns: Sequence[str] = COLUMNS,
     pace: Pace = DEFAULT_PACE,
     is_retry: bool = False,
@@ -94,13 +92,11 @@ def read_task(
     Raises `state.errors.PlanClosedError` when the plan was closed before this attempt could append,
     `DataLossError` when records of the log are gone.
     """
-    with naming(settings):
+    with naming(services.settings):
         writer = TaskLogWriter.open(
             services.store.plans, plan_id, task, max_bytes=pace.max_log_bytes
         )
-    return _Attempt(
-        plan, writer, services, settings, columns=columns, pace=pace, is_retry=is_retry
-    ).rows()
+    return _Attempt(plan, writer, services, columns=columns, pace=pace, is_retry=is_retry).rows()
 
 
 class Round(NamedTuple):
@@ -118,7 +114,6 @@ class _Attempt:
         plan: TaskPlan,
         writer: TaskLogWriter,
         services: ProcessServices,
-        settings: SourceSettings,
         *,
         columns: Sequence[str],
         pace: Pace,
@@ -127,12 +122,12 @@ class _Attempt:
         self._plan = plan
         self._writer = writer
         self._services = services
-        self._settings = settings
         self._pace = pace
         # None: the retries were not looked for, here or in the log.
         self._found: dict[str, FoundRetries] | None = {} if writer.log.entries else None
         self._waited_s = 0.0  # inside this attempt, not in its consumer
         self._small_rounds = 0
+        settings = services.settings
         self._rows = {
             shard.shard_id: ShardRows(
                 shard.shard_id,
@@ -162,7 +157,7 @@ class _Attempt:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         try:
-            with naming(self._settings), self._reader:
+            with naming(self._services.settings), self._reader:
                 while True:
                     for entry in self._writer.pending():
                         yield from self._hand_over(entry)
@@ -193,7 +188,6 @@ class _Attempt:
             shard.shard_id: ShardFeed(
                 shard,
                 self._services,
-                self._settings,
                 retention_ms=self._plan.retention_ms,
                 budget=budget,
                 held_records=self._pace.held_records,
@@ -218,7 +212,7 @@ class _Attempt:
             for delivery in (
                 found.deliveries
                 if found is not None and found.entry == entry
-                else read_retries_again(entry, self._plan, self._services, self._settings)
+                else read_retries_again(entry, self._plan, self._services)
             ):
                 yield rows.of_unpacked(delivery.records, delivery.attempts)
         if entry.count:
@@ -257,7 +251,7 @@ class _Attempt:
 
     def _next_round(self) -> Round:
         if self._found is None:
-            found = find_retries(self._plan, self._services, self._settings)
+            found = find_retries(self._plan, self._services)
             self._found = {retries.entry.shard_id: retries for retries in found}
             if found:
                 new_round = Round([retries.entry for retries in found], is_last=False)

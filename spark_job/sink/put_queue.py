@@ -161,9 +161,7 @@ class PutQueue:
         self._waiting.setdefault(waiting.shard_id, deque()).append(waiting)
 
     def _pacer(self, shard_id: str) -> PutPacer:
-        if shard_id not in self._pacers:
-            self._pacers[shard_id] = PutPacer(self.shards.sharing)
-        return self._pacers[shard_id]
+        return self._pacers.setdefault(shard_id, PutPacer(self.shards.sharing))
 
 
 def is_elsewhere(request: Sequence[Waiting], results: Sequence[PutResult]) -> bool:

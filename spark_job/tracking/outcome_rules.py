@@ -448,12 +448,16 @@ def _range(run: Sequence[UnresolvedRecord]) -> UnresolvedRecord:
         return first
     # A range has no key, as its records have several. Under block_key it blocks all later rows of
     # its shard (`withholding`).
-    return structs.replace(
-        first,
+    return UnresolvedRecord(
+        first=first.first,
         last=last.last,
         count=len(run),
+        attempts=first.attempts,
+        due_ms=first.due_ms,
+        first_failure_ms=first.first_failure_ms,
         last_failure_ms=max(
             (row.last_failure_ms for row in run if row.last_failure_ms is not None), default=None
         ),
-        key=None,
+        reason=first.reason,
+        blocked=first.blocked,
     )

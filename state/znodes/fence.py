@@ -13,7 +13,6 @@ itself checks.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,6 +30,7 @@ from state.znodes.tree import (
     ZnodeTree,
     commit_once,
     conflict,
+    ensure,
     is_applied,
 )
 
@@ -92,17 +92,8 @@ class Fence:
         """Ask ZooKeeper whether the ownership still holds. Raises `StaleOwnerError`."""
         self.commit([])
 
-    def release(self) -> None:
-        """Give up the ownership, if it is held."""
-        held = self.held
-        self.forget()
-        if held is not None:
-            # Refused where another process has taken over, or the session has expired.
-            with suppress(TransactionRefusedError):
-                self.tree.commit([*held.guards, Delete(held.node.path)])
-
     def forget(self) -> None:
-        """Forget the ownership without a write: the session is being closed, with its node."""
+        """Forget the ownership without a write."""
         self.held, self.overtaken = None, False
 
     def commit(self, operations: Sequence[Operation]) -> None:
@@ -239,7 +230,7 @@ class Nodes:
             node = self._read(path)
             if node is not None:
                 return node.data
-            self._tree.ensure(self._paths.base)
+            ensure(self._tree, self._paths.base)
             try:
                 (self._fence if as_owner else self._tree).commit([Create(path, data)])
             except TransactionRefusedError:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from state.znodes.tree import (
     TransactionRefusedError,
     Znode,
     commit_once,
+    ensure,
     put,
     stands,
 )
@@ -86,7 +88,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                     f"this store owns {owned} of {subject(self._paths)}, not {other} of it; "
                     "release the ownership first"
                 )
-            self._tree.ensure(self._paths.base)
+            ensure(self._tree, self._paths.base)
             deadline = time.monotonic() + timeout_s
             has_said = timeout_s <= 0
             while not isinstance(taken := self._take(owner, task), Claim):
@@ -105,7 +107,12 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             return taken.epoch
 
     def release(self) -> None:
-        self._fence.release()
+        held = self._fence.held
+        self._fence.forget()
+        if held is not None:
+            # Refused where another process has taken over, or the session has expired.
+            with suppress(TransactionRefusedError):
+                self._tree.commit([*held.guards, Delete(held.node.path)])
 
     def holders(self) -> Mapping[TaskShare | None, OwnerInfo]:
         holders = self._holders(self._read(self._paths.owner))

@@ -27,6 +27,7 @@ from state.znodes.tree import (
     Set,
     TransactionRefusedError,
     Znode,
+    ensure,
     put,
     stands,
 )
@@ -114,7 +115,7 @@ class PlanZnodes(Nodes, PlanStore):
                 "choose a higher number",
             )
         if not known:
-            self._tree.ensure(paths.batches)
+            ensure(self._tree, paths.batches)
         fields = asdict(plan)
         del fields["plan_id"]  # it is in the path
         header = PlanHeader(**fields | {"tasks": len(plan.tasks)})

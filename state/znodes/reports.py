@@ -42,6 +42,7 @@ from state.znodes.tree import (
     Set,
     TransactionRefusedError,
     commit_once,
+    ensure,
     put,
     stands,
 )
@@ -302,7 +303,7 @@ class ReportZnodes(Nodes, ReportStore):
             if node is not None and node.data == data:
                 return
             if node is None and not guards:  # a guard's node is below `base`, so that is there
-                self._tree.ensure(self._paths.base)
+                ensure(self._tree, self._paths.base)
             try:
                 self._tree.commit([*guards, put(path, data, node)])
             except TransactionRefusedError as refused:

@@ -16,7 +16,15 @@ from state.errors import InvalidStoreSettingError, StoredDataError
 from state.store.ownership import TaskShare
 from state.store.runs import RunLog, RunStore
 from state.znodes.fence import Nodes
-from state.znodes.tree import Delete, Operation, Set, TransactionRefusedError, commit_once, put
+from state.znodes.tree import (
+    Delete,
+    Operation,
+    Set,
+    TransactionRefusedError,
+    commit_once,
+    ensure,
+    put,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +43,7 @@ class RunZnodes(Nodes, RunStore):
     def begin(self, run: Run) -> None:
         held = self._fence.require()
         path = self._path(held.task)
-        self._tree.ensure(self._paths.runs)
+        ensure(self._tree, self._paths.runs)
         node = self._read(path)
         log = RunLog() if node is None else _log(node.data, path)
         operations: list[Operation] = [put(path, encode(log.begun(run), path), node)]

@@ -42,5 +42,5 @@ class StoreTopics:
 
     def close(self) -> None:
         """Close the connection, and give up the ownership if this process holds it. Idempotent."""
-        self._fence.forget()
+        self._fence.forget()  # its node ends with the session
         self._tree.close()

@@ -136,9 +136,6 @@ class ZnodeTree(Protocol):
         After a lost answer it is sent again. Raises `TransactionRefusedError`; see its `uncertain`.
         """
 
-    def ensure(self, path: str) -> None:
-        """Create the node and its parents, without data, if they do not exist."""
-
     def session_id(self) -> int:
         """The id of the live session; opens one if there is none."""
 
@@ -158,6 +155,18 @@ class ZnodeTree(Protocol):
         """End the session. Its ephemeral nodes and its watches end with it. Idempotent; the next
         call opens a new session.
         """
+
+
+def ensure(tree: ZnodeTree, path: str) -> None:
+    """Create the node and its parents, without data, if they do not exist."""
+    if tree.read([path])[0] is not None:
+        return  # its parents exist, and this client may have no access to read them
+    try:
+        tree.commit([Create(path, b"")])
+    except TransactionRefusedError as refused:
+        if refused.refusal is Refusal.NO_NODE:
+            ensure(tree, path.rpartition("/")[0])
+            ensure(tree, path)
 
 
 def commit_once(tree: ZnodeTree, operations: Sequence[Operation]) -> None:

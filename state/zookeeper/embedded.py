@@ -290,9 +290,8 @@ def find_jars() -> Path:
     this package must not depend on it.
     """
     spec = importlib.util.find_spec("pyspark")
-    package = None if spec is None or spec.origin is None else Path(spec.origin).parent
-    homes: list[str | Path | None] = [package, os.environ.get("SPARK_HOME")]
-    for home in filter(None, homes):
+    package = None if spec is None or spec.origin is None else str(Path(spec.origin).parent)
+    for home in filter(None, (package, os.environ.get("SPARK_HOME"))):
         jars = Path(home) / "jars"
         if any(jars.glob("zookeeper-*.jar")):
             return jars
@@ -387,7 +386,7 @@ def _gets_unused(
     """
     last_seen = time.monotonic()
     while not _ended(server, _TICK_S):
-        if connections(port) > 0:
+        if (ask_local(port).connections or 0) > 1:  # the one that asks is connected, too
             last_seen = time.monotonic()
         try:
             file = (directory / LOCK_NAME).stat()
@@ -398,11 +397,6 @@ def _gets_unused(
         if unused_s >= idle_s or not os.path.samestat(os.fstat(lock), file):
             return True
     return False
-
-
-def connections(port: int) -> int:
-    """The number of connected clients, without the connection that asks."""
-    return max(0, (ask_local(port).connections or 0) - 1)
 
 
 def free_port(wanted: int) -> int:

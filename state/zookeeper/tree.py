@@ -169,16 +169,6 @@ class ZookeeperTree:
                     index, refusal, operations[index].path, uncertain=attempts > 1
                 )
 
-    def ensure(self, path: str) -> None:
-        if self.read([path])[0] is not None:
-            return  # its parents exist, and this client may have no access to read them
-        try:
-            self.commit([Create(path, b"")])
-        except TransactionRefusedError as refused:
-            if refused.refusal is Refusal.NO_NODE:
-                self.ensure(path.rpartition("/")[0])
-                self.ensure(path)
-
     def session_id(self) -> int:
         deadline = time.monotonic() + self._operation_timeout_s
         while (session := self._connected_client(deadline).client_id) is None:

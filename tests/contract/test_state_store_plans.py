@@ -11,7 +11,7 @@ import pytest
 from state.errors import ConflictError, PlanClosedError
 from state.plan import PlanPointer, PlanStatus
 from state.store.ownership import TaskShare
-from tests.support.state.state_stores import OTHER, log_of, owned, plan, task_of
+from tests.support.state.state_stores import OTHER, failures, log_of, owned, plan, task_of
 from tests.support.state.trees import interposed
 
 if TYPE_CHECKING:
@@ -147,17 +147,20 @@ def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> Non
     assert (store.plans.read("1-bb"), store.plans.read_ends("1-bb")) == (None, {})
 
 
-def test_logs_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
-    """A task of an open plan can publish after the ownership has passed on. The new owner settles
-    the plan.
+def test_logs_and_reports_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
+    """A task of an open plan can publish after the ownership has passed on, and the batch in the
+    driver does not own the application either. The new owner settles the plan.
     """
-    old = owned(store_world)
+    old, batch = owned(store_world), store_world.open()
     old.plans.create(plan(1))
+    opened = batch.reports.open("1-aa", "token")
     store_world.lose_session(old)
     new = owned(store_world, OTHER)
     store_world.open().plans.append_log("1-aa", 0, log_of(3), None)
+    batch.reports.finish(opened, failures(1))
     new.plans.close("1-aa")
     assert new.plans.read_ends("1-aa") == {0: log_of(3).folded()}
+    assert new.reports.read("1-aa") == failures(1)
 
 
 def test_a_removed_plan_is_gone_and_the_newest_stays(store_world: StoreWorld) -> None:

@@ -137,18 +137,6 @@ def test_a_batch_of_a_closed_removed_or_unknown_plan_cannot_report(
     assert store_world.children("batches") == ["2-aa"]
 
 
-def test_a_report_is_fenced_by_its_plan_and_not_by_the_epoch(
-    store: StoreTopics, store_world: StoreWorld
-) -> None:
-    """The batch in the driver does not own the application. The next owner settles its report."""
-    opened = store_world.open().reports.open("1-aa", "token")
-    store_world.lose_session(store)
-    new = owned(store_world, OTHER)
-    store_world.open().reports.finish(opened, SMALL)
-    new.plans.close("1-aa")
-    assert new.reports.read("1-aa") == SMALL
-
-
 def test_finishing_again_changes_nothing(store: StoreTopics) -> None:
     """A batch whose answer was lost may finish again, also if the plan is closed by then."""
     opened = store.reports.open("1-aa", "token")

@@ -196,19 +196,23 @@ def test_another_owner_is_refused_while_one_lives(
     write_one(holder, "a")
 
 
-def test_another_total_takes_over_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
+@pytest.mark.parametrize("after", [None, TaskShare(0, 4)], ids=str)
+def test_another_division_takes_over_when_the_last_task_has_gone(
+    store_world: StoreWorld, after: TaskShare | None
+) -> None:
     """A task of the old total can no longer write. The nodes of the old total are removed."""
     old, last = task_of(store_world, 0, 3), task_of(store_world, 1, 3)
     store_world.lose_session(old)
     slow, tree = interposed(store_world.open())
     tree.before_wait(last.ownership.release)
-    assert slow.ownership.acquire(OTHER, timeout_s=60, task=TaskShare(0, 4)) == 1
-    assert (store_world.children("owner"), store_world.children("epoch")) == (
-        ["0-of-4"],
-        ["0-of-4"],
-    )
-    assert store_world.get("epoch") == b"2"
+    epoch = slow.ownership.acquire(OTHER, timeout_s=60, task=after)
+    assert (epoch, store_world.get("epoch")) == (2 if after is None else 1, b"2")
+    assert slow.ownership.holders() == {after: OTHER}
+    below = [] if after is None else ["0-of-4"]
+    assert store_world.children("owner") == store_world.children("epoch") == below
     assert_stale(old, TaskShare(0, 3))
+    slow.ownership.release()
+    assert slow.ownership.holders() == {}
 
 
 @pytest.mark.parametrize("between", [None, TaskShare(0, 4)], ids=str)
@@ -225,31 +229,6 @@ def test_a_task_from_before_a_change_stays_stale_when_it_is_changed_back(
         assert store_world.get(f"epoch/{index}-of-2") == b"1"
     for index, store in enumerate(old):
         assert_stale(store, TaskShare(index, 2))
-
-
-def test_the_owner_of_the_whole_writes_nothing_once_tasks_have_taken_over(
-    store_world: StoreWorld,
-) -> None:
-    """Its session was lost, and it cannot regain the ownership."""
-    driver = owned(store_world)
-    store_world.lose_session(driver)
-    task = task_of(store_world, 0, 2, OTHER)
-    assert_stale(driver, None)
-    write_one(task, "a")
-
-
-def test_the_whole_is_acquired_when_the_last_task_has_gone(store_world: StoreWorld) -> None:
-    """`owner` is ephemeral again, and an earlier task writes nothing."""
-    old, last = task_of(store_world, 0, 2), task_of(store_world, 1, 2)
-    store_world.lose_session(old)
-    driver, tree = interposed(store_world.open())
-    tree.before_wait(last.ownership.release)
-    assert driver.ownership.acquire(OTHER, timeout_s=60) == 2
-    assert driver.ownership.holders() == {None: OTHER}
-    assert store_world.children("epoch") == []
-    assert_stale(old, TaskShare(0, 2))
-    driver.ownership.release()
-    assert driver.ownership.holders() == {}
 
 
 @linux_only

@@ -175,10 +175,19 @@ def test_times_at_the_ends_of_the_calendar_and_lengths_that_lie() -> None:
     assert case.side_by_side(pa.array([liar] * 5000)) is None
 
 
-def test_a_text_that_is_not_utf8_is_left_to_fastavro_alone() -> None:
-    case = Case({"type": "record", "name": "T", "fields": [{"name": "t", "type": "string"}]}, {})
-    good, damaged = b"\x04ab", b"\x04a\xff"
-    together = case.reader.together(pa.array([good, damaged, good]))
+@pytest.mark.parametrize(
+    ("schema", "good", "damaged"),
+    [
+        ({"type": "string"}, b"\x04ab", b"\x04a\xff"),
+        (PRICE, b"\x02\x64\x00", b"\x04\x40\x00\x00"),
+        ({"type": "array", "items": "boolean"}, b"\x02\x01\x00", b"\x06\x01\x00"),
+    ],
+    ids=["UTF-8", "digits", "items"],
+)
+def test_a_value_that_does_not_fit_is_left_to_fastavro_alone(
+    schema: Any, good: bytes, damaged: bytes
+) -> None:
+    together = Case(schema, {}).reader.together(pa.array([good, damaged, good]))
     assert together is not None
     assert together[1].tolist() == [1]
 

@@ -25,18 +25,15 @@ NUMBERS = (
 TEXTS = ("", "a", "Zürich", "2020-01-01", "2020-02-30", "2020-01-01T00:00:00.123456789+02:00")
 
 
+ODD: list[Any] = [
+    *({"NULL": False}, {}, {"S": "a", "N": "1"}, {"S": "a", "NULL": False}, None, 5, {"Q": ""}),
+    *({"N": "1", "NULL": True}, {"L": [], "SS": ["a"]}, {"SS": ["a"], "NULL": False}),
+]
+
+
 def attribute(kind: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Mostly as DynamoDB writes it."""
-    odd: list[Any] = [
-        {"NULL": False},
-        {},
-        {"S": "a", "N": "1"},
-        {"S": "a", "NULL": False},
-        None,
-        5,
-        {kind: None},
-        {"Q": ""},
-    ]
+    odd = [*ODD, {kind: None}]
     regular = values.map(lambda value: {kind: value})
     return st.integers(0, 9).flatmap(
         lambda n: st.sampled_from(odd) if n == 9 else st.just({"NULL": True}) if n == 8 else regular
@@ -109,3 +106,17 @@ def test_changes_together_have_the_outcomes_of_each(payloads: list[bytes]) -> No
     together = [one for part in SCHEME.outcomes(array) for one in part.to_pylist()]
     alone = [one for part in PayloadScheme.outcomes(SCHEME, array) for one in part.to_pylist()]
     assert repr(together) == repr(alone)
+
+
+def test_an_attribute_that_is_none_is_malformed_beside_good_ones() -> None:
+    """Of each type, also where it is the only one of many."""
+    good = written({"id": {"S": "a"}, "total": {"N": "1"}}, None, 0)
+    for name in ("id", "total", "tags", "inner", "named"):
+        for odd in ODD:
+            found = written({"id": {"S": "a"}, name: odd}, None, 0)
+            array = pa.array([good] * 20 + [found] + [good] * 20, pa.binary())
+            reasons = [
+                one["malformed"] for part in SCHEME.outcomes(array) for one in part.to_pylist()
+            ]
+            assert reasons[20] is not None
+            assert reasons[:20] + reasons[21:] == [None] * 40

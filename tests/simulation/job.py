@@ -63,12 +63,12 @@ class SimulatedReader(KinesisStreamReader):
     ) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TaskPartition)
         services = services or self._world.executor()
+        services.settings = self.own_settings
         return read_task(
             partition.plan_id,
             partition.task,
             partition.plan,
             services=services,
-            settings=self.own_settings,
             pace=self._world.drawn_pace(),
             is_retry=is_retry,
         )

@@ -114,22 +114,35 @@ _ONE_DRILL = threading.Lock()
 
 
 def misfits(mutants: tuple[Mutant, ...] = MUTANTS) -> list[str]:
-    """Mutants with an edit whose `old` text does not occur exactly once in its file, or with a
-    catcher that is gone.
+    """Mutants with an edit whose `old` text does not occur exactly once in its file, with a change
+    that does not compile, which any test would catch, or with a catcher that is gone.
     """
     return [
         one.name
         for one in mutants
-        if any(
-            (ROOT / edit.file).read_text(encoding="utf-8").count(edit.old) != 1
-            for edit in one.edits
-        )
+        if not _fits(one)
         or (
             not one.catcher.startswith(DRILL)
             and one.catcher not in SIMULATIONS
             and any(not (ROOT / file).exists() for file in _TEST_FILE.findall(one.catcher))
         )
     ]
+
+
+def _fits(mutant: Mutant) -> bool:
+    found = {edit.file: (ROOT / edit.file).read_text(encoding="utf-8") for edit in mutant.edits}
+    changed = dict(found)
+    for edit in mutant.edits:
+        if found[edit.file].count(edit.old) != 1:
+            return False
+        changed[edit.file] = changed[edit.file].replace(edit.old, edit.new)
+    try:
+        for file, text in changed.items():
+            if file.endswith(".py"):
+                compile(text, file, "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def command(mutant: Mutant) -> list[str]:

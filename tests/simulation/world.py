@@ -101,10 +101,6 @@ class OutageTree(ForwardingTree):
         self._outage.check()
         return self._tree.children(paths)
 
-    def ensure(self, path: str) -> None:
-        self._outage.check()
-        self._tree.ensure(path)
-
 
 class SettledTree(ForwardingTree):
     """A tree as a process sees it that dies, once it is `armed`, when it has settled a plan."""

@@ -48,9 +48,3 @@ def test_a_consumer_that_is_not_there_is_one_sentence(orders: ServedFake) -> Non
     said = run(orders, "consumers", "remove", "orders", "nobody", "--yes")
     assert said.returncode == 1
     assert "has no consumer nobody" in " ".join(said.stderr.split())
-
-
-def test_a_mode_without_its_consumer_names_the_options(orders: ServedFake) -> None:
-    said = consume(orders, "--read-mode", "efo")
-    assert said.returncode == 1
-    assert "option --consumer-name:" in " ".join(said.stderr.split())

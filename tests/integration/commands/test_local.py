@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from botocore.exceptions import ClientError
 
 from tests.support.kinesis.calls import iterator, read_shard
@@ -162,20 +161,3 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
         f"error: port {port} on 127.0.0.1 is in use; choose another port with --port, or give "
         "--port 0 for a free port\n"
     )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--stream", "orders:0"),
-        ("--stream", "no spaces"),
-        ("--region", "us east"),
-    ],
-)
-def test_wrong_usage_is_reported_before_anything_is_served(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    ended = call_cli("local", "--port", "0", *arguments, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert arguments[0] in ended.stderr
-    assert ended.stdout == ""

@@ -35,7 +35,6 @@ SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "marked-secret-key",
     "AWS_SESSION_TOKEN": "marked-session-token",
 }
-READS = ("--stream", "orders", "--region", REGION)
 
 
 @pytest.fixture
@@ -127,25 +126,6 @@ def test_without_a_stream_or_a_zookeeper_this_machine_is_checked(tmp_path: Path)
     ended = doctor(tmp_path, "doctor", "--json")
     assert ended.returncode == 0
     assert {area for area, _ in findings(ended)} == {"this machine"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--zookeeper", "a:b:c"], "is not a ZooKeeper connect string"),
-        (["--stream", "or ders"], "is not a stream name"),
-        (["--conf", "spark.a=b"], "--master"),
-        (["--option", "awsSecretAccessKey=marked-option"], "access_key_id"),
-        (["--option", "awsAccesKeyId=marked-option"], "did you mean awsAccessKeyId?"),
-        ([*READS, "--read-mode", "efo"], "--consumer-name: with --read-mode efo, give either"),
-    ],
-)
-def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:
-    """Before anything is checked. A consumer is named as to `consume`."""
-    ended = doctor(tmp_path, "doctor", *arguments)
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert said in " ".join(ended.stderr.split()) or "awsAccessKeyId" in ended.stderr
 
 
 def test_a_secured_zookeeper_that_refuses_is_a_failure_without_the_password(

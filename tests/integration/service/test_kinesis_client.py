@@ -155,6 +155,7 @@ TRANSIENT = {
     "throttled": error("ProvisionedThroughputExceededException"),
     "limit": error("LimitExceededException"),
     "kms": error("KMSThrottlingException"),
+    "creating": error("ResourceInUseException"),
     "internal": error("InternalFailureException", status=500),
     "being created": error("ResourceInUseException"),
     "unavailable": Answer(503, b"<html>busy</html>"),

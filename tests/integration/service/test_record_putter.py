@@ -103,14 +103,6 @@ def test_a_stream_that_takes_little_at_a_time_gets_all_in_the_end(
     assert len(put(stub_kinesis)) == 20
 
 
-def test_a_lost_answer_means_that_records_are_put_again(
-    putter: RecordPutter, stub_kinesis: StubKinesis
-) -> None:
-    stub_kinesis.answers("PutRecords", Answer(drop=True), answer(TAKEN, TAKEN, TAKEN))
-    assert putter.put(RECORDS) == 3
-    assert len(put(stub_kinesis)) == 2
-
-
 @pytest.mark.parametrize(
     ("fault", "kind", "says"),
     [

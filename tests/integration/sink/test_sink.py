@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from botocore.loaders import create_loader
 from pyspark.sql.types import StructType
-from tests.support.kinesis.refused_records import refuse
 
 from kinesis_spout.errors import AccessDeniedError, ConfigError, KinesisError, ThrottledError
 from kinesis_spout.testing import FakeKinesisSettings, ManualClock, drop, replace
@@ -27,6 +26,7 @@ from spark_job.sink.sink_rows import SinkColumns, UnwritableRecordError
 from spark_job.sink.sink_settings import SinkSettings
 from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
+from tests.support.kinesis.refused_records import refuse
 from tests.support.kinesis.services import (
     REGION,
     SECRET_KEY,

@@ -123,7 +123,7 @@ class PlannedTask:
             wait_for=wait_in(self.job.clock),
             random=random,
         )
-        return read_task(PLAN_ID, 0, self.plan, services=services, settings=settings, pace=pace)
+        return read_task(PLAN_ID, 0, self.plan, services=services, pace=pace)
 
     def append(self, *entries: ShardReadResult, sealed: bool = False) -> None:
         """Append to the log as another attempt does."""

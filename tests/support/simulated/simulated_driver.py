@@ -25,7 +25,7 @@ def rows_of(job: SimulatedJob, coordinator: Coordinator, plan_id: str) -> list[R
     return [
         row
         for task, plan in coordinator.tasks(plan_id).items()
-        for batch in read_task(plan_id, task, plan, services=services, settings=services.settings)
+        for batch in read_task(plan_id, task, plan, services=services)
         for row in batch.to_pylist()
     ]
 

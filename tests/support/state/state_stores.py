@@ -25,7 +25,7 @@ from state.store.identity import StreamIdentity
 from state.store.ownership import OwnerInfo, TaskShare
 from state.store.shard_states import StateChange
 from state.task_log import TaskLog
-from state.znodes.tree import Delete, put
+from state.znodes.tree import Delete, ensure, put
 from state.zookeeper.store import ZookeeperStateStore
 from state.zookeeper.tree import ZookeeperTree
 
@@ -65,7 +65,7 @@ class StoreWorld:
 
     def put(self, path: str, data: bytes) -> None:
         whole = self._path(path)
-        self._other.ensure(whole)
+        ensure(self._other, whole)
         self._other.commit([put(whole, data, self._other.read([whole])[0])])
 
     def get(self, path: str) -> bytes:

@@ -37,9 +37,6 @@ class ForwardingTree:
     def grants(self, paths: Sequence[str]) -> list[tuple[Grant, ...] | None]:
         return self._tree.grants(paths)
 
-    def ensure(self, path: str) -> None:
-        self._tree.ensure(path)
-
     def session_id(self) -> int:
         return self._tree.session_id()
 
@@ -80,10 +77,6 @@ class CountingTree(ForwardingTree):
     def commit(self, operations: Sequence[Operation]) -> None:
         self._writes += 1
         super().commit(operations)
-
-    def ensure(self, path: str) -> None:
-        self._reads += 1
-        super().ensure(path)
 
 
 def counting_store(

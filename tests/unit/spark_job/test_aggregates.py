@@ -55,7 +55,7 @@ def rows(job: SimulatedJob, driver: Coordinator, plan_id: str, mode: str) -> lis
     return rows_named(
         row
         for task, plan in driver.tasks(plan_id).items()
-        for batch in read_task(plan_id, task, plan, services=services, settings=settings)
+        for batch in read_task(plan_id, task, plan, services=services)
         for row in batch.to_pylist()
     )
 

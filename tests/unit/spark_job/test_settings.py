@@ -188,6 +188,10 @@ def test_a_scheme_is_given_by_its_text_or_as_an_object(
     assert found == source_of().query()
     assert RegisteredSource(source.options()).schema() == f"{SCHEMA_DDL}, parsed {column}"
     assert f"scheme={given!r}" in repr(source)
+    # What Spark's plans and its UI show: all but what has such a word in its name.
+    shown = [name for name in source.options() if not re.search("(?i)secret|password", name)]
+    assert ("scheme" in shown) is isinstance(given, str)
+    assert all("pickle" not in source.options()[name] for name in shown)
     several = KinesisSource.several([source, source_of(stream="clicks", scheme=given)])
     assert several.query().scheme == scheme
 

@@ -31,7 +31,7 @@ from state.shard_state import ShardState, UnresolvedRecord
 from state.store.identity import StartPin
 from state.store.shard_states import StoredState
 from state.znodes.topics import StoreTopics
-from state.znodes.tree import Create
+from state.znodes.tree import Create, ensure
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import read_all
 from tests.support.simulated.simulated_job import STREAM, shard, simulated
@@ -227,11 +227,11 @@ def write_topology(job: SimulatedJob) -> list[int]:
     for index in (0, 1):
         numbers = job.put(4, key=job.key_of(index))
         path = paths.shard(shard(index))
-        tree.ensure(path)
+        ensure(tree, path)
         checkpoint = numbers[3 if index == 0 else 1]
         tree.commit([Create(f"{path}/state", b'{"checkpoint":"%d"}' % checkpoint)])
         left += [number for number in numbers if number > checkpoint]
-    tree.ensure(paths.shard(shard(9)))
+    ensure(tree, paths.shard(shard(9)))
     tree.commit([Create(f"{paths.shard(shard(9))}/state", b'{"checkpoint":"5"}')])
     job.fake.split(STREAM, shard(0))
     return sorted(left + job.put(2, key=job.key_of(0)))

@@ -109,7 +109,7 @@ def test_the_state_of_an_earlier_stream_is_refused_with_both_times() -> None:
     then, now = map(Position.at_timestamp, (RECREATED.created_ms, seen.stream.created_ms))
     with pytest.raises(CliError, match=f"was created at {then}, and the present stream at {now};"):
         refuse_another_stream(seen)
-    with pytest.raises(CliError, match="start the job from TRIM_HORIZON: from LATEST, the job skips"):
+    with pytest.raises(CliError, match="from TRIM_HORIZON: from LATEST, the job skips"):
         refuse_another_stream(seen)
     moved = look(identity=replace(RECREATED, arn="arn:elsewhere")).now
     with pytest.raises(CliError, match="another stream: to arn:elsewhere, and not to arn:aws:"):

@@ -10,7 +10,7 @@ import pytest
 from kinesis_spout import __version__
 from kinesis_spout.cli.main import OWN_COMMANDS
 from kinesis_spout.programs import how_to_install
-from tests.support.shell.command_line import call_cli, environment, hide, path_with, run_cli
+from tests.support.shell.command_line import environment, hide, path_with, run_cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,29 +75,6 @@ def test_without_packages_the_help_is_whole_and_a_command_says_what_to_install(
         ended = run_cli(*words, cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
         assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
         assert how_to_install(*extras) in ended.stderr
-
-
-@pytest.mark.parametrize(
-    ("command", "option", "value"),
-    [
-        ("rum", "", "rum"),
-        ("reset", "--zookeeper", "no server"),
-        ("pause", "--timeout", "long"),
-        ("checkpoint history", "--since", "-999999999d"),
-        ("checkpoint rewind", "--to", "-999999999d"),
-        ("checkpoint set", "--to", "-999999999d"),
-        *(("reset", option, None) for option in ("--application", "--stream", "--zookeeper")),
-    ],
-)
-def test_a_wrong_or_a_missing_value_is_wrong_usage(
-    tmp_path: Path, command: str, option: str, value: str | None
-) -> None:
-    """Said in a sentence, before anything is asked."""
-    given = {"--application": "a", "--stream": "s", "--zookeeper": "127.0.0.1:1"} | {option: value}
-    words = [part for name, told in given.items() if told and name for part in (name, told)]
-    ended = call_cli(*command.split(), *words, cwd=tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert (value or option) in " ".join(ended.stderr.replace("│", " ").split())
 
 
 def listed_names(help_text: str) -> list[str]:

@@ -19,11 +19,18 @@ def test_each_drill_has_a_mutant_that_it_has_to_catch() -> None:
     assert caught == set(DRILLS)
 
 
-@pytest.mark.parametrize("old", ["there is no such text", "DrillError"])
-def test_each_edit_of_a_mutant_has_to_fit(old: str) -> None:
-    """Its text must occur exactly once."""
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Edit(FILE, "there is no such text", ""),
+        Edit(FILE, "DrillError", ""),
+        FITTING._replace(new="WARM = ("),
+    ],
+)
+def test_each_edit_of_a_mutant_has_to_fit(wrong: Edit) -> None:
+    """Its text must occur exactly once, and what takes its place must compile."""
     fits = Mutant("fits", *FITTING, "a test", also=(FITTING,))
-    rotten = Mutant("rotten", *FITTING, "a test", also=(Edit(FILE, old, ""),))
+    rotten = Mutant("rotten", *wrong, "a test")
     assert misfits((fits, rotten)) == ["rotten"]
 
 

@@ -410,7 +410,7 @@ def read(job: SimulatedJob, driver: Coordinator, plan: str, *, ahead_ms: int = 0
     return sum(
         batch.num_rows
         for task, one in driver.tasks(plan).items()
-        for batch in read_task(plan, task, one, services=services, settings=settings)
+        for batch in read_task(plan, task, one, services=services)
     )
 
 

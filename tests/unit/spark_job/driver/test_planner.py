@@ -472,7 +472,8 @@ def family(
 ) -> dict[str, ShardState]:
     """A shard, its parent, where nothing is unresolved, and the parent of that."""
     return by_id(
-        with_records(state("s", "p"), *of_shard),
+        # The same tuple, which the queue takes for a state that was not written again.
+        msgspec.structs.replace(state("s", "p"), unresolved=of_shard),
         state("p", "a", ended=True),
         with_records(state("a", ended=True), *of_ancestor),
     )

@@ -182,9 +182,9 @@ def _of_kind(
 def _lists(items: Attributes) -> Attributes:
     """Attributes `{"L": [...]}`, a set of values that are no attributes, or NULL."""
     set_name = f"{items.kind}S" if items.kind in ("S", "N", "B") else ""
-    types: dict[str, Any] = {"L": list[items.type], "NULL": bool} | (
-        {set_name: list[str]} if set_name else {}
-    )
+    types: dict[str, Any] = {"L": list[items.type], "NULL": bool}  # type: ignore[name-defined]  # made here
+    if set_name:
+        types[set_name] = list[str]
     made = msgspec.defstruct(
         "OfL",
         [(name, its_type, None) for name, its_type in types.items()],
