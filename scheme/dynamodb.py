@@ -36,8 +36,12 @@ if TYPE_CHECKING:
 
     from scheme.dynamodb_columns import Items
 
-NOT_A_CHANGE = "not a DynamoDB change record: no JSON, or a field is missing or of another type"
-NOT_AN_ATTRIBUTE = "an attribute is not a value of DynamoDB: one type, and a value of that type"
+NOT_A_CHANGE = (
+    "not a DynamoDB change record: it is not JSON, or a field is missing or has the wrong type"
+)
+NOT_AN_ATTRIBUTE = (
+    "an attribute is not a DynamoDB value, which names one type and has a value of that type"
+)
 TIME_RANGE = "the creation time is not in the years 1 to 9999"
 MAX_LEVELS = 32
 

@@ -263,7 +263,7 @@ class KinesisStreams(_Reads):
     def __post_init__(self) -> None:
         if sum(len(source.split()) for source in self.sources) < 2:
             raise ConfigError(
-                "KinesisSource.several was given less than two streams",
+                "KinesisSource.several was given fewer than two streams",
                 "read a single one with KinesisSource(...).read_stream(spark)",
             )
         self.query()

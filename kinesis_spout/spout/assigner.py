@@ -74,9 +74,9 @@ class UncleanStarts:
         with self._context.changed:
             self._context.scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
-            "the last %d spouts of this task ended without being closed. A record may have ended "
-            "their processes. So records are delivered one at a time for a while, and each "
-            "attempt is counted before its delivery",
+            "the last %d spouts of this task ended without being closed. A record may have "
+            "crashed their processes. So records are delivered one at a time for a while, and "
+            "each attempt is counted before its delivery",
             before,
         )
 

@@ -48,7 +48,10 @@ def redrive(
     path: Annotated[
         str,
         typer.Argument(
-            help="The dead letters: the path of the job's DeadLetter, or the file of consume."
+            help=(
+                "The dead letters to put back: the path of the job's DeadLetter, or the file "
+                "that `kinesis-spout consume` wrote."
+            )
         ),
     ],
     *,
@@ -56,21 +59,25 @@ def redrive(
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="Only letters whose reason contains TEXT. Repeatable.",
+            help="Only dead letters whose reason contains TEXT. Repeatable.",
             rich_help_panel=WHICH,
         ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only letters that last failed at or after this: an ISO time, 14:00 (of today, "
-            "UTC), or -2h.",
+            help=(
+                "Only dead letters that last failed at or after this time: an ISO time, 14:00 "
+                "(of today, UTC), or -2h."
+            ),
             rich_help_panel=WHICH,
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(help="Only letters that last failed before this.", rich_help_panel=WHICH),
+        typer.Option(
+            help="Only dead letters that last failed before this time.", rich_help_panel=WHICH
+        ),
     ] = None,
     limit: Annotated[
         int | None,
@@ -107,9 +114,11 @@ def redrive(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the letters by reason and put nothing.")
+        bool, typer.Option("--dry-run", help="Count the dead letters by reason and put nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Put without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help=("Put the records without asking for confirmation."))
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object and nothing else on stdout."),
@@ -225,7 +234,7 @@ def selection_of(
     first, end = _time("--since", since, now_ms), _time("--until", until, now_ms)
     if first is not None and end is not None and first >= end:
         raise typer.BadParameter(
-            "--until is not after --since, so no letter can match both", param_hint="--until"
+            "--until is not after --since, so no dead letter can match both", param_hint="--until"
         )
     return Selection(reasons=tuple(reasons), since=first, until=end, target=target)
 
@@ -264,8 +273,8 @@ def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> i
             return work.put(limit=asked, stopping=lambda: stop.stopping, progress=progress)
     except BaseException:
         notes.print(
-            f"{put:,} of {asked:,} records are put and recorded. Run the command again for the "
-            "rest",
+            f"{put:,} of {asked:,} records were put and recorded as put. Run the command again "
+            "for the rest",
             highlight=False,
         )
         raise
@@ -293,7 +302,7 @@ def _show(console: Console, found: Found) -> None:
         (found.put_before, "{:,} were put by earlier runs"),
         (
             found.without_payload,
-            "{:,} cannot be put: their records had left the stream before their retry",
+            "{:,} cannot be put: their records expired before they could be retried",
         ),
         (found.incomplete, "{:,} cannot be put: some of their parts are missing"),
         (found.unreadable, "{:,} rows in the files are not dead letters"),

@@ -131,7 +131,7 @@ def run(
     checkpoint_location: Annotated[
         str | None,
         typer.Option(
-            help="Directory of Spark's own log of the query (default: PATH/_checkpoint).",
+            help="Spark's checkpoint location for the query (default: PATH/_checkpoint).",
             rich_help_panel=WRITE,
         ),
     ] = None,
@@ -153,8 +153,8 @@ def run(
             min=0,
             max=65_535,
             help=(
-                "Serve metrics to Prometheus on this port of 127.0.0.1; 0 takes a free port and "
-                "prints it."
+                "Serve metrics to Prometheus on this port of 127.0.0.1; 0 chooses a free port "
+                "and prints it."
             ),
             rich_help_panel=MONITORING,
         ),

@@ -42,7 +42,13 @@ def demo(
         bool, typer.Option("--kill/--no-kill", help="Kill the job (kill -9), and start it again.")
     ] = True,
     faults: Annotated[
-        bool, typer.Option("--faults", help="Fail cancelled flights, which are dead-lettered.")
+        bool,
+        typer.Option(
+            "--faults",
+            help=(
+                "Let the job fail each cancelled flight, which is then written as a dead letter."
+            ),
+        ),
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Only check the earlier demo in --directory again.")

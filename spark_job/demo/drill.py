@@ -70,7 +70,7 @@ def run_demo(
                     progress.update(task, completed=len(world.job.resolved))
                     return len(world.job.resolved) >= until
 
-                world.wait_until(has_enough, f"the outcome of {until:,.0f} flights")
+                world.wait_until(has_enough, f"the job to process {until:,.0f} flights")
 
         def act() -> None:
             if kill:

@@ -398,8 +398,8 @@ class TaskLogWriter:
         stored = store.read_log(plan_id, task)
         if stored.log is None and not stored.plan_is_open:
             raise PlanClosedError(
-                f"plan {plan_id} is closed or removed, and its task {task} has published nothing; "
-                "its records are delivered again"
+                f"batch plan {plan_id} is closed or removed, and its task {task} has published "
+                "nothing; its records are delivered again"
             )
         return cls(store, plan_id, task, stored, max_bytes=max_bytes)
 
@@ -457,7 +457,7 @@ class TaskLogWriter:
         if not current.continues(self.log.entries[: self._cursor]):
             raise TaskLogError(
                 f"the log of task {self._task} of plan {self._plan_id} was changed or removed "
-                "while its rows were handed over",
+                "while its rows were passed to Spark",
                 "run the batch again",
             )
         log.info(

@@ -138,9 +138,9 @@ def check_content_of(
 
     if shards := check_content(content, results, plan.plan_id, has_expired=has_expired):
         raise RowsExpiredError(
-            f"plan {plan.plan_id}: records that its tasks had read are past the stream's retention "
-            f"now (shards {', '.join(shards)}), so nothing of this batch is acked, and the next "
-            "plan reads the remaining records"
+            f"plan {plan.plan_id}: records that its tasks had read have expired from the stream "
+            f"(shards {', '.join(shards)}), so nothing of this batch is acked, and the next plan "
+            "reads the remaining records"
         )
 
 

@@ -86,8 +86,8 @@ def encode_shard_state(
     smaller = collapse_to_fit(state, lambda each: len(_shard_state_bytes(each)) <= max_bytes)
     if smaller is None:
         raise StateTooLargeError(
-            f"{path} would take {len(data)} bytes even with its records as one range. The limit is "
-            f"{max_bytes} bytes"
+            f"{path} would take {len(data)} bytes even if all its records were stored as one "
+            f"range. The limit is {max_bytes} bytes"
         )
     return _shard_state_bytes(smaller), smaller
 
@@ -215,7 +215,8 @@ def from_rows(
         )
     except (InvalidSequenceNumberError, IndexError) as exc:
         raise StoredDataError(
-            f"{path} contains unresolved records that cannot be read ({exc})",
+            f"{path} contains a list of unresolved (failed or waiting) records that cannot be "
+            f"read ({exc})",
             "restore it, or reset the application",
         ) from exc
     return records if user_records else tuple(map(_of_earlier_version, records))

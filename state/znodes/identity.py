@@ -145,7 +145,8 @@ class PauseZnodes(Nodes, PauseStore):
             if refused.refusal is Refusal.NO_NODE:
                 return None  # another operator was faster
             raise StateError(
-                f"{path} has nodes below it, so the pause cannot be ended", "remove these first"
+                f"{path} has nodes below it, so the pause cannot be ended",
+                ("remove these nodes first"),
             ) from refused
         return stored
 

@@ -80,13 +80,13 @@ class PlanZnodes(Nodes, PlanStore):
                 ) from refused
             if refused.path == begun and refused.refusal is _THERE_IS_ONE:
                 raise TaskLogError(
-                    f"{path} was removed after rows of it may have been handed over, so no other "
-                    "log can take its place",
+                    f"{path} was removed after some of its rows may have been passed to Spark, "
+                    "so no other log can replace it",
                     "start the query again: it redelivers the records that were not acked",
                 ) from refused
             raise PlanClosedError(
-                f"plan {plan_id} is closed or removed, so its task {task} can publish nothing; its "
-                "records are delivered again"
+                f"plan {plan_id} is closed or removed, so its task {task} cannot publish what it "
+                "read; its records are delivered again"
             ) from refused
         return stands(write[0]).version
 

@@ -191,7 +191,7 @@ def test_a_redriven_payload_is_decoded_again(
         ("json:id", "found the end where a type"),
         ("gzip+nothing", "scheme 'nothing' is not known"),
         ("no.such:Scheme", "scheme no.such:Scheme cannot be loaded (ModuleNotFoundError"),
-        ("decimal:Decimal", "decimal:Decimal is no scheme"),
+        ("decimal:Decimal", "decimal:Decimal is not a scheme"),
     ],
 )
 def test_a_scheme_that_is_not_known_is_refused_in_one_sentence(
@@ -382,7 +382,9 @@ def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
     dead = lines_of(letters.read_text())
     assert sorted(base64.b64decode(one["data"]) for one in dead) == [b"order 17", b"order 7"]
     assert {one["attempts"] for one in dead} == {2}
-    assert {one["reason"] for one in dead} == {"its process ended without an answer"}
+    assert {one["reason"] for one in dead} == {
+        "its process ended before it acked or failed the record"
+    }
     delivered = lines_of(log.read_text())
     assert {one["data"] for one in delivered} == set(texts)
     assert {one["attempt"] for one in delivered if one["data"][-1] != "7"} == {1}
