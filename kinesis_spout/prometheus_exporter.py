@@ -98,12 +98,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "records_failed", BOTH, "Deliveries that failed, time-outs included", shards_by=SPOUT
     ),
     *_shard_counter(
-        "records_retried", BOTH, ("Redeliveries: deliveries of a record after its first one")
+        "records_retried", BOTH, "Redeliveries: deliveries of a record after its first one"
     ),
     *_shard_counter(
         "records_timed_out",
         SPOUT,
-        ("Deliveries that were neither acked nor failed by their deadline"),
+        "Deliveries that were neither acked nor failed by their deadline",
     ),
     *_shard_counter(
         "records_dead_lettered", BOTH, "Records that were dead-lettered", shards_by=SPOUT
@@ -126,7 +126,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         "records_left_out", SPOUT, "User records of aggregates that belong to other shards"
     ),
     *_shard_gauge(
-        "pending_records", SPOUT, ("Records in flight: delivered, and not yet acked or failed")
+        "pending_records", SPOUT, "Records in flight: delivered, and not yet acked or failed"
     ),
     *_shard_gauge("queued_records", BOTH, "Records that wait for a retry or a dead letter"),
     *_shard_gauge(

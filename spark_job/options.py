@@ -48,9 +48,9 @@ def _scheme(option: str, text: str) -> RecordScheme:
 _SPARKS = by_field(
     Option(
         "scheme",
-        "scheme (decoder) of the payloads. It adds the column `parsed` with the decoded fields, "
-        "or with the reason why a payload cannot be decoded; takes the same values as `consume "
-        "--scheme`, for example `cloudwatch-logs`",
+        "scheme (decoder) of the payloads, which adds the column `parsed` with their fields, or "
+        "the reason why a payload cannot be decoded; values as of `consume --scheme`, for "
+        "example `cloudwatch-logs`",
         parse=_scheme,
     ),
     Option.whole(

@@ -48,10 +48,8 @@ def redrive(
     path: Annotated[
         str,
         typer.Argument(
-            help=(
-                "The dead letters to put back: the path of the job's DeadLetter, or the file "
-                "that `kinesis-spout consume` wrote."
-            )
+            help="The dead letters to put back: the path of the job's DeadLetter, or the file "
+            "that `kinesis-spout consume` wrote."
         ),
     ],
     *,
@@ -66,10 +64,8 @@ def redrive(
     since: Annotated[
         str | None,
         typer.Option(
-            help=(
-                "Only dead letters that last failed at or after this time: an ISO time, 14:00 "
-                "(of today, UTC), or -2h."
-            ),
+            help="Only dead letters that last failed at or after this time: an ISO time, 14:00 "
+            "(of today, UTC), or -2h.",
             rich_help_panel=WHICH,
         ),
     ] = None,
@@ -96,10 +92,8 @@ def redrive(
     stream: Annotated[
         str | None,
         typer.Option(
-            help=(
-                "Put all records on this stream (name or ARN) instead of the streams that they "
-                "came from."
-            ),
+            help="Put all records on this stream (name or ARN) instead of the streams that they "
+            "came from.",
             rich_help_panel=WHERE,
         ),
     ] = None,
@@ -117,7 +111,7 @@ def redrive(
         bool, typer.Option("--dry-run", help="Count the dead letters by reason and put nothing.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help=("Put the records without asking for confirmation."))
+        bool, typer.Option("--yes", "-y", help="Put the records without asking for confirmation.")
     ] = False,
     as_json: Annotated[
         bool,

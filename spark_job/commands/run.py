@@ -120,11 +120,9 @@ def run(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help=(
-                "A function that takes a DataFrame and returns one, applied to each batch. The "
-                "module is looked for in the current directory first. Each batch is then written "
-                "to a directory of its own, so a replayed batch replaces its first version."
-            ),
+            help="A function that takes a DataFrame and returns one, applied to each batch. The "
+            "module is looked for in the current directory first. Each batch is then written "
+            "to a directory of its own, so a replayed batch replaces its first version.",
             rich_help_panel=WRITE,
         ),
     ] = None,
@@ -152,10 +150,8 @@ def run(
         typer.Option(
             min=0,
             max=65_535,
-            help=(
-                "Serve metrics to Prometheus on this port of 127.0.0.1; 0 chooses a free port "
-                "and prints it."
-            ),
+            help="Serve metrics to Prometheus on this port of 127.0.0.1; 0 chooses a free port "
+            "and prints it.",
             rich_help_panel=MONITORING,
         ),
     ] = None,

@@ -205,7 +205,7 @@ class WriterSink:
             )
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
-                "DeadLetter: path is empty or not a text",
+                "DeadLetter: path is empty or not a string",
                 "give a directory, like s3a://bucket/dead or /data/dead",
             )
         if path is None and format.lower() in FILE_FORMATS:

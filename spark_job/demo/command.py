@@ -45,9 +45,7 @@ def demo(
         bool,
         typer.Option(
             "--faults",
-            help=(
-                "Let the job fail each cancelled flight, which is then written as a dead letter."
-            ),
+            help="Let the job fail each cancelled flight, which is then written as a dead letter.",
         ),
     ] = False,
     check: Annotated[

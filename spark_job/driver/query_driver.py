@@ -474,7 +474,7 @@ class QueryDriver:
         wait_s = LEFT_OUT.wait_s(stream.trouble.times)
         stream.left_out_until_s = now_s + wait_s
         log.warning(
-            "the next batches leave stream %s out for %.0f s and read the other streams: %s",
+            "the next batches leave out stream %s for %.0f s and read the other streams: %s",
             stream.settings.label,
             wait_s,
             error,

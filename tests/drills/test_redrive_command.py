@@ -187,6 +187,6 @@ def test_a_signal_lets_it_record_what_it_has_put(spark: SparkSession, dead: Dead
         assert process.stderr is not None
         rest = process.stderr.read()
         assert process.wait(LIMIT_S) == code
-    assert "1,000 of 1,001 records are put and recorded" in rest
+    assert "1,000 of 1,001 records were put and recorded as put" in rest
     assert len(dead.on()) == 2 * CHUNK_LETTERS
     assert dead.run("--yes").stdout.splitlines()[-1] == "put 1"
