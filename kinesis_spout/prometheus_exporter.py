@@ -191,8 +191,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "reading_held", SPARK, "1 while no new record is read because most records fail, else 0"
     ),
     _gauge("readable_shards", SPARK, "Shards that are read now"),
-    _counter("batches", SPARK, "Batches that had a plan"),
-    _gauge("last_batch_age_seconds", SPARK, "Seconds since the last batch with a plan ended"),
+    _counter("batches", SPARK, "Batches that read this stream"),
+    _gauge(
+        "last_batch_age_seconds",
+        SPARK,
+        ("Seconds since the last batch that read this stream ended"),
+    ),
     _gauge(
         "report_age_seconds",
         SPARK,

@@ -268,4 +268,6 @@ def _check_position(
 
 
 def _mismatch(shard_id: str, plan_id: str, what: str) -> PlanMismatchError:
-    return PlanMismatchError(f"plan {plan_id} does not fit the state of shard {shard_id}: {what}")
+    return PlanMismatchError(
+        f"batch plan {plan_id} does not fit the state of shard {shard_id}: {what}"
+    )

@@ -168,7 +168,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     # The last three come from botocore's parser, for a body that is JSON but not an object.
     "UnicodeDecodeError ResponseParserError AttributeError TypeError LookupError": (
         MalformedResponseError,
-        "the service's answer for {where} cannot be read ({kind})",
+        "the answer for {where} cannot be read ({kind})",
         "check the endpoint",
     ),
     "Exception": (

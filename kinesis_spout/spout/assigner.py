@@ -211,7 +211,7 @@ class SpoutAssigner:
             if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
                 log.warning(
                     "the spout reads stream %s until %s and waits for that time before it ends. "
-                    "Kinesis's clock says %s",
+                    "The clock of Kinesis shows %s",
                     config.stream_ref.name,
                     Position.at_timestamp(until_ms),
                     Position.at_timestamp(now_ms),

@@ -451,18 +451,18 @@ class TaskLogWriter:
         current = TaskLog() if stored.log is None else stored.log
         if not stored.plan_is_open and not current.sealed:
             raise PlanClosedError(
-                f"plan {self._plan_id} was closed while its task {self._task} was reading; its "
-                "records are delivered again"
+                f"batch plan {self._plan_id} was closed while its task {self._task} was reading; "
+                "its records are delivered again"
             )
         if not current.continues(self.log.entries[: self._cursor]):
             raise TaskLogError(
-                f"the log of task {self._task} of plan {self._plan_id} was changed or removed "
-                "while its rows were passed to Spark",
+                f"the log of task {self._task} of batch plan {self._plan_id} was changed or "
+                "removed while its rows were passed to Spark",
                 "run the batch again",
             )
         log.info(
-            "task %d of plan %s: another attempt published its log first. This attempt reads the "
-            "same records",
+            "another attempt of task %d of batch plan %s published its log first. This attempt "
+            "reads the same records",
             self._task,
             self._plan_id,
         )

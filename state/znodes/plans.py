@@ -85,8 +85,8 @@ class PlanZnodes(Nodes, PlanStore):
                     "start the query again: it redelivers the records that were not acked",
                 ) from refused
             raise PlanClosedError(
-                f"plan {plan_id} is closed or removed, so its task {task} cannot publish what it "
-                "read; its records are delivered again"
+                f"batch plan {plan_id} is closed or removed, so its task {task} cannot publish "
+                "what it read; its records are delivered again"
             ) from refused
         return stands(write[0]).version
 
@@ -177,7 +177,7 @@ class PlanZnodes(Nodes, PlanStore):
         status = self._status(plan_id, node)
         if status is PlanStatus.OPEN:
             raise ConflictError(
-                f"plan {plan_id} is open, so it cannot be settled", "close it first"
+                f"batch plan {plan_id} is open, so its outcomes cannot be stored", "close it first"
             )
         if status is PlanStatus.CLOSED:
             self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])
@@ -191,8 +191,8 @@ class PlanZnodes(Nodes, PlanStore):
             pointer = self._pointed(newest)
             if pointer is not None and pointer.id == plan_id:
                 raise ValueError(
-                    f"plan {plan_id} is the newest one and cannot be removed; settle a later plan "
-                    "first"
+                    f"batch plan {plan_id} is the newest one and cannot be removed; settle a "
+                    "later plan first"
                 )
             # Closed first, so that no result is created under a plan that is being removed.
             if closing := _closing(batch, plan):
@@ -200,7 +200,8 @@ class PlanZnodes(Nodes, PlanStore):
             if self._fence.remove_tree(batch):
                 return
         raise ConflictError(
-            f"plan {plan_id} was written to while it was being removed", "remove it again later"
+            f"batch plan {plan_id} was written to while it was being removed",
+            "remove it again later",
         )
 
     def _pointed(self, node: Znode | None) -> PlanPointer | None:

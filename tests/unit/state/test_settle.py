@@ -350,7 +350,8 @@ def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
 ) -> None:
     """The error is one sentence that names plan and shard."""
     with pytest.raises(
-        PlanMismatchError, match=rf"plan 4-a does not fit the state of shard {SHARD}: .*{what}"
+        PlanMismatchError,
+        match=rf"batch plan 4-a does not fit the state of shard {SHARD}: .*{what}",
     ) as refused:
         settled(*left)
     assert "\n" not in str(refused.value)
