@@ -220,8 +220,8 @@ class KinesisSource(_Reads):
         query = self.query()
         if not query.is_of_one:
             raise ConfigError(
-                "settings() needs a source of one stream, and this source reads "
-                f"{len(query.streams)}",
+                "settings() needs a source of one stream, but this source reads "
+                f"{len(query.streams)} streams",
                 "call query(), which has the settings of each stream",
             )
         return query.streams[0]

@@ -84,8 +84,8 @@ _SPARKS = by_field(
     ),
     Option.whole(
         "maxTasks",
-        "maximum tasks in a batch; default: as many as the session runs at a time, or 64 with "
-        "dynamic allocation or Spark Connect",
+        "maximum tasks in a batch; default: the number of tasks that the session runs at a "
+        "time, or 64 with dynamic allocation or Spark Connect",
         "64",
     ),
     Option.switch(

@@ -124,9 +124,9 @@ def redrive(
     """Put dead letters back on the streams that they came from, each record once.
 
     Files of JSON lines or parquet on this machine are read directly. For any other path, Spark
-    starts. A ledger in the folder _redriven, beside the dead letters, lists the letters that were
-    put, so a second run puts nothing twice. After a killed run, up to 500 records may be put again.
-    Do not run two redrives on one path at a time.
+    starts. A ledger in the folder _redriven, next to the dead letters, lists those that were put,
+    so a second run puts none twice. After a killed run, up to 500 records may be put again. Do not
+    run two redrives on one path at the same time.
     """
     settings = parse_pairs("--conf", conf or ())
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:

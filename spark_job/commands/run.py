@@ -161,7 +161,7 @@ def run(
 ) -> None:
     """Write a stream to parquet, json, the console or nowhere, with checkpoints in ZooKeeper.
 
-    Ctrl-C stops the query in order. A later run continues from the checkpoints.
+    Ctrl-C stops the query cleanly. A later run continues from the checkpoints.
     """
     if sink.writes_files and path is None:
         raise typer.BadParameter(f"--sink {sink.value} needs a directory", param_hint="--path")

@@ -57,7 +57,7 @@ def demo(
 ) -> None:
     """Kill a Spark job that reads real flights from a local Kinesis: no record is lost.
 
-    Needs no AWS account and no Docker. The exit code is 1 when a record is missing.
+    The demo needs no AWS account and no Docker. The exit code is 1 when a record is missing.
     """
     if check and directory is None:
         raise typer.BadParameter(

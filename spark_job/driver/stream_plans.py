@@ -352,10 +352,10 @@ def _seen(
     late = [] if named is None else sorted(results.keys() - set(named))
     if late:
         log.warning(
-            "batch plan %s: tasks %s published their read results after the batch had reported "
+            "tasks %s of batch plan %s published what they had read after the batch had reported "
             "its outcomes, so their records are redelivered",
-            plan_id,
             ", ".join(map(str, late)),
+            plan_id,
         )
     return [read for task in sorted(results.keys() - set(late)) for read in results[task].shards]
 

@@ -78,8 +78,8 @@ class TrackOptions:
         exhausted = _choice("on_exhausted", on_exhausted, OnExhausted)
         if bisect and failure is not OnFailure.CONTINUE:
             rule = (
-                f"leave bisect out or on_failure={failure.value}: the parts of a bisected batch "
-                f"keep no order, which on_failure={failure.value} needs"
+                f"leave out bisect, or leave out on_failure={failure.value}, which needs an "
+                "order that the parts of a bisected batch do not keep"
             )
             raise _wrong("bisect", bisect, rule)
         if dead_letter is not None and not callable(getattr(dead_letter, "write", None)):

@@ -109,8 +109,8 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
     )
     if foreign:
         raise BatchContentError(
-            f"the batch's frame contains rows of {foreign[0]}, for which no plan is open, so "
-            "nothing is acked",
+            f"the batch's frame contains rows of {foreign[0]}, for which no batch plan is open, "
+            "so nothing is acked",
             "give read_stream and tracked(...) of one source to the query",
         )
     for part in parts:
