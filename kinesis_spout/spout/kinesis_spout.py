@@ -552,7 +552,7 @@ class SpoutSession:
             left_s = max(0.0, began_s + timeout_s + _GRACE_S - clock.monotonic_s())
             if wait([rest], timeout=min(_REST_S, left_s)).not_done:
                 log.warning(
-                    "the spout is closed. Some of its calls still hang and end by themselves"
+                    "the spout is closed. Some of its calls still hang, and end on their own"
                 )
 
     def _store_last(self, why: BaseException | None, deadline_s: float, *, in_order: bool) -> None:

@@ -76,7 +76,7 @@ class PlanZnodes(Nodes, PlanStore):
         except TransactionRefusedError as refused:
             if refused.path == path and (version is not None or refused.refusal is _THERE_IS_ONE):
                 raise ConflictError(
-                    f"{path} was changed meanwhile; nothing was appended, read it again"
+                    f"{path} was changed by another process; nothing was appended, so read it again"
                 ) from refused
             if refused.path == begun and refused.refusal is _THERE_IS_ONE:
                 raise TaskLogError(
@@ -221,7 +221,7 @@ class PlanZnodes(Nodes, PlanStore):
             return pointer.status
         newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
         raise ConflictError(
-            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}",
+            f"batch plan {plan_id} is not the newest plan of {self._paths.base}, which is {newest}",
             "close and settle only the newest",
         )
 
