@@ -81,12 +81,12 @@ class AwsConfig:
         if has_id != (self.secret_access_key is not None):
             pair = "secret_access_key", "access_key_id"
             missing, given = pair if has_id else pair[::-1]
-            self._refuse(missing, f"is missing beside {given}", "give both, or neither")
+            self._refuse(missing, f"is missing although {given} is given", "give both, or neither")
         if self.session_token is not None and not has_id:
             rule = "is given without access_key_id and secret_access_key"
             self._refuse("session_token", rule, "give all three, or none")
         if self.profile is not None and has_id:
-            self._refuse("profile", "is given beside access_key_id", "give one of them")
+            self._refuse("profile", "is given although access_key_id is given", "give one of them")
         if self.role_arn is None and self.role_external_id is not None:
             remedy = "give role_arn too, or leave role_external_id out"
             self._refuse("role_external_id", "is given without role_arn", remedy)
@@ -143,7 +143,7 @@ class StreamRef:
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError("the stream is not named", "give its name or its ARN")
+            raise ConfigError("no stream is given", "give its name or its ARN")
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",

@@ -285,7 +285,7 @@ SECURITY = by_field(
     Option.choice(
         "zookeeperAuth",
         "how the job authenticates to ZooKeeper: `none`; `digest`, ZooKeeper's own user and "
-        "password; `sasl`, DIGEST-MD5, which needs the extra `sasl`; `kerberos`, GSSAPI",
+        "password; `sasl`, DIGEST-MD5, which needs the package extra `sasl`; `kerberos`, GSSAPI",
         "none",
         among=AUTHS,
     ),
@@ -341,8 +341,9 @@ _STATE = by_field(
 _READING = by_field(
     Option.choice(
         "wireFormat",
-        "encoding of the pages: `json`, or `cbor`, which is cheaper and needs the extra `cbor`; "
-        "`auto`: `cbor` if the extra is installed and the endpoint accepts CBOR",
+        "encoding of the answers to GetRecords: `json`, or `cbor`, which takes less CPU and "
+        "needs the package extra `cbor`; `auto`: `cbor` if the extra is installed and the "
+        "endpoint accepts CBOR",
         "auto",
         among=("auto", "json", "cbor"),
     ),
@@ -379,7 +380,7 @@ _READING = by_field(
     ),
     Option(
         "readsPerSecond",
-        "maximum GetRecords calls per second to each shard; the service allows 5, shared by all "
+        "maximum GetRecords calls per second to each shard; Kinesis allows 5, shared by all "
         "consumers",
         "5",
         _number,
@@ -389,7 +390,7 @@ _READING = by_field(
     ),
     Option.size(
         "readBytesPerSecond",
-        "maximum bytes read per second from each shard; the service allows 2 MB, shared by all "
+        "maximum bytes read per second from each shard; Kinesis allows 2 MB, shared by all "
         "consumers",
         "2MiB",
         least="1KiB",
@@ -409,8 +410,8 @@ _READING = by_field(
     ),
     Option.whole(
         "maxUnresolvedPerShard",
-        "maximum number of unresolved records per shard; at this number, no new records are read "
-        "from the shard",
+        "maximum number of unresolved records (in flight, or waiting for a retry or a dead "
+        "letter) per shard; at this number, no new records are read from the shard",
         "100000",
     ),
     Option.duration(

@@ -37,7 +37,7 @@ def how_to_install(*extras: str, folder: Path = OUR_FOLDER) -> str:
     plural = "extras" if len(extras) > 1 else "extra"
     return (
         f"install {DISTRIBUTION} with its {plural} {' and '.join(extras)}, from the checkout or "
-        "wheel that it came from"
+        "wheel that you installed it from"
     )
 
 

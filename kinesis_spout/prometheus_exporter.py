@@ -97,15 +97,21 @@ DEFINITIONS: tuple[Definition, ...] = (
     *_shard_counter(
         "records_failed", BOTH, "Deliveries that failed, time-outs included", shards_by=SPOUT
     ),
-    *_shard_counter("records_retried", BOTH, "Deliveries after the first of a record"),
-    *_shard_counter("records_timed_out", SPOUT, "Deliveries without an outcome by their deadline"),
+    *_shard_counter(
+        "records_retried", BOTH, "Redeliveries: deliveries of a record after its first one"
+    ),
+    *_shard_counter(
+        "records_timed_out",
+        SPOUT,
+        "Deliveries that were neither acked nor failed by their deadline",
+    ),
     *_shard_counter(
         "records_dead_lettered", BOTH, "Records that were dead-lettered", shards_by=SPOUT
     ),
     _counter(
         "stream_records_dropped",
         SPARK,
-        "Records that were given up without a dead letter, as on_exhausted says",
+        "Records that were given up without a dead letter, because on_exhausted is drop",
     ),
     _counter(
         "stream_records_pushed", SPARK, "Records that were read by subscription (enhanced fan-out)"
@@ -119,7 +125,9 @@ DEFINITIONS: tuple[Definition, ...] = (
     *_shard_counter(
         "records_left_out", SPOUT, "User records of aggregates that belong to other shards"
     ),
-    *_shard_gauge("pending_records", SPOUT, "Records that were delivered and have no outcome"),
+    *_shard_gauge(
+        "pending_records", SPOUT, "Records in flight: delivered, and not yet acked or failed"
+    ),
     *_shard_gauge("queued_records", BOTH, "Records that wait for a retry or a dead letter"),
     *_shard_gauge(
         "refused_letters",
@@ -130,23 +138,23 @@ DEFINITIONS: tuple[Definition, ...] = (
     _gauge(
         "stream_oldest_unresolved_seconds",
         SPARK,
-        "Seconds since the oldest unresolved record failed for the first time; 0 if no record "
-        "is unresolved",
+        "Seconds since the oldest unresolved record (one that waits for a retry or a dead "
+        "letter) failed for the first time; 0 if there is none",
     ),
     *_shard_gauge(
         "lag_seconds",
         BOTH,
         "How far the reader is behind the tip, in seconds of arrival time; 0 at the tip. Over "
-        "all shards: the largest of them. Of a Spark job: an upper bound",
+        "all shards: the largest lag of a shard. For a Spark job: an upper bound",
     ),
     *_shard_gauge(
         "retention_left_seconds",
         SPARK,
         "Seconds until the oldest unread record expires, at the earliest. Over all shards: the "
-        "smallest of them",
+        "smallest value of a shard",
     ),
     *_shard_metric(Kind.HISTOGRAM, "latency_seconds", SPOUT, "From a record's arrival to its ack"),
-    _counter("wait_seconds", SPOUT, "Seconds that emissions() waited", label="reason"),
+    _counter("wait_seconds", SPOUT, "Seconds for which emissions() waited", label="reason"),
     _gauge(
         "failing_seconds",
         SPOUT,
@@ -183,8 +191,12 @@ DEFINITIONS: tuple[Definition, ...] = (
         "reading_held", SPARK, "1 while no new record is read because most records fail, else 0"
     ),
     _gauge("readable_shards", SPARK, "Shards that are read now"),
-    _counter("batches", SPARK, "Batches that had a plan"),
-    _gauge("last_batch_age_seconds", SPARK, "Seconds since the last batch with a plan ended"),
+    _counter("batches", SPARK, "Batches that read this stream"),
+    _gauge(
+        "last_batch_age_seconds",
+        SPARK,
+        ("Seconds since the last batch that read this stream ended"),
+    ),
     _gauge(
         "report_age_seconds",
         SPARK,
@@ -193,8 +205,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     _counter(
         "data_losses",
         SPARK,
-        "Reports that records may be lost, whether the query continued or failed; kept after "
-        "the query's end",
+        "Reports of a possible loss of records, whether the query continued or failed; kept "
+        "after the query's end",
     ),
     _counter(
         "query_failures", SPARK, "Queries that ended with an error; kept after the query's end"

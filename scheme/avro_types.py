@@ -144,7 +144,7 @@ def _entered(body: Any, path: str, inside: tuple[str, ...]) -> tuple[str, ...]:
     if name in inside:
         raise SchemeDefinitionError(
             f"the Avro schema is recursive: {name} contains itself at {path or name!r}",
-            "Spark has no recursive types; remove that field from the schema of the producer, or "
+            "Spark has no recursive types; remove that field from the producer's schema, or "
             "read the records with RawScheme()",
         )
     return (*inside, name)
@@ -176,9 +176,9 @@ def bytes_at_least(
         case "array":
             if not bytes_at_least(body["items"], names, path + "[]", inside):
                 raise SchemeDefinitionError(
-                    f"the Avro schema has an array of items without bytes at {path!r}",
-                    "a few bytes could stand for any number of them; give the items a type that "
-                    "takes bytes",
+                    f"the Avro schema has an array at {path!r} whose items take no bytes",
+                    "give the items a type that takes bytes, since otherwise a few bytes could "
+                    "stand for any number of items",
                 )
         case "map":
             bytes_at_least(body["values"], names, path + "{}", inside)
@@ -280,7 +280,7 @@ class AvroColumns:
             case "null":
                 raise SchemeDefinitionError(
                     f"the Avro field {path!r} has no type but null",
-                    "leave it out with a reader_schema",
+                    "give a reader_schema without this field",
                 )
         logical = logical_of(kind, body if isinstance(body, dict) else {})
         if logical is not None:
@@ -299,7 +299,7 @@ class AvroColumns:
         if not members:
             raise SchemeDefinitionError(
                 f"the Avro record {body['name']} has no fields",
-                "Spark has no empty structs; leave it out with a reader_schema",
+                "Spark has no empty structs; give a reader_schema without this record",
             )
         fields = pa.struct([(name, column.type) for name, column in members.items()])
         converts = [(name, column.convert or _same) for name, column in members.items()]
@@ -329,7 +329,7 @@ class AvroColumns:
             )
         if any({narrow, wide} <= set(kinds) for narrow, wide in _WIDER):
             raise SchemeDefinitionError(
-                f"the Avro union at {path!r} has two types of numbers that are one in Python",
+                f"the Avro union at {path!r} has two number types that Python does not tell apart",
                 "give a reader_schema with the wider of the two",
             )
         columns = [self.of(member, f"{path}.member{i}", inside) for i, member in enumerate(members)]

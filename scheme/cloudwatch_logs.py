@@ -22,7 +22,9 @@ from scheme.payload_scheme import PayloadScheme
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-NOT_CLOUDWATCH = "not a CloudWatch Logs message: no JSON, or a field is missing or of another type"
+NOT_CLOUDWATCH = (
+    "not a CloudWatch Logs message: it is not JSON, or a field is missing or has the wrong type"
+)
 TOO_MANY_ROWS = "the log events with their log group and stream are larger than 64 MiB"
 
 MAX_ROWS_BYTES = 64 * 1024 * 1024

@@ -190,7 +190,10 @@ class _Parser:
                 scale = self._number()
             self._expect(")")
         if not 1 <= precision <= _MAX_PRECISION or scale > precision:
-            rule = f"the precision is 1 to {_MAX_PRECISION} and the scale at most the precision"
+            rule = (
+                f"give a precision from 1 to {_MAX_PRECISION} and a scale that is not above the "
+                "precision"
+            )
             raise SchemeDefinitionError(
                 f"schema {self._ddl!r}: DECIMAL({precision},{scale}) is not a type", rule
             )

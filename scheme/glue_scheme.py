@@ -28,14 +28,18 @@ if TYPE_CHECKING:
     from scheme.payload_scheme import Values
     from scheme.record_scheme import RecordScheme
 
-NO_FRAME = "the record has no frame of Glue Schema Registry"
-CUT_OFF = "the frame of Glue Schema Registry is cut off"
-UNKNOWN_COMPRESSION = "the compression of the Glue frame is not one of 0 (none) and 5 (zlib)"
+NO_FRAME = "the record does not begin with a Glue Schema Registry header"
+CUT_OFF = "the Glue Schema Registry header of the record is cut off"
+UNKNOWN_COMPRESSION = (
+    "the compression byte of the Glue Schema Registry header is neither 0 (none) nor 5 (zlib)"
+)
 UNKNOWN_VERSION = "the registry does not have the schema version that the record names"
-OTHER_FORMAT = "the registered schema has another data format than the scheme"
-UNUSABLE = "the registered schema cannot be used: it is not valid, or recursive"
-OTHER_MESSAGE = "the record is another message of its Protobuf schema"
-_NO_INDEX = "the record has no index of its Protobuf message"
+OTHER_FORMAT = "the registered schema does not have the data format that the scheme decodes"
+UNUSABLE = "the registered schema cannot be used: it is invalid or recursive"
+OTHER_MESSAGE = (
+    "the record contains another message type of its Protobuf schema than the scheme decodes"
+)
+_NO_INDEX = "the record has no Protobuf message index"
 
 _HEADER = 3
 _PLAIN, _ZLIB = 0, 5

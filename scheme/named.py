@@ -46,10 +46,11 @@ def _own(module: str, name: str) -> RecordScheme:
     except Exception as exc:
         raise SchemeDefinitionError(
             f"scheme {module}:{name} cannot be loaded ({type(exc).__name__}: {exc})",
-            "name an object of a module that PYTHONPATH leads to, or a class without arguments",
+            "name an object of a module on PYTHONPATH, or a class that needs no arguments",
         ) from exc
     if not isinstance(scheme, RecordScheme):
         raise SchemeDefinitionError(
-            f"{module}:{name} is no scheme", "give it the methods of scheme.RecordScheme"
+            f"{module}:{name} is not a scheme (decoder)",
+            "give it the methods of scheme.RecordScheme",
         )
     return scheme

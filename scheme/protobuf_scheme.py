@@ -165,7 +165,10 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
             "Spark has no empty structs; read the records with RawScheme()",
         )
     if not pa.types.is_struct(root.type):
-        raise SchemeDefinitionError(f"{name} has no columns", "give a message of your own")
+        raise SchemeDefinitionError(
+            f"the Protobuf message {name} cannot be decoded into columns",
+            "give a message of your own schema",
+        )
     return _ProtobufReader(
         ddl=members_ddl(root.type),
         path=descriptor.full_name.removeprefix(f"{descriptor.file.package}."),

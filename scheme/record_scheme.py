@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from scheme.record import Record
 
-KPL_AGGREGATE = "KPL aggregate that is not unpacked"
+KPL_AGGREGATE = "the record is a KPL aggregate that was not unpacked"
 NO_DATA = "the record has no data"
 NOT_UTF8 = "not valid UTF-8"
 

@@ -221,8 +221,8 @@ class KinesisSource(_Reads):
         query = self.query()
         if not query.is_of_one:
             raise ConfigError(
-                "settings() needs a source of one stream, and this source reads "
-                f"{len(query.streams)}",
+                "settings() needs a source of one stream, but this source reads "
+                f"{len(query.streams)} streams",
                 "call query(), which has the settings of each stream",
             )
         return query.streams[0]
@@ -267,7 +267,7 @@ class KinesisStreams(_Reads):
     def __post_init__(self) -> None:
         if sum(len(source.split()) for source in self.sources) < 2:
             raise ConfigError(
-                "KinesisSource.several was given less than two streams",
+                "KinesisSource.several was given fewer than two streams",
                 "read a single one with KinesisSource(...).read_stream(spark)",
             )
         self.query()

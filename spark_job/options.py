@@ -55,8 +55,9 @@ def _scheme(option: str, text: str) -> RecordScheme:
 _SPARKS = by_field(
     Option(
         "scheme",
-        "scheme of the payloads, which adds the column `parsed` with their fields, or with the "
-        "reason of a malformed one; as `consume --scheme` takes it, for example `cloudwatch-logs`",
+        "scheme (decoder) of the payloads, which adds the column `parsed` with their fields, or "
+        "the reason why a payload cannot be decoded; values as of `consume --scheme`, for "
+        "example `cloudwatch-logs`",
         parse=_scheme,
     ),
     Option.whole(
@@ -77,7 +78,7 @@ _SPARKS = by_field(
     ),
     Option.duration(
         "maxFetchTime",
-        "maximum time that a task reads once it has found a record",
+        "maximum time for which a task reads, from the first record that it found",
         "5s",
         least="1ms",
     ),
@@ -90,14 +91,14 @@ _SPARKS = by_field(
     ),
     Option.whole(
         "maxTasks",
-        "maximum tasks in a batch; default: as many as the session runs at a time, or 64 with "
-        "dynamic allocation or Spark Connect",
+        "maximum tasks in a batch; default: the number of tasks that the session runs at a "
+        "time, or 64 with dynamic allocation or Spark Connect",
         "64",
     ),
     Option.switch(
         "wholeBatchAck",
-        "`true` acks finished batches as a whole in an application that has tracked its "
-        "records before",
+        "`true` acks each finished batch as a whole, in an application that has acked single "
+        "records before (`tracked`)",
         "false",
     ),
     Option.duration(
@@ -127,7 +128,7 @@ OPTIONS = {**STREAM, **SHARED, **_SPARKS}
 RETIRED = {
     "probeMaxShards": "the driver probes up to 100 shards; with more, tasks read them",
     "idleInterval": "with more than 100 shards, tasks read the idle ones every 10 seconds",
-    "statesPerWrite": "shard states are written in as few transactions as ZooKeeper takes",
+    "statesPerWrite": "shard states are written in as few transactions as ZooKeeper allows",
 }
 
 
@@ -174,7 +175,7 @@ def _position(option: str, text: str) -> str:
         return rest.strip()
     raise ConfigError.of(
         option,
-        "is not taken",
+        "is not accepted",
         text[:60],
         remedy="use LATEST, TRIM_HORIZON or AT_TIMESTAMP with an ISO time here, and "
         "`kinesis-spout import` for positions of shards",
@@ -186,7 +187,10 @@ def _word_position(option: str, text: str) -> str:
     if text.strip().lower() in {"latest", "trim_horizon", "earliest"}:
         return _position(option, text)
     raise ConfigError.of(
-        option, "is not taken", text[:60], remedy="give startingPosition with the time in ISO 8601"
+        option,
+        "is not accepted",
+        text[:60],
+        remedy="give startingPosition with the time in ISO 8601",
     )
 
 
@@ -197,7 +201,7 @@ def _reads_per_second(option: str, text: str) -> str:
     if milliseconds < 1:
         raise ConfigError.of(
             option,
-            "is not taken",
+            "is not accepted",
             text,
             remedy="give readsPerSecond, which Kinesis limits to 5",
         )
@@ -211,7 +215,9 @@ def _mode(**ours: str) -> Callable[[str, str], str]:
         for theirs, mode in ours.items():
             if text.strip().lower() == theirs.lower():
                 return mode
-        raise ConfigError.of(option, "is not taken", text[:60], remedy=f"use {' or '.join(ours)}")
+        raise ConfigError.of(
+            option, "is not accepted", text[:60], remedy=f"use {' or '.join(ours)}"
+        )
 
     return value
 
@@ -223,14 +229,14 @@ def _url(option: str, text: str) -> str:
 
 _LEAVE_OUT = "leave it out"
 _CREDENTIALS = "use profile, roleArn, or another way in which botocore finds credentials"
-_FALLS_BACK = f"{_LEAVE_OUT}: where a subscription is refused or breaks, the shard is polled"
+_FALLS_BACK = f"{_LEAVE_OUT}: a shard is polled when its subscription is refused or breaks"
 _REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
 _CALLS = f"{_LEAVE_OUT}: calls are retried with backoff for a minute"
 _IMPORT = (
     f"{_LEAVE_OUT}: progress is stored in ZooKeeper; `kinesis-spout import` takes over the "
     "progress that awslabs' connector stored"
 )
-_NO_PREFETCH = f"{_LEAVE_OUT}: nothing is read before a batch needs it"
+_NO_PREFETCH = f"{_LEAVE_OUT}: no records are read ahead of a batch"
 _BATCH = "use maxRecordsPerShard and maxBytesPerTask for the size of a batch"
 
 AWSLABS = System(
@@ -340,7 +346,10 @@ DATABRICKS = System(
         "clientRetries": _CALLS,
         "maxShardsPerDescribe": f"{_LEAVE_OUT}: all shards are listed",
         "consumerNamePrefix": "use consumerName, as the name of the consumer",
-        "consumerRefreshInterval": f"{_LEAVE_OUT}: a task without a subscription reads by polling",
+        "consumerRefreshInterval": (
+            f"{_LEAVE_OUT}: a task that has no enhanced fan-out subscription always falls back "
+            "to GetRecords"
+        ),
         "registeredConsumerId": "use consumerName or consumerArn",
         "registeredConsumerIdType": "use consumerName or consumerArn",
         "registerConsumerTimeoutInterval": (
@@ -356,7 +365,7 @@ def translated(key: str, text: str) -> tuple[str, str] | None:
     """The option of ours that another source's option means, and its text; None for a key of no
     other source.
 
-    Raises `ConfigError` for an option, or a value of it, that is not taken.
+    Raises `ConfigError` for an option, or a value of it, that is not accepted.
     """
     if key.lower() == HIDDEN_SCHEME.lower():
         return OPTIONS["scheme"].name, text

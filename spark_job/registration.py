@@ -170,8 +170,8 @@ def _too_fast(settings: SourceSettings) -> Iterator[str]:
     ):
         yield (
             f"option readsPerSecond is {settings.rate.reads_per_second:g}, but Kinesis allows "
-            f"{SERVICE_READS_PER_SECOND} reads per shard and second to all consumers together and "
-            f"throttles the rest; give {SERVICE_READS_PER_SECOND} or less"
+            f"{SERVICE_READS_PER_SECOND} reads per second of each shard, shared by all "
+            f"consumers, and throttles the rest; give {SERVICE_READS_PER_SECOND} or less"
         )
 
 
@@ -218,8 +218,8 @@ def refuse_other_python(spark: SparkSession) -> None:
         return
     lacks = f"has no package {missing[0]}" if missing else f"is version {version[0]}.{version[1]}"
     raise ConfigError(
-        f"Spark starts its Python workers with {executable or found} ({named}), which {lacks}, and "
-        f"this program runs with {sys.executable} (version {own[0]}.{own[1]})",
+        f"Spark starts its Python workers with {executable or found} ({named}), which {lacks}, "
+        f"but this program runs with {sys.executable} (version {own[0]}.{own[1]})",
         f"set PYSPARK_PYTHON={sys.executable} before the Spark session is made",
     )
 

@@ -51,10 +51,10 @@ def scheme_of_option(option: str, text: str) -> RecordScheme:
         raise ConfigError.about(
             option,
             f": the scheme cannot be made here ({type(exc).__name__}: {exc})",
-            "install what it needs where the query is planned and run",
+            "install the scheme's dependencies on the driver and on every executor",
         ) from exc
     if not isinstance(found, RecordScheme):
-        raise ConfigError.about(option, ": this is no scheme", f"give {FORMS}")
+        raise ConfigError.about(option, ": the value is not a scheme (decoder)", f"give {FORMS}")
     return found
 
 

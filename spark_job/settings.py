@@ -155,7 +155,7 @@ class QuerySettings:
             raise ConfigError(
                 f"option stream.{wrong[0]}.{next(iter(own[wrong[0]]))} belongs to stream "
                 f"{wrong[0]}, but streamName lists {len(refs)} streams",
-                f"use stream.1 to stream.{len(refs)}, in the order of streamName",
+                f"use stream.1 to stream.{len(refs)}, in the same order as in streamName",
             )
         streams = [
             SourceSettings.from_texts(
@@ -231,7 +231,7 @@ def _refs(texts: Mapping[str, str]) -> list[str]:
     refs = [part.strip() for part in listed.split(",")]
     if "," in listed and not all(refs):
         raise ConfigError(
-            f"option streamName is {listed!r}, a list with an empty part",
+            f"option streamName is {listed!r}, a list with an empty entry",
             "give names or ARNs, separated by single commas",
         )
     return refs
@@ -266,8 +266,8 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
         if names[name] > 1 and arn is None:
             raise ConfigError(
                 f"the query names two streams {name}",
-                "name each stream once, and give streams of "
-                "different accounts or regions that have the same name by their ARNs",
+                "name each stream once, and give the ARNs of streams that have the same name in "
+                "different accounts or regions",
             )
         labels.append(name if names[name] == 1 or arn is None else arn)
     for label, count in Counter(labels).items():

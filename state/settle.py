@@ -218,7 +218,7 @@ def _check(
     for what, given in (("read result", end), ("slice", planned), ("outcome", outcome)):
         if given is not None and given.shard_id != state.shard_id:
             raise ValueError(
-                f"the {what} of shard {given.shard_id} cannot be settled into the state of shard "
+                f"the {what} of shard {given.shard_id} cannot be stored in the state of shard "
                 f"{state.shard_id}; pass the state of the same shard"
             )
     if (
@@ -255,7 +255,7 @@ def _check_position(
     plan_number(plan_id)
     if state.settled_plan is not None and plan_number(state.settled_plan) > plan_number(plan_id):
         raise _mismatch(
-            state.shard_id, plan_id, f"plan {state.settled_plan} is settled into it already"
+            state.shard_id, plan_id, (f"plan {state.settled_plan} is stored in that state already")
         )
     reads_new = planned is None or planned.max_records > 0 or end.first is not None
     position = end.position or (None if planned is None else planned.position)
@@ -263,9 +263,11 @@ def _check_position(
         raise _mismatch(
             state.shard_id,
             plan_id,
-            f"it was read from {position}, and its state is at {state.read_position}",
+            f"the plan was read from {position}, but the state is at {state.read_position}",
         )
 
 
 def _mismatch(shard_id: str, plan_id: str, what: str) -> PlanMismatchError:
-    return PlanMismatchError(f"plan {plan_id} does not fit the state of shard {shard_id}: {what}")
+    return PlanMismatchError(
+        f"batch plan {plan_id} does not fit the state of shard {shard_id}: {what}"
+    )

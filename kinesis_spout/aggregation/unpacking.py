@@ -74,9 +74,9 @@ class Unpacker:
             yield from batches(part, kept, with_owned=keep_others)
         if self._place and self.left_out and not before:
             log.warning(
-                "%s: user records whose hash keys belong to other shards are dropped, because a "
-                "producer that follows the shards has put them there again (%d so far; later "
-                "ones are not logged)",
+                "%s: user records of aggregates are dropped when their hash keys belong to "
+                "other shards, because the producer puts them on those shards again (%d so far; "
+                "later ones are not logged)",
                 self._place,
                 self.left_out,
             )

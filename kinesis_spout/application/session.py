@@ -270,8 +270,8 @@ def close_open_plan(plans: PlanStore) -> None:
         except ConflictError:
             continue  # another task of this application closes it too: look again
         log.warning(
-            "plan %s, which a Spark job of this application left open, is closed. Its unsettled "
-            "records are read again from the stored positions",
+            "batch plan %s, which a Spark job of this application left open, is closed. Its "
+            "records without a stored outcome are read again from the stored positions",
             pointer.id,
         )
         return

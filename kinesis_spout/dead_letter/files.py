@@ -204,7 +204,7 @@ class LocalLetterFiles:
             sync_folder(folder)
         except OSError as exc:
             raise RedriveError(
-                f"the ledger {folder} cannot be written ({exc.strerror})",
+                f"the redrive ledger {folder} cannot be written ({exc.strerror})",
                 "make this folder writable",
             ) from exc
 

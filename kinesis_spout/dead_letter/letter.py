@@ -64,20 +64,20 @@ sequenceNumber      STRING    the record's sequence number
 subSequenceNumber   BIGINT    the number of a user record in its aggregate, from 0; 0 for a record \
 that was not part of one; null for one that was delivered without unpacking aggregates
 partitionKey        STRING    the record's partition key; `redrive` puts it back under this key
-data                BINARY    the payload; null when the record had left the stream before its retry
-approximateArrivalTimestamp   TIMESTAMP   the time at which the service accepted the record
-attempts            INT       how often the record was delivered
+data                BINARY    the payload; null when the record had expired before its retry
+approximateArrivalTimestamp   TIMESTAMP   the time at which Kinesis accepted the record
+attempts            INT       how many times the record was delivered
 firstFailure        TIMESTAMP when it first failed in a way that counts as an attempt
-lastFailure         TIMESTAMP when it failed for the last time; `redrive --since` and `--until` go \
-by it
+lastFailure         TIMESTAMP when it failed for the last time; `redrive --since` and `--until` \
+compare this time
 reason              STRING    why it failed: the exception, or the reason that the job gave
 application         STRING    the application that gave the record up; null where there is none
 """)
 # Members of a line of JSON that are no columns of a table, since only some letters have them.
 LINE_MEMBERS = _columns("""
-count               BIGINT    how many records that are gone from the stream the letter stands for
+count               BIGINT    how many expired records the dead letter stands for
 lastSequenceNumber  STRING    the last of these records
-part                INT       which part of a large payload the line has, from 1
+part                INT       which part of a large payload the line contains, counted from 1
 parts               INT       how many parts there are; their lines have the same `messageId`
 """)
 ALL_MEMBERS = (*COLUMNS, *LINE_MEMBERS)

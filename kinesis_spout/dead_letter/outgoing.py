@@ -31,7 +31,7 @@ def payload_records(letter: Letter) -> list[OutgoingRecord]:
     """
     key, data = letter.partition_key or letter.message_id, letter.data
     if data is None:
-        raise ValueError(f"the letter of {letter.message_id} has no payload to put")
+        raise ValueError(f"the dead letter of {letter.message_id} has no payload to put")
     if not is_kpl_aggregate(data):
         return [OutgoingRecord(key, data)]
     # protobuf and numpy are loaded where the first aggregate is met.

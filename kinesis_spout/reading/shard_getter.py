@@ -114,7 +114,7 @@ class _Refusals:
             if not is_over:
                 raise FetchPostponedError(str(exc)) from exc
             raise ExpiredIteratorError(
-                f"every new iterator of {shard} has expired at once for {refused_s:.0f} s",
+                f"every new iterator of {shard} has expired immediately for {refused_s:.0f} s",
                 "try again later",
             ) from exc
         is_of_the_key = isinstance(exc, KeyThrottledError)
@@ -297,8 +297,8 @@ class KinesisShardGetter:
         if first and last and (last < first or (before is not None and first <= before)):
             # Positions cannot describe it, so it could never be settled.
             raise MalformedResponseError(
-                f"{self._where} gave records from {first} to {last} at position {self.position}, "
-                "which is out of order, so the page was dropped",
+                f"{self._where} returned records from {first} to {last} at position "
+                f"{self.position}, which is out of order, so the page was dropped",
                 "try again",
             )
         self.iterator = decoded.next_iterator

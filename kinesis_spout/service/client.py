@@ -252,7 +252,7 @@ class KinesisClient:
                 raise
         now = Position.at_timestamp(now_ms)
         log.warning(
-            "%s: the service's clock was set back, so position %s of shard %s is now in the "
+            "%s: the clock of Kinesis was set back, so position %s of shard %s is now in the "
             "future. The shard is read from %s instead, which may deliver records from before "
             "the position",
             self.where,
@@ -524,9 +524,7 @@ class KinesisClient:
         if issubclass(kind, CredentialsError):
             # The service's message may quote the request with its signed headers, so it is neither
             # shown nor chained.
-            raise kind(
-                f"the service refuses the credentials for {where} ({code})", advice
-            ) from None
+            raise kind(f"AWS refuses the credentials for {where} ({code})", advice) from None
         if kind is StreamNotFoundError and about is not None:
             # The service has one code for a missing shard and a missing stream. To describe the
             # stream raises when that is missing.

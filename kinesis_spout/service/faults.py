@@ -59,8 +59,11 @@ _ADVICE_OF = {
         _THROTTLED: "try again later: SubscribeToShard is rate-limited",
         _POLICY: "allow kinesis:SubscribeToShard on the consumer (and kms:Decrypt if the stream is "
         "encrypted)",
-        _IN_USE: "check that no other reader uses this consumer: it can have one subscription per "
-        "shard, and the next one at the earliest five seconds after the previous one",
+        _IN_USE: (
+            "check that no other reader uses this consumer: a consumer can have one "
+            "subscription per shard, and can open the next one five seconds after the previous "
+            "one at the earliest"
+        ),
     },
     "RegisterStreamConsumer": _NAMING_CONSUMERS | {_THROTTLED: _CONSUMER_LIMIT},
     "DescribeStreamConsumer": _NAMING_CONSUMERS,
@@ -165,7 +168,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     # The last three come from botocore's parser, for a body that is JSON but not an object.
     "UnicodeDecodeError ResponseParserError AttributeError TypeError LookupError": (
         MalformedResponseError,
-        "the service's answer for {where} cannot be read ({kind})",
+        "the answer for {where} cannot be read ({kind})",
         "check the endpoint",
     ),
     "Exception": (
@@ -199,7 +202,7 @@ def meaning_of(
     elif http_status >= 500 or http_status == 408:
         kind, advice = ServiceUnavailableError, _AGAIN
     else:
-        kind, advice = RequestRefusedError, "look the code up in the Kinesis API reference"
+        kind, advice = RequestRefusedError, "look up the code in the Kinesis API reference"
     if operation == "SubscribeToShard" and code == "ResourceInUseException":
         kind = SubscriptionInUseError
     return kind, _ADVICE_OF.get(operation, {}).get(advice, advice)

@@ -106,7 +106,7 @@ def decode_get_records_cbor(body: bytes, *, as_lists: bool = False) -> DecodedPa
 def _row_micros(times: Times) -> NDArray[np.int64]:
     if str in set(map(type, times)):
         raise MalformedResponseError(
-            "the service's answer to GetRecords cannot be read as CBOR (an arrival time is a text)"
+            "the answer to GetRecords cannot be read as CBOR (an arrival time is a text)"
         )
     return _micros(np.array(times, np.float64))  # None: NaN
 
@@ -224,7 +224,7 @@ def _head(body: bytes, at: int) -> tuple[int, int, int]:
     elif number >= 24:
         end += 1 << (number - 24)
         if number > 27 or end > len(body):
-            raise ValueError(f"byte {at} of the CBOR body is no head of an item")
+            raise ValueError(f"byte {at} of the CBOR body does not begin an item")
         number = int.from_bytes(body[at + 1 : end], "big")
     return major, number, end
 
@@ -249,7 +249,7 @@ def _template(body: bytes, start: int) -> tuple[list[_Field], bytes, int]:
     """
     major, count, at = _head(body, start)
     if major != _MAP:
-        raise ValueError("a record is no map")
+        raise ValueError("a record is not a map")
     fields: list[_Field] = []
     literal_at = start
     while body[at] != _BREAK if count == _INDEFINITE else len(fields) < count:
@@ -257,7 +257,7 @@ def _template(body: bytes, start: int) -> tuple[list[_Field], bytes, int]:
         value_at = name_at + size
         name = body[name_at:value_at]
         if major != _TEXT or size == _INDEFINITE:
-            raise ValueError("a key is no text")
+            raise ValueError("a key is not a text")
         if len(fields) == _MAX_KEYS or any(name == field.name for field in fields):
             raise ValueError("a record has a key twice, or too many")
         major, number, end = _head(body, value_at)

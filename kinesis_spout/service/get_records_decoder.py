@@ -332,7 +332,7 @@ def malformed_explained(
     """Translate the errors of a body that is no answer into `MalformedResponseError`, and that of a
     record in it into `UnreadableRecordError`.
     """
-    text = f"the service's {what} cannot be read{encoding}"
+    text = f"the {what} cannot be read{encoding}"
     try:
         yield
     except _ArrivalTimeError as exc:

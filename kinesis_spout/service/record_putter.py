@@ -189,9 +189,12 @@ class RecordPutter:
             try:
                 outcomes = decode(answer[RAW_BODY])
             except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-                raise ValueError("the answer has no outcomes") from exc
+                raise ValueError("the answer has no results for the records") from exc
             if len(outcomes.records) != len(entries):
-                raise ValueError("the answer has more or fewer outcomes than the request has")
+                raise ValueError(
+                    "the number of results in the answer is not the number of records in the "
+                    "request"
+                )
             return understand(outcomes)
 
         arguments = self._client.stream_argument() | {"Records": entries}

@@ -242,8 +242,8 @@ class ShardSubscription:
             if self._is_closed:
                 return False
             raise ServiceUnavailableError(
-                f"the connection of {self._where} broke ({type(exc).__name__}); it is subscribed "
-                "to again"
+                f"the connection of {self._where} broke ({type(exc).__name__}). The reader "
+                "subscribes again"
             ) from exc
         self._received_s = self._clock.monotonic_s()
         if self._received_s - began_s >= _QUIET_S:

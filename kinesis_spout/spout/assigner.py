@@ -74,9 +74,9 @@ class UncleanStarts:
         with self._context.changed:
             self._context.scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
-            "the last %d spouts of this task ended without being closed. A record may have ended "
-            "their processes. So records are delivered one at a time for a while, and each "
-            "attempt is counted before its delivery",
+            "the last %d spouts of this task ended without being closed. A record may have "
+            "crashed their processes. So records are delivered one at a time for a while, and "
+            "each attempt is counted before its delivery",
             before,
         )
 
@@ -211,7 +211,7 @@ class SpoutAssigner:
             if until_ms is not None and until_ms > now_ms + UNTIL_NOW_MARGIN_MS:
                 log.warning(
                     "the spout reads stream %s until %s and waits for that time before it ends. "
-                    "Kinesis's clock says %s",
+                    "The clock of Kinesis shows %s",
                     config.stream_ref.name,
                     Position.at_timestamp(until_ms),
                     Position.at_timestamp(now_ms),

@@ -53,7 +53,8 @@ class SpoutConfig:
     - `stream`: its name, or its ARN.
     - `application`, `zookeeper`: where positions are stored. Both or neither: without them nothing
       is stored, and each run starts at `starting_position`.
-    - `zookeeper_security`: TLS, the identity, and who may use what is created; none by default.
+    - `zookeeper_security`: TLS, the client's identity, and the access control of the znodes that it
+      creates; none by default.
     - `starting_position`: where an application without state starts: LATEST, TRIM_HORIZON, an ISO
       time, or a time ago like -2h.
     - `until`: `now`, an ISO time, `14:00`, or a time ago. Only records that arrived by then, by the
@@ -69,8 +70,8 @@ class SpoutConfig:
     - `max_pending`: how many emissions may be pending before new records wait; retries go on.
     - `max_unresolved_per_shard`: how many records of a shard may be pending or queued for a retry
       before its new records wait.
-    - `message_timeout_s`: after this time without an outcome an emission fails; None for no
-      timeout.
+    - `message_timeout_s`: an emission that was neither acked nor failed after this time counts as
+      failed; None for no timeout.
     - `tracking`: False counts each emission as acked at once. Unlike with a retry limit of 0,
       nothing is ever dead-lettered.
     - `retry`: limit, backoff and maximum age of retries.
@@ -87,17 +88,17 @@ class SpoutConfig:
       not fit is read again when its turn comes.
     - `give_up_after_s`: the spout stops with the last error after so many seconds in which the
       fetch of a shard, the listing or the commit had no success. None: it tries again for ever.
-      What waiting cannot mend, as a missing permission, stops it at once.
+      An error that waiting cannot mend, such as a missing permission, stops it at once.
     - `idle_poll_s`: pause between reads of a shard at its tip. It grows to `max_idle_poll_s` while
-      there are no records. The service allows 5 reads per second and shard.
+      there are no records. Kinesis allows 5 reads per second for each shard.
     - `efo_fallback_after_s`: a shard that had no subscription for so many seconds is polled until
       there is one.
-    - `close_timeout_s`: how long `close` may take, in case Kinesis, ZooKeeper or `dead_letter`
-      hangs: a second longer at most. What is not stored by then comes again.
+    - `close_timeout_s`: how long `close` waits when Kinesis, ZooKeeper or `dead_letter` hangs; it
+      returns at most a second later. Records whose outcome is not stored by then are redelivered.
     - `start_active`: False defers even connecting until `activate` is called.
     - `task_index`, `total_tasks`: this process is one of several that share the stream's shards.
     - `on_ack`, `on_fail`: called with each emission that was acked or failed, in the thread that
-      told the outcome.
+      acked or failed it.
     """
 
     stream: str

@@ -258,7 +258,7 @@ class SpoutDeadLetterQueue:
             self._context.hooks.error(
                 LetterRefusedError(
                     f"the dead letter of record {shard_id}:{first} was refused {how_often} "
-                    f"({described(error)}). The record stays unresolved, and its letter is sent "
+                    f"({described(error)}). The record is not acked, and its dead letter is sent "
                     f"again within {_REFUSED.longest_s:g} s",
                     "correct the file or function that dead_letter names",
                 )

@@ -550,12 +550,12 @@ class SpoutSession:
         except TimeoutError:
             if stored.done():
                 raise
-            self._warn_of_redelivery(f"the store did not answer within {timeout_s:g} s")
+            self._warn_of_redelivery(f"ZooKeeper did not answer within {timeout_s:g} s")
         finally:
             left_s = max(0.0, began_s + timeout_s + _GRACE_S - clock.monotonic_s())
             if wait([rest], timeout=min(_REST_S, left_s)).not_done:
                 log.warning(
-                    "the spout is closed. Some of its calls still hang and end by themselves"
+                    "the spout is closed. Some of its calls still hang, and end on their own"
                 )
 
     def _store_last(self, why: BaseException | None, deadline_s: float, *, in_order: bool) -> None:
@@ -594,9 +594,9 @@ class SpoutSession:
 
     def _warn_of_redelivery(self, why: str) -> None:
         log.warning(
-            "%s, so the spout closed without its last commit. Records without an outcome are "
-            "redelivered. So are %d records that were acked or dead-lettered since the previous "
-            "commit",
+            "%s, so the spout closed without its last commit. Records that were neither acked "
+            "nor dead-lettered are redelivered. So are %d records that were acked or "
+            "dead-lettered since the previous commit",
             why,
             self.scheduler.counts().resolved - self._committer.stored,
         )

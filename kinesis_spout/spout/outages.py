@@ -303,7 +303,7 @@ class AnswerWatch:
         if begins or self._clock.monotonic_s() - self._reported_s >= _REPORT_INTERVAL_S:
             self.report()
         if before is not None and self._silent is None:
-            log.warning("records of stream %s get outcomes again", self._stream)
+            log.warning("records of stream %s are acked or failed again", self._stream)
         return self._silent
 
     def report(self) -> None:
@@ -311,12 +311,12 @@ class AnswerWatch:
         if not self._unreported:
             return
         log.warning(
-            "%s of stream %s got no outcome within %s (message_timeout_s)%s. Each counts as "
-            "failed and is redelivered until its retries are used up",
+            "%s of stream %s ended without an ack or a failure within %s (message_timeout_s)%s. "
+            "Each counts as failed and is redelivered until its retries are used up",
             "1 delivery" if self._unreported == 1 else f"{self._unreported:,} deliveries",
             self._stream,
             duration(self._timeout_ms),
-            ". No delivery of the stream got an outcome in that time" if self._silent else "",
+            ". No delivery of the stream was acked or failed in that time" if self._silent else "",
         )
         self._unreported, self._reported_s = 0, self._clock.monotonic_s()
 

@@ -365,8 +365,8 @@ class SpoutScheduler:
         if failed >= limit:
             self.stop(
                 NothingAckedError(
-                    f"{failed} records of stream {self.stream_name} failed and none was acked, so "
-                    "the spout has stopped. No record is lost: all are redelivered after a "
+                    f"{failed} records of stream {self.stream_name} failed and none was acked, "
+                    "so the spout has stopped. No record is lost: all are redelivered after a "
                     "restart",
                     "fix the program that processes them, or set breaker_failures to None",
                 )

@@ -21,7 +21,7 @@ COLUMNS = {
     "that is not part of one",
     "partitionKey": "the partition key that the producer gave",
     "data": "the payload, as the producer sent it",
-    "approximateArrivalTimestamp": "the time at which the service accepted the record",
+    "approximateArrivalTimestamp": "the time at which Kinesis accepted the record",
     "attempt": "which delivery of the record this is: 1 for the first",
     "messageId": "`shardId:sequenceNumber:attempt`; in an aggregate, from the second user record "
     "on, `shardId:sequenceNumber.subSequenceNumber:attempt`; in a query of several streams, the "

@@ -91,8 +91,8 @@ class KinesisBatchReader(DataSourceReader):
             summary = client.describe()
             if summary.created_ms != self._pin.created_ms:
                 raise ConfigError(
-                    f"stream {settings.stream.name} was deleted and created again since load()",
-                    "load it again",
+                    f"stream {settings.stream.name} was deleted and created again after load()",
+                    "call load() again",
                 )
             now_ms = summary.now_ms(_CLOCK.now_ms())
             ranges = shard_ranges(
@@ -193,7 +193,7 @@ def complete_listing(client: KinesisClient, clock: Clock) -> tuple[ShardInfo, ..
             clock.sleep(_LIST_AGAIN_S)
     else:
         log.warning(
-            "%s lists no open shard for the hash keys %d to %d. If a shard is missing in the "
+            "%s lists no open shard for the hash keys %d to %d. If a shard is missing from that "
             "list, its records are not read",
             client.where,
             *holes[0],
@@ -291,11 +291,11 @@ class RangeFeed:
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
             self._lapse = ExpiryDetector(None, None, self._range.start)
-            self._report("records after the start have expired before they were read")
+            self._report("records after the start position expired before they were read")
         if page.gone:
             self.is_done = True
             if self._range.covered_ms is not None or self._awaits_start:
-                self._report("Kinesis does not know the shard any more")
+                self._report("the shard no longer exists in Kinesis")
             return None
         part = self._from_start(page)
         if part.count:

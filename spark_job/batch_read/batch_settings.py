@@ -49,12 +49,12 @@ BATCH_OPTIONS: dict[str, Option] = {
         ),
         Option(
             "endingPosition",
-            "where the read ends: only records before this position are read. The grammar is "
-            "that of `startingPosition`; `LATEST` is the end of the stream at `load()`",
+            "where the read ends: only records before this position are read. It takes the same "
+            "forms as `startingPosition`; `LATEST` is the end of the stream at `load()`",
             "LATEST",
             positions("LATEST"),
             fits=_is_end,
-            rule=f"{POSITIONS_RULE}; nothing lies before TRIM_HORIZON",
+            rule=f"{POSITIONS_RULE}; no record is older than TRIM_HORIZON",
         ),
         Option(
             "shardIds",
@@ -71,7 +71,7 @@ BATCH_OPTIONS: dict[str, Option] = {
         OPTIONS["max_tasks"],
         meaning=(
             "maximum tasks of a read; with more shards than tasks, a task reads several shards "
-            "at the same time; default: as many as the session runs at a time"
+            "at the same time; default: the number of tasks that the session runs at a time"
         ),
     ),
     "reads_per_second": OPTIONS["reads_per_second"],

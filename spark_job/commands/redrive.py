@@ -92,10 +92,8 @@ def redrive(
     stream: Annotated[
         str | None,
         typer.Option(
-            help=(
-                "Put all records on this stream (name or ARN) instead of the streams that they "
-                "came from."
-            ),
+            help="Put all records on this stream (name or ARN) instead of the streams that they "
+            "came from.",
             rich_help_panel=WHERE,
         ),
     ] = None,
@@ -299,7 +297,7 @@ def _show(console: Console, found: Found) -> None:
         (found.put_before, "{:,} were put by earlier runs"),
         (
             found.without_payload,
-            "{:,} cannot be put: their records had left the stream before their retry",
+            "{:,} cannot be put: their records expired before they could be retried",
         ),
         (found.incomplete, "{:,} cannot be put: some of their parts are missing"),
         (found.unreadable, "{:,} rows in the files are not dead letters"),

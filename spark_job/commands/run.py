@@ -120,18 +120,16 @@ def run(
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help=(
-                "A function that takes a DataFrame and returns one, applied to each batch. The "
-                "module is looked for in the current directory first. Each batch is then written "
-                "to a directory of its own, so a replayed batch replaces its first version."
-            ),
+            help="A function that takes a DataFrame and returns one, applied to each batch. The "
+            "module is looked for in the current directory first. Each batch is then written "
+            "to a directory of its own, so a replayed batch replaces its first version.",
             rich_help_panel=WRITE,
         ),
     ] = None,
     checkpoint_location: Annotated[
         str | None,
         typer.Option(
-            help="Directory of Spark's own log of the query (default: PATH/_checkpoint).",
+            help="Spark's checkpoint location for the query (default: PATH/_checkpoint).",
             rich_help_panel=WRITE,
         ),
     ] = None,

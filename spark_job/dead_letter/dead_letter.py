@@ -157,8 +157,8 @@ class DeadLetter:
             error = for_spark(exc, str(self.sink))
             cause = self.sink.without_secrets(failure_sentence(_text_of(error))).rstrip(".")
             raise DeadLetterError(
-                f"the dead letters of plan {plan_id} cannot be written to {self.sink} ({cause}), "
-                "so no record of its batch is acked",
+                f"the dead letters of batch plan {plan_id} cannot be written to {self.sink} "
+                f"({cause}), so no record of its batch is acked",
                 "repair the sink and start the query again",
             ) from error
 
@@ -205,7 +205,7 @@ class WriterSink:
             )
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
-                "DeadLetter: path is empty or not a text",
+                "DeadLetter: path is empty or not a string",
                 "give a directory, like s3a://bucket/dead or /data/dead",
             )
         if path is None and format.lower() in FILE_FORMATS:
@@ -216,8 +216,8 @@ class WriterSink:
         for name, value in options.items():
             if name.lower() in _RESERVED:
                 raise ConfigError(
-                    f"DeadLetter: option {name} cannot be given: DeadLetter sets it itself "
-                    "to replace or append letters",
+                    f"DeadLetter: option {name} cannot be given: DeadLetter sets it itself to "
+                    "replace or append dead letters",
                     "leave it out",
                 )
             if not isinstance(value, str | int | float):

@@ -196,17 +196,17 @@ class Coordinator:
         reset = self._store.identity.read_reset()
         if reset is None:
             what = (
-                f"Spark's checkpoint refers to plan {plan_id}, but ZooKeeper has no state of "
-                f"application {application} on stream {stream}; correct option zookeeper if it "
-                "names another ZooKeeper, restore ZooKeeper if it lost its data, or give the "
+                f"Spark's checkpoint refers to batch plan {plan_id}, but ZooKeeper has no state "
+                f"of application {application} on stream {stream}; correct option zookeeper if "
+                "it names another ZooKeeper, restore ZooKeeper if it lost its data, or give the "
                 "query a new checkpointLocation if you have reset the application"
             )
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
             what = (
-                f"Spark's checkpoint refers to plan {plan_id}, but kinesis-spout reset ({by}) has "
-                f"removed the state of application {application} on stream {stream}; give the "
-                "query a new checkpointLocation"
+                f"Spark's checkpoint refers to batch plan {plan_id}, but kinesis-spout reset "
+                f"({by}) has removed the state of application {application} on stream {stream}; "
+                "give the query a new checkpointLocation"
             )
         self._catalog.loss.report(what, going_on="the stream is read from its oldest record")
         return OLDEST

@@ -98,17 +98,18 @@ class OutcomeSummary:
         self._carry_over(settled.plan, settled.report, is_tracked=is_tracked)
         if self.outages and not outages:
             log.warning(
-                "most records of plan %s failed. No new records are read until the retries succeed",
+                "most records of batch plan %s failed. No new records are read until the "
+                "retries succeed",
                 plan_id,
             )
         elif outages and not self.outages:
             log.warning(
-                "most records of plan %s were processed. New records are read again", plan_id
+                "most records of batch plan %s were processed. New records are read again", plan_id
             )
         if self.delivery_limit is not None and delivery_limit is None:
             log.warning(
-                "deliveries of plan %s ended without an outcome. No new records are read until "
-                "the record that ends its process is found",
+                "the job did not report which records of batch plan %s succeeded or failed. No "
+                "new records are read until the record that ends its process is found",
                 plan_id,
             )
         if (report := settled.report) is not None:
@@ -125,14 +126,15 @@ class OutcomeSummary:
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(
-                "plan %s ended without a report of its outcomes. Its records are redelivered",
+                "batch plan %s ended without a report of which records succeeded or failed. Its "
+                "records are redelivered",
                 plan_id,
             )
         if self._unreported >= MAX_UNREPORTED:
             raise ConfigError(
                 f"application {self._settings.application} tracks its records, but "
-                f"{self._unreported} batches in a row ended without a report of their outcomes, "
-                "so their records would be redelivered forever",
+                f"{self._unreported} batches in a row ended without a report of which records "
+                "succeeded or failed, so their records would be redelivered forever",
                 "give foreachBatch source.tracked(...) again, or set option wholeBatchAck to "
                 "true to ack batches as a whole from now on",
             )

@@ -341,7 +341,7 @@ class QueryDriver:
         for stream, one in found.items():
             stream.found = one
             if stream.trouble is not None:
-                log.warning("Kinesis answers for stream %s again", stream.settings.label)
+                log.warning("Kinesis answers requests for stream %s again", stream.settings.label)
             stream.trouble = None
         return list(found)
 
@@ -432,15 +432,16 @@ class QueryDriver:
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
         reason = (
             f"an operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
-            "and the plan may have belonged to one of these; run the query with the plan's stream "
-            "alone until a batch is done, or"
+            "and the plan may have belonged to one of these; run the query with only the stream "
+            "of that plan until a batch is done, or"
             if moved_labels
-            else "read that stream too, or"
+            else "run the query with the stream of that plan too, or"
         )
         return KinesisError(
-            f"the checkpoint location ends with plan {plan_id} of a query of one stream, and none "
-            f"of the streams {', '.join(labels)} has that plan in ZooKeeper; {reason} give the "
-            "query a new checkpointLocation (ZooKeeper keeps the progress)"
+            f"the newest offset in the checkpoint location is batch plan {plan_id} of a query of "
+            f"one stream, but none of the streams {', '.join(labels)} has that plan in "
+            f"ZooKeeper; {reason} give the query a new checkpointLocation (ZooKeeper keeps the "
+            "progress)"
         )
 
     # threads and errors
@@ -473,7 +474,7 @@ class QueryDriver:
         wait_s = LEFT_OUT.wait_s(stream.trouble.times)
         stream.left_out_until_s = now_s + wait_s
         log.warning(
-            "the next batches leave stream %s out for %.0f s and read the other streams: %s",
+            "the next batches leave out stream %s for %.0f s and read the other streams: %s",
             stream.settings.label,
             wait_s,
             error,

@@ -143,8 +143,8 @@ class StreamPlans:
                 after = settle_shard(before.state, read, plan_id, shard, outcome)
             except PlanMismatchError as exc:
                 log.warning(
-                    "%s. Nothing is settled for this shard: its records are redelivered from its "
-                    "stored position, which `kinesis-spout shards` shows",
+                    "%s. No outcome is stored for this shard: its records are redelivered from "
+                    "its stored position, which `kinesis-spout shards` shows",
                     exc,
                 )
                 continue
@@ -221,7 +221,7 @@ class StreamPlans:
         plan = self.made(plan_id) or self._plans.read(plan_id)
         if plan is None:
             log.warning(
-                "plan %s is no longer in ZooKeeper, so its batch is empty; later batches "
+                "batch plan %s is no longer in ZooKeeper, so its batch is empty; later batches "
                 "redeliver its unacked records",
                 plan_id,
             )
@@ -244,8 +244,8 @@ class StreamPlans:
             )
             return tasks
         log.warning(
-            "plan %s is closed, so its batch replays only %d of its %d tasks: those that "
-            "published an end. Later batches read the records of the other tasks",
+            "batch plan %s is closed, so the repeated batch contains only the records of %d of "
+            "its %d tasks, which had finished. Later batches read the records of the other tasks",
             plan_id,
             len(logs),
             len(tasks),
@@ -259,8 +259,8 @@ class StreamPlans:
         if removed := self._plans.removed_logs(plan.plan_id):
             # Rows of these logs may have been handed over, in a range that nobody knows any more.
             log.warning(
-                "the logs of tasks %s of plan %s were removed from ZooKeeper, so the plan is "
-                "closed and their records are redelivered",
+                "the logs of tasks %s of batch plan %s were removed from ZooKeeper, so the plan "
+                "is closed and their records are redelivered",
                 ", ".join(map(str, removed)),
                 plan.plan_id,
             )
@@ -269,8 +269,8 @@ class StreamPlans:
             # What its tasks published has no aggregate. With one option or another, what they did
             # not read would be read in two ways if the option changed again.
             log.warning(
-                "plan %s was made while aggregatedRecords was %s, so it is closed. The next plan "
-                "reads the records that this plan had not read",
+                "batch plan %s was made while aggregatedRecords was %s, so it is closed. The "
+                "next plan reads the records that this plan had not read",
                 plan.plan_id,
                 FAIL,
             )
@@ -352,10 +352,10 @@ def _seen(
     late = [] if named is None else sorted(results.keys() - set(named))
     if late:
         log.warning(
-            "plan %s: tasks %s published their read results after the batch had reported its "
-            "outcomes, so their records are redelivered",
-            plan_id,
+            "tasks %s of batch plan %s published what they had read after the batch had reported "
+            "its outcomes, so their records are redelivered",
             ", ".join(map(str, late)),
+            plan_id,
         )
     return [read for task in sorted(results.keys() - set(late)) for read in results[task].shards]
 
@@ -375,6 +375,6 @@ def _warn_of_gone(reads: Sequence[ShardReadResult], planned: Mapping[str, ShardS
     }
     if any(gone.values()):
         log.warning(
-            "records that waited for their retry are past the stream's retention and are acked: %s",
+            "records that waited for a retry have expired from the stream and count as acked: %s",
             "; ".join(f"shard {shard}: {', '.join(said)}" for shard, said in gone.items() if said),
         )

@@ -449,8 +449,8 @@ def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None
     `DataLossError`, or warn where `failOnDataLoss` is false.
     """
     sentence = (
-        f"shard {shard_id} of stream {settings.stream.name}: {what}. The others are past the "
-        "stream's retention"
+        f"shard {shard_id} of stream {settings.stream.name}: {what}. The others have expired "
+        "from the stream"
     )
     if settings.fail_on_data_loss:
         raise DataLossError(

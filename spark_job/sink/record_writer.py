@@ -91,7 +91,7 @@ class PutCounts(WriterCommitMessage):
     def __str__(self) -> str:
         return (
             f"{self.records} records ({self.size_bytes} bytes) put in {self.requests} requests, "
-            f"{self.retries} of them put again after a refusal"
+            f"with {self.retries} records put again after Kinesis had refused them"
         )
 
 
@@ -169,7 +169,7 @@ class TargetStream:
             if len(users_of(record)) == 1 and record.size_bytes > self.most_record_bytes:
                 # Rows are checked before. This one is an aggregate that had to be put into another.
                 raise UnwritableRecordError(
-                    "a row is an aggregate itself. Packed into another aggregate it takes "
+                    "a row is itself a KPL aggregate. Packed into another aggregate, it takes "
                     f"{record.size_bytes} bytes, more than the {self.most_record_bytes} that "
                     f"stream {self._name} accepts",
                     "split the row, or leave option aggregate out",

@@ -67,7 +67,7 @@ class SinkColumns:
             if name is None or (name == "streamName" and has_stream):
                 continue
             if name in found:
-                raise ConfigError(f"column {name} is there twice", "drop one of the two")
+                raise ConfigError(f"column {name} occurs twice", "drop one of the two columns")
             if field.dataType.typeName() not in _TYPES[name]:
                 raise ConfigError(
                     f"column {name} is of type {field.dataType.simpleString()}",
@@ -82,7 +82,7 @@ class SinkColumns:
             )
         if not has_stream and "streamName" not in found:
             raise ConfigError(
-                "the stream is not named",
+                "no stream is given",
                 "give option streamName or streamArn, or a column streamName",
             )
         return cls(
@@ -170,7 +170,7 @@ def checked(
     sizes = pc.add(pc.binary_length(data), pc.binary_length(keys))
     _check(
         pc.greater(sizes, most_bytes),
-        f"data and partition key take more than {most_bytes} bytes, the most that the stream "
+        f"data and partition key take more than {most_bytes} bytes, the maximum that the stream "
         "accepts for one record",
         "split the record, or raise the stream's maximum record size (at most 10 MiB)",
     )

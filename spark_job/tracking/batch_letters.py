@@ -76,13 +76,13 @@ def write_letters(
     if letters and options.on_exhausted is OnExhausted.STOP:
         first = letters[0]
         raise ExhaustedRecordError(
-            f"record {first.message_id} failed {first.attempts} times and may not be tried again "
+            f"record {first.message_id} failed {first.attempts} times and has no retry left "
             f"({first.reason}), and on_exhausted is stop, so nothing of its batch is acked",
             "repair the function, or leave out on_exhausted and give tracked(...) a dead_letter",
         )
     if letters and options.on_exhausted is OnExhausted.DROP:
         log.warning(
-            "plan %s: %d records may not be tried again and are dropped. The first is %s",
+            "batch plan %s: %d records have no retry left and are dropped. The first is %s",
             plan_id,
             sum(letter.records for letter in letters),
             letters[0].message_id,

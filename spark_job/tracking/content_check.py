@@ -87,8 +87,8 @@ def check_content(
             continue
         if read is None or not has_expired(found, read):
             raise BatchContentError(
-                f"the batch's frame contains {found} of shard {shard_id}, but the tasks of plan "
-                f"{plan_id} published {expected}, so nothing is acked",
+                f"the batch's frame contains {found} of shard {shard_id}, but the tasks of batch "
+                f"plan {plan_id} published {expected}, so nothing is acked",
                 "filter and deduplicate inside the function given to tracked(...), and run one "
                 "query per application",
             )

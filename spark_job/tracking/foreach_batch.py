@@ -365,7 +365,7 @@ class Tracked:
         if not self._options.policy.retry.exhausted(attempts, first_ms, self._clock.now_ms()):
             return None
         times = "once" if step.unanswered == 1 else f"{step.unanswered} times"
-        reason = f"its process ended without an answer {times}"
+        reason = f"its process ended before it acked or failed the record, {times}"
         return dataclasses.replace(record, attempt=attempts + 1, reason=reason)
 
     # 6: the decision
@@ -440,8 +440,9 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
         part.results = given.results
     if step.records < records:
         log.warning(
-            "plans %s: earlier deliveries of these records ended without an outcome, so the "
-            "function gets only the first %d of %d records. The others are queued again",
+            "batch plans %s: earlier deliveries of these records ended before the job reported "
+            "whether they succeeded or failed, so the function gets only the first %d of %d "
+            "records. The others are queued for redelivery",
             ", ".join(part.plan.plan_id for part in parts),
             step.records,
             records,

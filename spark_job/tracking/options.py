@@ -78,8 +78,8 @@ class TrackOptions:
         exhausted = _choice("on_exhausted", on_exhausted, OnExhausted)
         if bisect and failure is not OnFailure.CONTINUE:
             rule = (
-                f"leave bisect out or on_failure={failure.value}: the parts of a bisected batch "
-                f"keep no order, which on_failure={failure.value} needs"
+                f"leave out bisect, or leave out on_failure={failure.value}, which needs an "
+                "order that the parts of a bisected batch do not keep"
             )
             raise _wrong("bisect", bisect, rule)
         if dead_letter is not None and not callable(getattr(dead_letter, "write", None)):
@@ -87,8 +87,8 @@ class TrackOptions:
             raise _wrong("dead_letter", dead_letter, rule)
         if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
             raise ConfigError(
-                "argument dead_letter of tracked(...) is missing: it is where records go that "
-                "cannot be processed",
+                "argument dead_letter of tracked(...) is missing: it says where to write "
+                "records that cannot be processed",
                 'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
             )
         if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
@@ -134,8 +134,8 @@ class SparkConnectError(ConfigError, PickleError):
 
     def __init__(self) -> None:
         super().__init__(
-            "source.tracked(...) does not run on Spark Connect, which calls foreachBatch where the "
-            "outcomes of records cannot be counted",
+            "source.tracked(...) does not run on Spark Connect, because Spark Connect calls "
+            "foreachBatch in a process that cannot count which records succeed or fail",
             "run the query in a session of its own "
             "(spark-submit, kinesis-spout run, or SparkSession.builder.master), or write the plain "
             "rows of read_stream, whose batches are acked whole",

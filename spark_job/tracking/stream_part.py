@@ -75,8 +75,8 @@ class StreamPart:
             # What is appended from now on would be settled as acked, and no sink has its rows.
             with naming(self.settings):
                 raise BatchContentError(
-                    f"tasks {', '.join(map(str, unsealed))} of plan {self.plan.plan_id} were not "
-                    "read to their end, so nothing is acked",
+                    f"tasks {', '.join(map(str, unsealed))} of batch plan {self.plan.plan_id} "
+                    "were not read to their end, so nothing is acked",
                     "read all rows of the batch in the function given to tracked(...), or run the "
                     "batch again",
                 )
@@ -109,8 +109,8 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
     )
     if foreign:
         raise BatchContentError(
-            f"the batch's frame contains rows of {foreign[0]}, for which no plan is open, so "
-            "nothing is acked",
+            f"the batch's frame contains rows of {foreign[0]}, for which no batch plan is open, "
+            "so nothing is acked",
             "give read_stream and tracked(...) of one source to the query",
         )
     for part in parts:
@@ -138,9 +138,9 @@ def check_content_of(
 
     if shards := check_content(content, results, plan.plan_id, has_expired=has_expired):
         raise RowsExpiredError(
-            f"plan {plan.plan_id}: records that its tasks had read are past the stream's retention "
-            f"now (shards {', '.join(shards)}), so nothing of this batch is acked, and the next "
-            "plan reads the remaining records"
+            f"batch plan {plan.plan_id}: records that its tasks had read have expired from the "
+            f"stream (shards {', '.join(shards)}), so nothing of this batch is acked, and the "
+            "next plan reads the remaining records"
         )
 
 

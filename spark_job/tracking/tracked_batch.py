@@ -246,7 +246,7 @@ class TrackedBatch:
         """The evaluations of `map_records`. Raises RuntimeError if one has failed."""
         if len(self._begun) > len(self._evaluations):
             raise RuntimeError(
-                "batch.map_records failed and the function given to tracked(...) caught its "
+                "batch.map_records failed, but the function given to tracked(...) caught its "
                 "error, so nothing of the batch is acked; do not catch that error"
             )
         return self._evaluations

@@ -86,8 +86,8 @@ def encode_shard_state(
     smaller = collapse_to_fit(state, lambda each: len(_shard_state_bytes(each)) <= max_bytes)
     if smaller is None:
         raise StateTooLargeError(
-            f"{path} would take {len(data)} bytes even with its records as one range. The limit is "
-            f"{max_bytes} bytes"
+            f"{path} would take {len(data)} bytes even if all its records were stored as one "
+            f"range. The limit is {max_bytes} bytes"
         )
     return _shard_state_bytes(smaller), smaller
 
@@ -102,14 +102,14 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
     if stored.read_position is None:
         raise StoredDataError(
             f"{path} has format {stored.format} but no read position",
-            "restore it, or reset the application",
+            "restore the node from a backup, or reset the application",
         )
     finished = stored.checkpoint == _SHARD_END
     if finished != (stored.lifecycle is Lifecycle.FINISHED):
         raise StoredDataError(
-            f"{path} contradicts itself: it is {stored.lifecycle} with checkpoint "
+            f"{path} contradicts itself: it is {stored.lifecycle}, but has checkpoint "
             f"{stored.checkpoint}",
-            "restore it, or reset the application",
+            "restore the node from a backup, or reset the application",
         )
     fields = asdict(stored)
     last, reasons = fields.pop("last_checkpoint"), fields.pop("reasons")
@@ -141,7 +141,7 @@ def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> Sh
     if stored.checkpoint is None:
         raise StoredDataError(
             f"{path} has neither a format nor a checkpoint, so it is not a shard state",
-            "restore it, or reset the application",
+            "restore the node from a backup, or reset the application",
         )
     if stored.checkpoint == _SHARD_END:
         return ShardState(shard_id=shard_id, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
@@ -158,7 +158,8 @@ def _sequence(text: str, path: str) -> SequenceNumber:
         return SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
         raise StoredDataError(
-            f"{path} has a bad checkpoint ({exc})", "restore it, or reset the application"
+            f"{path} has a bad checkpoint ({exc})",
+            "restore the node from a backup, or reset the application",
         ) from exc
 
 
@@ -215,8 +216,9 @@ def from_rows(
         )
     except (InvalidSequenceNumberError, IndexError) as exc:
         raise StoredDataError(
-            f"{path} contains unresolved records that cannot be read ({exc})",
-            "restore it, or reset the application",
+            f"{path} contains a list of unresolved (failed or waiting) records that cannot be "
+            f"read ({exc})",
+            "restore the node from a backup, or reset the application",
         ) from exc
     return records if user_records else tuple(map(_of_earlier_version, records))
 

@@ -118,5 +118,5 @@ def _damaged(data: bytes, kind: type, path: str, exc: Exception) -> StoredDataEr
     what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
     return StoredDataError(
         f"{path} contains {data[:80]!r}, which is not a {what} ({exc})",
-        "restore it, or reset the application",
+        "restore the node from a backup, or reset the application",
     )

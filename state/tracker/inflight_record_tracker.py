@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from state.retry_policy import RetryPolicy
     from state.shard_state import ShardState, UnresolvedRecord
 
-UNANSWERED = "its process ended without an answer"
+UNANSWERED = "its process ended before it acked or failed the record"
 """The stored reason of an announced emission (`InflightRecordTracker.announce`)."""
 
 

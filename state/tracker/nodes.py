@@ -189,7 +189,8 @@ def restored_nodes(state: ShardState, policy: RetryPolicy | None) -> list[Node]:
         if record.last < record.first or passed:
             raise _contradiction(
                 state,
-                f"unresolved {record.first} to {record.last} overlaps records at or before {floor}",
+                f"the unresolved records {record.first} to {record.last} overlap records at or "
+                f"before {floor}",
             )
         floor = record.last
         exhausted = policy is not None and (

@@ -122,7 +122,8 @@ class Fence:
             else:
                 return
         raise StoreUnavailableError(
-            f"the session that owns {subject(self.paths)} expired {_MAX_ROUNDS} times in a row",
+            f"the ZooKeeper session that owns {subject(self.paths)} expired {_MAX_ROUNDS} times "
+            "in a row",
             "check the ZooKeeper servers",
         )
 

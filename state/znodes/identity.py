@@ -53,7 +53,7 @@ class IdentityZnodes(Nodes, IdentityStore):
             then, now = map(Position.at_timestamp, (known.created_ms, identity.created_ms))
             what = (
                 f"stream {identity.arn} was deleted and created again: the state belongs to the "
-                f"stream created at {then}, but the stream of today was created at {now}"
+                f"stream created at {then}, but the current stream was created at {now}"
             )
         else:
             what = (
@@ -72,7 +72,7 @@ class IdentityZnodes(Nodes, IdentityStore):
         if pin is not None and pin.importing and not also_unfinished:
             raise UnfinishedImportError(
                 f"an import into application {self._paths.application} on stream "
-                f"{self._paths.stream} was interrupted, so some of its shards were not moved",
+                f"{self._paths.stream} was interrupted, so some of its shards were not imported",
                 "repeat the command (`kinesis-spout checkpoint import` or `kinesis-spout "
                 f"import`), or drop the state with: {self._reset_command}",
             )
@@ -145,7 +145,8 @@ class PauseZnodes(Nodes, PauseStore):
             if refused.refusal is Refusal.NO_NODE:
                 return None  # another operator was faster
             raise StateError(
-                f"{path} has nodes below it, so the pause cannot be ended", "remove these first"
+                f"{path} has nodes below it, so the pause cannot be ended",
+                ("remove these nodes first"),
             ) from refused
         return stored
 

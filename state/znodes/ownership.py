@@ -222,7 +222,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 f"{name} is being consumed by {total} tasks in total, not {task.total} "
                 f"({holder.task.label} is {who})"
             )
-            remedy = f"stop the others first, or use the same total of {total}"
+            remedy = f"stop the other tasks first, or use the same total, {total}"
         return OwnedByAnotherError(what, remedy)
 
     def _may_replace(self, holder: _Holder) -> bool:

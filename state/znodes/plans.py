@@ -77,17 +77,17 @@ class PlanZnodes(Nodes, PlanStore):
         except TransactionRefusedError as refused:
             if refused.path == path and (version is not None or refused.refusal is _THERE_IS_ONE):
                 raise ConflictError(
-                    f"{path} was changed meanwhile; nothing was appended, read it again"
+                    f"{path} was changed by another process; nothing was appended, so read it again"
                 ) from refused
             if refused.path == begun and refused.refusal is _THERE_IS_ONE:
                 raise TaskLogError(
-                    f"{path} was removed after rows of it may have been handed over, so no other "
-                    "log can take its place",
+                    f"{path} was removed after some of its rows may have been passed to Spark, "
+                    "so no other log can replace it",
                     "start the query again: it redelivers the records that were not acked",
                 ) from refused
             raise PlanClosedError(
-                f"plan {plan_id} is closed or removed, so its task {task} can publish nothing; its "
-                "records are delivered again"
+                f"batch plan {plan_id} is closed or removed, so its task {task} cannot publish "
+                "what it read; its records are delivered again"
             ) from refused
         return stands(write[0]).version
 
@@ -178,7 +178,7 @@ class PlanZnodes(Nodes, PlanStore):
         status = self._status(plan_id, node)
         if status is PlanStatus.OPEN:
             raise ConflictError(
-                f"plan {plan_id} is open, so it cannot be settled", "close it first"
+                f"batch plan {plan_id} is open, so its outcomes cannot be stored", "close it first"
             )
         if status is PlanStatus.CLOSED:
             self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])
@@ -192,8 +192,8 @@ class PlanZnodes(Nodes, PlanStore):
             pointer = self._pointed(newest)
             if pointer is not None and pointer.id == plan_id:
                 raise ValueError(
-                    f"plan {plan_id} is the newest one and cannot be removed; settle a later plan "
-                    "first"
+                    f"batch plan {plan_id} is the newest one and cannot be removed; settle a "
+                    "later plan first"
                 )
             # Closed first, so that no result is created under a plan that is being removed.
             if closing := _closing(batch, plan):
@@ -201,7 +201,8 @@ class PlanZnodes(Nodes, PlanStore):
             if self._fence.remove_tree(batch):
                 return
         raise ConflictError(
-            f"plan {plan_id} was written to while it was being removed", "remove it again later"
+            f"batch plan {plan_id} was written to while it was being removed",
+            "remove it again later",
         )
 
     def _pointed(self, node: Znode | None) -> PlanPointer | None:
@@ -221,7 +222,7 @@ class PlanZnodes(Nodes, PlanStore):
             return pointer.status
         newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
         raise ConflictError(
-            f"plan {plan_id} is not the newest plan of {self._paths.base}, {newest}",
+            f"batch plan {plan_id} is not the newest plan of {self._paths.base}, which is {newest}",
             "close and settle only the newest",
         )
 

@@ -330,8 +330,9 @@ class ReportZnodes(Nodes, ReportStore):
         if batch is None or batch.version != OPEN_VERSION:
             return _closed(opened.plan_id)
         return ConflictError(
-            f"the report of plan {opened.plan_id} was opened by another process, or removed, since "
-            "this batch began; no record of this batch is acked, and all are redelivered"
+            f"the report of batch plan {opened.plan_id} was opened by another process, or "
+            "removed, since this batch began; no record of this batch is acked, and all are "
+            "redelivered"
         )
 
 
@@ -344,6 +345,6 @@ def _contended(path: str) -> ConflictError:
 
 def _closed(plan_id: str) -> PlanClosedError:
     return PlanClosedError(
-        f"plan {plan_id} is closed or removed, so its batch can no longer report; its records are "
-        "delivered again"
+        f"batch plan {plan_id} is closed or removed, so its batch can no longer report; its "
+        "records are delivered again"
     )

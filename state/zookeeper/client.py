@@ -96,8 +96,8 @@ def refusal_sentence(exc: OSError) -> str:
                 "option zookeeper, or set zookeeperVerifyHostname to false"
             )
         return (
-            f"its certificate is not trusted ({exc.verify_message}); give the authority that "
-            "signed it in option zookeeperCaFile"
+            f"its certificate is not trusted ({exc.verify_message}); give the certificate of the "
+            "authority that signed it in option zookeeperCaFile"
         )
     if isinstance(exc, ssl.SSLError) and "CERTIFICATE" in (exc.reason or ""):
         return (

@@ -304,7 +304,7 @@ def find_jars() -> Path:
 def _failed(directory: Path, what: str) -> EmbeddedZookeeperError:
     return EmbeddedZookeeperError(
         f"the embedded ZooKeeper of {directory} {what}",
-        f"see {directory / LOG_NAME} and supervisor.log beside it",
+        f"see {directory / LOG_NAME} and supervisor.log in the same directory",
     )
 
 

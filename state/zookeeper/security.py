@@ -82,7 +82,10 @@ class ZookeeperSecurity:
                     name, f"is given with zookeeperAuth {self.auth}; use digest or sasl with it"
                 )
         if self.password is not None and self.password_file is not None:
-            _refuse("password", "is given beside zookeeperPasswordFile; give one of them")
+            _refuse(
+                "password",
+                ("is given although zookeeperPasswordFile is given; give only one of them"),
+            )
         if self.acl in ("creator", "creator-read") and not self.has_identity:
             _refuse(
                 "acl",

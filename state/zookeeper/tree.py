@@ -356,8 +356,8 @@ class ZookeeperTree:
             )
         if handler.has_reached and not self._security.tls:
             return StoreUnavailableError(
-                f"ZooKeeper at {self._address} took the connection, but opened no session within "
-                f"{self._connect_timeout_s:g} s",
+                f"ZooKeeper at {self._address} accepted the connection, but opened no session "
+                f"within {self._connect_timeout_s:g} s",
                 "check that it runs, and whether it requires TLS (option zookeeperTls)",
             )
         return self._unavailable(self._connect_timeout_s)
@@ -376,15 +376,15 @@ class ZookeeperTree:
             )
         if isinstance(exc, kazoo_errors.NoAuthError):
             return StoreAccessError(
-                f"ZooKeeper at {self._address} denies access to {where} to "
+                f"ZooKeeper at {self._address} denies access to {where} for "
                 f"{self._security.identity()}",
                 "check the user and password, or the access control list of that node",
             )
         if isinstance(exc, kazoo_errors.InvalidACLError):
             return StoreAccessError(
-                f"ZooKeeper at {self._address} knows no identity of this client that could own "
-                f"{where}, as option zookeeperAcl {self._security.node_acl!r} says",
-                "check that the server has that kind of authentication enabled",
+                f"ZooKeeper at {self._address} has not authenticated this client, so no identity "
+                f"can own {where}, which option zookeeperAcl {self._security.node_acl!r} requires",
+                "check that the server has the authentication of option zookeeperAuth enabled",
             )
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "

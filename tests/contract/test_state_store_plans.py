@@ -86,7 +86,7 @@ def test_a_task_that_closes_a_plan_which_another_is_closing_may_look_again(
     second, tree = interposed(store_world.open())
     second.ownership.acquire(OTHER, timeout_s=10, task=TaskShare(1, 2))
     tree.before_write("/plan", lambda: first.plans.close("1-aa"))
-    with pytest.raises(ConflictError, match="read it again"):
+    with pytest.raises(ConflictError, match="so read it again"):
         second.plans.close("1-aa")
     assert second.plans.pointer() == PlanPointer("1-aa", PlanStatus.CLOSED)
 

@@ -67,7 +67,7 @@ def test_a_zombies_late_report_is_refused(
     new = store.reports.open("1-aa", "new")
     for report in (SMALL, failures(10_000)):
         with pytest.raises(
-            ConflictError, match="report of plan 1-aa was opened by another process"
+            ConflictError, match="report of batch plan 1-aa was opened by another process"
         ):
             zombie.reports.finish(old, report)
     store.reports.finish(new, failures(2))

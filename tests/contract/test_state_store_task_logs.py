@@ -86,7 +86,9 @@ def test_an_attempt_that_another_has_overtaken_conflicts_and_appends_nothing(
     other = store_world.open()
     other.plans.append_log("1-aa", 0, log_of(3, sealed=False), None)
     for version in (None, 1, 17):
-        with pytest.raises(ConflictError, match=r"batches/1-aa/0/end was changed meanwhile"):
+        with pytest.raises(
+            ConflictError, match=r"batches/1-aa/0/end was changed by another process"
+        ):
             store.plans.append_log("1-aa", 0, log_of(9), version)
     other.plans.append_log("1-aa", 0, log_of(3, 4), 0)
     for version in (None, 0):
@@ -143,7 +145,7 @@ def test_a_log_that_was_removed_by_hand_is_not_begun_again(
     """
     version = store.plans.append_log("1-aa", 0, log_of(3, sealed=False), None)
     store_world.remove("batches/1-aa/0/end")
-    with pytest.raises(ConflictError, match="read it again"):
+    with pytest.raises(ConflictError, match="so read it again"):
         store.plans.append_log("1-aa", 0, log_of(3, 4), version)
     assert store.plans.read_log("1-aa", 0) == NOTHING
     with pytest.raises(TaskLogError, match="was removed"):

@@ -228,7 +228,7 @@ def test_a_stream_that_was_created_again_is_not_read_as_the_one_that_was_loaded(
     stream.client.delete_stream(StreamName=STREAM)
     stream.clock.advance(60)
     create_stream(stream.client, STREAM)
-    with pytest.raises(KinesisError, match=r"deleted and created again since load\(\)"):
+    with pytest.raises(KinesisError, match=r"deleted and created again after load\(\)"):
         load.rows()
 
 

@@ -345,7 +345,7 @@ def test_a_row_that_does_not_fit_into_an_aggregate_of_its_own_is_refused(
     size = most - len(key.encode()) - len(aggregate_of([b""])) - 16
     row = pa.record_batch({"data": [aggregate_of([bytes(size)])], "partitionKey": [key]})
     write(settings(url), row)
-    with pytest.raises(UnwritableRecordError, match="a row is an aggregate itself"):
+    with pytest.raises(UnwritableRecordError, match="a row is itself a KPL aggregate"):
         write(settings(url, aggregate="true"), row)
 
 

@@ -191,7 +191,7 @@ GLUE_CASES = (
             encode(b"\x00" + OLD, PROTO): OTHER_MESSAGE,
             encode(b"\x02" + OLD, PROTO): OTHER_MESSAGE,
             encode(b"\xff\xff\x7f" + OLD, PROTO): OTHER_MESSAGE,
-            encode(b"", PROTO): "the record has no index of its Protobuf message",
+            encode(b"", PROTO): "the record has no Protobuf message index",
         },
         hostile=[encode(b"\x80" * 100_000, PROTO)],
     ),

@@ -36,7 +36,7 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ({"session_token": "hush"}, "session_token: is given without"),
         (
             {"access_key_id": "a", "secret_access_key": "hush", "profile": "p"},
-            "profile: 'p' is given beside",
+            "profile: 'p' is given although",
         ),
         ({"role_external_id": "hush"}, "role_external_id: is given without role_arn"),
         ({"role_arn": "reader"}, "role_arn: 'reader' is not the ARN"),

@@ -106,7 +106,7 @@ def python_that(folder: Path, does: str) -> Path:
 def test_a_python_of_another_version_is_refused(tmp_path: Path) -> None:
     """Spark would not run its tasks."""
     python = python_that(tmp_path, "echo '[\"/opt/python9\", [3, 9], []]'")
-    with pytest.raises(ConfigError, match=r"with /opt/python9 .* which is version 3\.9, and"):
+    with pytest.raises(ConfigError, match=r"with /opt/python9 .* which is version 3\.9, but"):
         refuse_other_python(session_with(str(python)))
 
 

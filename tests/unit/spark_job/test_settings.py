@@ -131,8 +131,11 @@ OTHERS = CONSUMER.format("clicks")
         ),
         ({"consumerName": "a"}, "consumerName: has an effect only with readMode efo"),
         ({"readMode": "efo", "consumerArn": OTHERS}, "not belong to stream orders"),
-        ({"awsAccessKeyId": "A"}, "awsSecretAccessKey: is missing beside awsAccessKeyId;"),
-        (SECRETS | {"profile": "etl"}, "profile: 'etl' is given beside awsAccessKeyId;"),
+        (
+            {"awsAccessKeyId": "A"},
+            "awsSecretAccessKey: is missing although awsAccessKeyId is given;",
+        ),
+        (SECRETS | {"profile": "etl"}, "profile: 'etl' is given although awsAccessKeyId is given;"),
         (
             {"streamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"},
             "streamName and streamArn",
@@ -339,7 +342,7 @@ def test_several_needs_two_streams_and_counts_those_of_a_list() -> None:
     found = KinesisSource.several([listed, stream_source(stream_arn=CLICKS)])
     assert [one.label for one in found.query().streams] == ["a", "b", "clicks"]
     for too_few in ((), (stream_source(stream="orders", region="eu-west-1"),)):
-        with pytest.raises(ConfigError, match="less than two streams"):
+        with pytest.raises(ConfigError, match="fewer than two streams"):
             KinesisStreams(too_few)
 
 
@@ -400,10 +403,10 @@ def test_options_that_mean_the_same_give_the_same_settings(
             {"streamName": "a", "kinesis.streamName": "b"},
             "means the same as option streamName, which is given too; give one of the two",
         ),
-        ({"kinesis.consumerType": "Push"}, "is not taken; use GetRecords or SubscribeToShard"),
-        ({"consumerMode": "push"}, "is not taken; use polling or efo"),
+        ({"kinesis.consumerType": "Push"}, "is not accepted; use GetRecords or SubscribeToShard"),
+        ({"consumerMode": "push"}, "is not accepted; use polling or efo"),
         ({"consumerNamePrefix": "a"}, "option consumerNamePrefix belongs to Databricks"),
-        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not taken; give readsPerSecond"),
+        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not accepted; give readsPerSecond"),
         ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
         ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
         ({"initialPosition": '{"at_timestamp": "1"}'}, "give startingPosition with the time"),

@@ -234,13 +234,13 @@ def test_columns_are_found_by_name_in_any_case_and_others_are_ignored() -> None:
         ("body binary", "column data is missing.*to_json"),
         ("data struct", "column data is of type struct<a:int>.*binary or string.*to_json"),
         ("data binary, partitionKey bigint", "column partitionKey is of type bigint.*string"),
-        ("data binary, Data string", "column data is there twice"),
+        ("data binary, Data string", "column data occurs twice"),
     ],
 )
 def test_a_frame_that_cannot_be_written_is_refused(ddl: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SinkColumns.of(schema(ddl), has_stream=True)
-    with pytest.raises(ConfigError, match=r"the stream is not named.*streamName or streamArn"):
+    with pytest.raises(ConfigError, match=r"no stream is given.*streamName or streamArn"):
         SinkColumns.of(schema("data binary"), has_stream=False)
 
 

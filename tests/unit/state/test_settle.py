@@ -40,10 +40,10 @@ def test_settling_again_changes_nothing() -> None:
 
 def test_a_plan_before_the_last_settled_one_is_refused() -> None:
     """Plans are ordered by number, not as texts."""
-    told = f"^plan 3-b does not fit the state of shard {SHARD}: plan 4-a is settled into it already"
+    told = f"shard {SHARD}: plan 4-a is stored in that state already"
     with pytest.raises(PlanMismatchError, match=told):
         settle_shard(READ, EMPTY, "3-b")
-    with pytest.raises(PlanMismatchError, match="plan 10-a is settled into it already"):
+    with pytest.raises(PlanMismatchError, match="plan 10-a is stored in that state already"):
         settle_shard(replace(READ, settled_plan="10-a"), EMPTY, "9-a")
 
 
@@ -279,7 +279,7 @@ def test_a_range_that_was_read_from_another_position_than_the_states_is_refused(
 ) -> None:
     """Another process has read on, or the state was restored: acking it would skip records."""
     elsewhere = replace(STATE, read_position=Position.after(seq(45)))
-    told = f"^plan 4-a does not fit the state of shard {SHARD}: it was read from .* is at AFTER:45$"
+    told = f"shard {SHARD}: the plan was read from .*, but the state is at AFTER:45$"
     with pytest.raises(PlanMismatchError, match=told):
         settled(state=elsewhere, end=replace(RETRIED, position=of_end))
     one, empty = replace(SLICE, max_records=1), ShardReadResult(shard_id=SHARD, position=of_end)
@@ -350,7 +350,8 @@ def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
 ) -> None:
     """The error is one sentence that names plan and shard."""
     with pytest.raises(
-        PlanMismatchError, match=rf"plan 4-a does not fit the state of shard {SHARD}: .*{what}"
+        PlanMismatchError,
+        match=rf"batch plan 4-a does not fit the state of shard {SHARD}: .*{what}",
     ) as refused:
         settled(*left)
     assert "\n" not in str(refused.value)
@@ -371,11 +372,11 @@ def test_values_of_another_shard_are_refused() -> None:
         settle_shard(STATE, replace(RETRIED, shard_id="other"), PLAN, SLICE)
     with pytest.raises(
         ValueError,
-        match=f"outcome of shard other cannot be settled into the state of shard {SHARD}",
+        match=f"outcome of shard other cannot be stored in the state of shard {SHARD}",
     ):
         settle_shard(STATE, RETRIED, PLAN, SLICE, ShardOutcome(shard_id="other"))
     with pytest.raises(
-        ValueError, match=f"slice of shard other cannot be settled into the state of shard {SHARD}"
+        ValueError, match=f"slice of shard other cannot be stored in the state of shard {SHARD}"
     ):
         settle_shard(STATE, RETRIED, PLAN, replace(SLICE, shard_id="other"))
 

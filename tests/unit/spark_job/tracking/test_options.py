@@ -49,7 +49,7 @@ def test_good_arguments_become_a_policy() -> None:
         ({"on_exhausted": "forget"}, "give one of dead_letter, drop, stop"),
         ({"dead_letter": None}, r'dead_letter .* is missing.*DeadLetter\("parquet", path=\.\.\.\)'),
         ({"on_exhausted": "drop"}, "nothing is written to dead_letter"),
-        ({"bisect": True, "on_failure": "block_shard"}, "keep no order"),
+        ({"bisect": True, "on_failure": "block_shard"}, "an order that the parts"),
     ],
 )
 def test_an_error_names_the_bad_argument_and_allowed_values(

@@ -204,7 +204,9 @@ def test_detail_is_dropped_towards_redelivery_only(
 
 def test_a_state_that_does_not_fit_in_any_form_is_refused() -> None:
     """ZooKeeper would drop the connection for such a write."""
-    with pytest.raises(StateTooLargeError, match="even with its records as one range"):
+    with pytest.raises(
+        StateTooLargeError, match="even if all its records were stored as one range"
+    ):
         encode_shard_state(failed(5), PATH, max_bytes=100)
 
 

@@ -483,9 +483,14 @@ TWO_TO_THREE = waiting(2, 3, count=2)
 @pytest.mark.parametrize(
     ("checkpoint", "unresolved", "position", "told"),
     [
-        (seq(2), [TWO_TO_THREE], Position.after(seq(3)), "unresolved 2 to 3 overlaps .* before 2"),
-        (None, [TWO_TO_THREE, waiting(3)], Position.after(seq(4)), "3 to 3 overlaps .* before 3"),
-        (seq(7), [waiting(7)], Position.after(seq(9)), "7 to 7 overlaps .* before 7"),
+        (
+            seq(2),
+            [TWO_TO_THREE],
+            Position.after(seq(3)),
+            "unresolved records 2 to 3 overlap .* before 2",
+        ),
+        (None, [TWO_TO_THREE, waiting(3)], Position.after(seq(4)), "3 to 3 overlap .* before 3"),
+        (seq(7), [waiting(7)], Position.after(seq(9)), "7 to 7 overlap .* before 7"),
         (seq(9), [], Position.after(seq(5)), "read position AFTER:5 lies before 9"),
         (seq(9), [], Position.at(seq(9)), "read position AT:9 lies before 9"),
         (None, [TWO_TO_THREE], Position.after(seq(2)), "read position AFTER:2 lies before 3"),

@@ -33,7 +33,7 @@ MARK = "marked-password"
         ({"password": MARK}, "option zookeeperPassword is given with zookeeperAuth none"),
         (
             {"auth": "digest", "user": "a", "password": MARK, "password_file": "f"},
-            "option zookeeperPassword is given beside zookeeperPasswordFile",
+            "option zookeeperPassword is given although zookeeperPasswordFile is given",
         ),
         ({"acl": "creator"}, "option zookeeperAcl is 'creator', but this client has no identity"),
     ],
