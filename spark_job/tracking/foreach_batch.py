@@ -365,7 +365,7 @@ class Tracked:
         if not self._options.policy.retry.exhausted(attempts, first_ms, self._clock.now_ms()):
             return None
         times = "once" if step.unanswered == 1 else f"{step.unanswered} times"
-        reason = f"its process ended before it acked or failed the record, {times}"
+        reason = f"its process ended without an answer, {times}"
         return dataclasses.replace(record, attempt=attempts + 1, reason=reason)
 
     # 6: the decision

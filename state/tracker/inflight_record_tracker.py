@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from state.retry_policy import RetryPolicy
     from state.shard_state import ShardState, UnresolvedRecord
 
-UNANSWERED = "its process ended before it acked or failed the record"
-"""The stored reason of an announced emission (`InflightRecordTracker.announce`)."""
+UNANSWERED = "its process ended without an answer"
+"""The stored reason of an announced emission (`InflightRecordTracker.announce`). It stays as it is: a
+restored tracker knows such a record by it."""
 
 
 class Emission(msgspec.Struct, frozen=True):

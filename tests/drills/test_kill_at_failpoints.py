@@ -186,5 +186,5 @@ def test_a_job_that_is_killed_by_one_record_dead_letters_it_and_processes_the_ot
     (letter,) = rows_below(tmp_path / "dead", "messageId", "reason", "attempts")
     assert letter["messageId"].rpartition(":")[0] == expected.ids[KILLER]
     assert letter["attempts"] == 2
-    assert letter["reason"] == "its process ended before it acked or failed the record, 2 times"
+    assert letter["reason"] == "its process ended without an answer, 2 times"
     assert stream.checkpoints() == stream.tips()

@@ -462,4 +462,4 @@ def test_a_record_that_ends_its_process_is_found_among_the_rows_of_all_streams(
     assert sorted(done) == [one for one in both if one != killer]
     (letter,) = tracked_batches.letters
     assert (letter.stream_name, letter.data) == (STREAM, b"d")
-    assert str(letter.reason).startswith("its process ended before it acked or failed the record")
+    assert str(letter.reason).startswith("its process ended without an answer")
