@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
 UNANSWERED = "its process ended without an answer"
-"""The stored reason of an announced emission (`InflightRecordTracker.announce`). It stays as it is: a
-restored tracker knows such a record by it."""
+"""The stored reason of an announced emission (`InflightRecordTracker.announce`), by which a restored
+tracker knows such a record.
+"""
 
 
 class Emission(msgspec.Struct, frozen=True):

@@ -41,7 +41,7 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
             "consume orders --scheme no.such:Scheme",
             "scheme no.such:Scheme cannot be loaded (ModuleNotFoundError",
         ),
-        ("consume orders --scheme decimal:Decimal", "decimal:Decimal is no scheme"),
+        ("consume orders --scheme decimal:Decimal", "decimal:Decimal is not a scheme"),
         ("produce orders --key a --key-from b", "--key-from"),
         ("produce orders --json --key a", "--json"),
         ("shards orders --application a", "--application"),
