@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
 UNANSWERED = "its process ended without an answer"
-"""The stored reason of an announced emission (`InflightRecordTracker.announce`), by which a restored
-tracker knows such a record.
+"""The stored reason of an announced emission (`InflightRecordTracker.announce`). A restored tracker
+knows such a record by it.
 """
 
 

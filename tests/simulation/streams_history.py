@@ -364,16 +364,20 @@ class StreamHistory(History):
         new = self.world.ids() - before
         held: set[str] = set()
         polls = 0  # since it got on
-        begun_s = self.world.clock.monotonic_s()
-        while polls < MOST_POLLS:
+        begun_s = ran_s = now_s = self.world.clock.monotonic_s()
+        # A stream whose tasks came back empty is left out for as long as they were waited for.
+        left_out_s = self.world.settings.max_search_time_ms / 1000
+        while polls < MOST_POLLS or (polls < 10 * MOST_POLLS and now_s - ran_s <= left_out_s):
             delivered = len(self.job.delivered)
             ran = self.run_batch()
-            if self.world.clock.monotonic_s() - begun_s >= DAY_S:
+            now_s = self.world.clock.monotonic_s()
+            if now_s - begun_s >= DAY_S:
                 self.days_passed = True  # the tasks of the other stream wait for minutes each
             if isinstance(ran, str):
                 self.note(ran)
                 return
             polls = 0 if len(self.job.delivered) > delivered else polls + 1
+            ran_s = now_s if ran else ran_s
             read = {name for row in self.job.delivered for name in self.world.names(row)}
             shards = {shard for shard in known if self._may_be_read_on(shard)}
             held = {one for one in new - read if one.partition(":")[0] in shards}

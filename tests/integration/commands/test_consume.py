@@ -366,9 +366,7 @@ def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
     dead = lines_of(letters.read_text())
     assert sorted(base64.b64decode(one["data"]) for one in dead) == [b"order 17", b"order 7"]
     assert {one["attempts"] for one in dead} == {2}
-    assert {one["reason"] for one in dead} == {
-        "its process ended without an answer"
-    }
+    assert {one["reason"] for one in dead} == {"its process ended without an answer"}
     delivered = lines_of(log.read_text())
     assert {one["data"] for one in delivered} == set(texts)
     assert {one["attempt"] for one in delivered if one["data"][-1] != "7"} == {1}
