@@ -79,7 +79,7 @@ def natively(body: bytes, *, is_cbor: bool) -> Any:
 
 def without_scan(body: bytes) -> Any:
     parsed = msgspec.convert(get_records_cbor.decode_cbor(body), get_records_decoder.Body)
-    return get_records_decoder.page_of_rows(parsed, get_records_cbor._arrivals).records  # noqa: SLF001  # what it does without the scan
+    return get_records_decoder.page_of_rows(parsed, get_records_cbor._row_micros).records  # noqa: SLF001  # what it does without the scan
 
 
 DECODERS: dict[str, dict[str, Callable[[bytes], Any]]] = {
