@@ -298,6 +298,7 @@ class StateSteps(Past):
 
     def do_back_up_zookeeper(self) -> None:
         self.backup: dict[str, Znode] | None = self.world.znodes()
+        self.done_by_backup = set(self.done)
 
     def do_restore_zookeeper(self) -> None:
         if (
@@ -305,6 +306,7 @@ class StateSteps(Past):
         ):  # else there is only a pause in it
             self.job.stop()
             self.world.restore(self.backup)
+            self.done |= self.done_by_backup  # a rewind after the backup is undone
             # A server refuses a session that has seen a later transaction than its own last one. So
             # a task of before can publish nothing into the plans of the backup.
             self.job.kept.clear()
