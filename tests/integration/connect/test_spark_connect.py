@@ -116,7 +116,7 @@ def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
     assert seen["copy"] == sorted(everything * 2)
     assert seen["parsed"] == seen["by option"] == seen["by the source"] == list(range(50))
     assert seen["tracked"].startswith(
-        "SparkConnectError: source.tracked(...) does not run on Spark Connect, which calls"
+        "SparkConnectError: source.tracked(...) does not run on Spark Connect, because"
     )
     assert "check the stream's name" in seen["absent"]
     assert f"{connect_client.EMITTED} 50.0" in seen["metrics"]

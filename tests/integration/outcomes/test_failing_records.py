@@ -500,7 +500,7 @@ def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(
     def process(batch: TrackedBatch) -> None:
         rows.extend(numbers(batch.fail_where(batch.df, number() == 3, "three", retry=False)))
 
-    said = r"dead letters of plan .* cannot be written .*the sink is down"
+    said = r"dead letters of batch plan .* cannot be written .*the sink is down"
     with pytest.raises(StreamingQueryException, match=said):
         tracked_query.run(process, dead_letter=DeadLetter.to(down))
     assert tracked_query.stream.checkpoints() == {}
@@ -530,6 +530,6 @@ def test_exhausted_records_stop_the_query_or_are_dropped_and_logged_without_thei
     with caplog.at_level(logging.WARNING, logger="kinesis_spout"):
         tracked_batches.run(process, on_exhausted="drop", retry_limit=0)
     (line,) = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
-    assert "2 records may not be tried again and are dropped" in line
+    assert "2 records have no retry left and are dropped" in line
     assert "record 0" not in line
     assert tracked_batches.unresolved() == {}
