@@ -111,7 +111,25 @@ def _unzstd(payload: bytes, max_bytes: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Compressed(PayloadScheme):
+class WrappingScheme(PayloadScheme):
+    """A scheme that gives the rows of `inner`, by its Python half."""
+
+    inner: RecordScheme
+
+    @property
+    def schema_ddl(self) -> str:
+        return self.inner.schema_ddl
+
+    @property
+    def many(self) -> bool:
+        return gives_many(self.inner)
+
+    def read(self, payload: bytes) -> Values:
+        return read_of(self.inner, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed(WrappingScheme):
     """A scheme whose payloads are compressed: `Compressed(JsonScheme("id BIGINT"), "auto")`.
 
     `codec` is gzip, zlib or zstd; "auto" finds it by the first bytes, so that a stream may hold
@@ -120,7 +138,6 @@ class Compressed(PayloadScheme):
     other rules are those of the inner scheme, whose Python half decodes.
     """
 
-    inner: RecordScheme
     codec: Codec = "auto"
     max_bytes: int = MAX_BYTES
 
@@ -136,16 +153,8 @@ class Compressed(PayloadScheme):
         arrow_struct(self.schema_ddl)
 
     @property
-    def many(self) -> bool:
-        return gives_many(self.inner)
-
-    @property
     def values_fit(self) -> bool:
         return isinstance(self.inner, PayloadScheme) and self.inner.values_fit
-
-    @property
-    def schema_ddl(self) -> str:
-        return self.inner.schema_ddl
 
     def unpacked(self, payload: bytes) -> bytes:
         data = decompressed(payload, self.codec, self.max_bytes)
@@ -153,9 +162,6 @@ class Compressed(PayloadScheme):
         if reason is not None:
             raise PayloadError(reason)
         return self.inner.unpacked(data) if isinstance(self.inner, PayloadScheme) else data
-
-    def read(self, payload: bytes) -> Values:
-        return read_of(self.inner, payload)
 
     def columns(self, values: Sequence[Any]) -> list[pa.Array]:
         if isinstance(self.inner, PayloadScheme):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from uuid import UUID
 
 from scheme.avro_scheme import SIDE_BY_SIDE, AvroScheme
-from scheme.compressed import decompressed, read_of
+from scheme.compressed import WrappingScheme, decompressed, read_of
 from scheme.ddl import arrow_struct
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.payload_scheme import PayloadScheme, outcomes_within
 from scheme.protobuf_scheme import ProtobufScheme, varint
-from scheme.record_scheme import bytes_reason, gives_many
+from scheme.record_scheme import bytes_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ class SchemaRegistry(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GlueScheme(PayloadScheme):
+class GlueScheme(WrappingScheme):
     """Records framed by the serializers of Glue Schema Registry: `GlueScheme(AvroScheme(schema),
     GlueRegistry())`.
 
@@ -89,7 +89,6 @@ class GlueScheme(PayloadScheme):
     malformed record.
     """
 
-    inner: RecordScheme
     registry: SchemaRegistry
     unframed: Literal["error", "raw"] = "error"
 
@@ -97,14 +96,6 @@ class GlueScheme(PayloadScheme):
         if self.unframed not in ("error", "raw"):
             raise SchemeDefinitionError(f"unframed is {self.unframed!r}", 'give "error" or "raw"')
         arrow_struct(self.schema_ddl)
-
-    @property
-    def schema_ddl(self) -> str:
-        return self.inner.schema_ddl
-
-    @property
-    def many(self) -> bool:
-        return gives_many(self.inner)
 
     def unpacked(self, payload: bytes) -> bytes:
         """The same frame with data that is not compressed."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeUnavailableError
 from scheme.record import KPL_MAGIC
-from scheme.record_scheme import NO_DATA, bytes_reason
+from scheme.record_scheme import NO_DATA, bytes_reason, outcome_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -121,16 +121,13 @@ class PayloadScheme(ABC):
         """See `RecordScheme.column`. Python runs once per Arrow batch."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
 
-        outcome = f"STRUCT<value: STRUCT<{self.schema_ddl}>, malformed: STRING>"
-        returned = f"ARRAY<{outcome}>" if self.many else outcome
-
         # PySpark reads the hints. In the form of iterators it takes arrays of any lengths.
         def outcomes(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             return chain.from_iterable(map(self.outcomes, batches))
 
         arrow_udf: Callable[..., Callable[[Column], Column]]
         arrow_udf = F.arrow_udf  # type: ignore[attr-defined]  # PySpark's hints have no name for it
-        return arrow_udf(outcomes, returned)(data)
+        return arrow_udf(outcomes, outcome_ddl(self))(data)
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
         """The outcomes of a binary array, in order, in arrays that together are as long as it. An

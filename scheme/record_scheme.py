@@ -86,6 +86,12 @@ def gives_many(scheme: RecordScheme) -> bool:
     return bool(getattr(scheme, "many", False))
 
 
+def outcome_ddl(scheme: RecordScheme) -> str:
+    """The type of the scheme's column as Spark DDL."""
+    outcome = f"STRUCT<value: STRUCT<{scheme.schema_ddl}>, malformed: STRING>"
+    return f"ARRAY<{outcome}>" if gives_many(scheme) else outcome
+
+
 def bytes_reason(data: bytes) -> str | None:
     """The reason why these bytes are malformed under every scheme, or None."""
     return KPL_AGGREGATE if is_kpl_aggregate(data) else None

@@ -243,9 +243,9 @@ def schema_ddl(scheme: RecordScheme | None) -> str:
     """The columns of a source with this scheme, or without one."""
     if scheme is None:
         return SCHEMA_DDL
-    from spark_job.scheme_column import column_ddl  # noqa: PLC0415  # only with a scheme
+    from scheme.record_scheme import outcome_ddl  # noqa: PLC0415  # only with a scheme
 
-    return f"{SCHEMA_DDL}, {PARSED} {column_ddl(scheme)}"
+    return f"{SCHEMA_DDL}, {PARSED} {outcome_ddl(scheme)}"
 
 
 def with_scheme(
@@ -296,10 +296,11 @@ def selected_columns(schema: StructType, scheme: RecordScheme | None = None) -> 
 def _check_parsed(kind: DataType, scheme: RecordScheme) -> None:
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415  # only with a scheme
 
-    from spark_job.scheme_column import column_ddl, column_type  # noqa: PLC0415  # as above
+    from scheme.record_scheme import outcome_ddl  # noqa: PLC0415  # as above
+    from spark_job.scheme_column import column_type  # noqa: PLC0415  # as above
 
     if to_arrow_type(kind, timezone="UTC") != column_type(scheme):
         raise ConfigError(
             f"the schema has a column {PARSED} of another type than the scheme's",
-            f"give it the type {column_ddl(scheme)}",
+            f"give it the type {outcome_ddl(scheme)}",
         )

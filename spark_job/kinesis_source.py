@@ -54,13 +54,13 @@ class _Reads:
         `kinesis_spout.errors.KinesisError` or a `state.errors.StateError`, each with one sentence.
         A `UserWarning` says when stored progress overrides `starting_position`.
         """
-        master = spark_master(spark)
-        for settings in self.query().streams:
+        master, query = spark_master(spark), self.query()
+        for settings in query.streams:
             for message in preflight(settings, master=master):
                 warnings.warn(message, stacklevel=2)
         register(spark)
-        watch_ends(spark, self.query().with_passwords().streams)
-        options, scheme = self.options(), self.query().scheme
+        watch_ends(spark, query.with_passwords().streams)
+        options, scheme = self.options(), query.scheme
         if scheme is not None and not hasattr(scheme, "outcomes"):
             # Spark has expressions for it, which need no Python.
             without = {OPTIONS["scheme"].name, HIDDEN_SCHEME}

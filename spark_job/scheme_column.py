@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import pickle
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kinesis_spout.errors import ConfigError
-from scheme.compressed import read_of
+from scheme.compressed import WrappingScheme
 from scheme.ddl import array_of, arrow_struct
 from scheme.errors import SchemeError
 from scheme.named import FORMS, scheme_of
@@ -24,8 +23,6 @@ from scheme.record_scheme import RecordScheme, gives_many
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from scheme.payload_scheme import Values
 
 _PICKLED = "pickle:"
 
@@ -58,12 +55,6 @@ def scheme_of_option(option: str, text: str) -> RecordScheme:
     return found
 
 
-def column_ddl(scheme: RecordScheme) -> str:
-    """The type of the column, as that of `RecordScheme.column`."""
-    outcome = f"STRUCT<value: STRUCT<{scheme.schema_ddl}>, malformed: STRING>"
-    return f"ARRAY<{outcome}>" if gives_many(scheme) else outcome
-
-
 def column_type(scheme: RecordScheme) -> pa.DataType:
     outcome = pa.struct([("value", arrow_struct(scheme.schema_ddl)), ("malformed", pa.string())])
     return array_of(outcome) if gives_many(scheme) else outcome
@@ -77,7 +68,7 @@ def with_outcomes(
 
     Raises `SchemeUnavailableError`; nothing else, whatever the payloads are.
     """
-    decoding = scheme if isinstance(scheme, PayloadScheme) else _PythonHalf(scheme)
+    decoding = scheme if isinstance(scheme, PayloadScheme) else WrappingScheme(scheme)
     for batch in batches:
         start = 0
         for outcomes in decoding.outcomes(batch.column("data")):
@@ -87,21 +78,3 @@ def with_outcomes(
                 [outcomes if one == name else part.column(one) for one in columns],
                 names=list(columns),
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _PythonHalf(PayloadScheme):
-    """A scheme for which Spark has expressions, where no Spark is."""
-
-    inner: RecordScheme
-
-    @property
-    def schema_ddl(self) -> str:
-        return self.inner.schema_ddl
-
-    @property
-    def many(self) -> bool:
-        return gives_many(self.inner)
-
-    def read(self, payload: bytes) -> Values:
-        return read_of(self.inner, payload)
