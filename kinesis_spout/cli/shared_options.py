@@ -4,8 +4,8 @@ A command states each of its options once, as the default of its function's argu
 
     until: str | None = option("End once all records that arrived by this time are read.")
 
-Its type says whether it is required: it is, unless None is of the type. A bool is a switch, which
-has one name, and is off. The options that say where an application is are `places.command`'s.
+An option whose type does not include None is required. A bool is a switch, which has one name, and
+is off. The options that say where an application is are `places.command`'s.
 """
 
 import inspect

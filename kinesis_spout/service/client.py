@@ -192,7 +192,7 @@ class KinesisClient:
         again.
         """
         built, self._built = self._built, None
-        # A forked child has its parent's client, whose sockets the parent goes on using.
+        # A forked child has its parent's client, whose sockets the parent still uses.
         if built is not None and built[0] == os.getpid():
             built[1].close()
 

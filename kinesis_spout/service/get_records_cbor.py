@@ -178,7 +178,7 @@ def _scan(
     record's string begin and end; by key, the values of numbers; and the body with an empty array
     in the records' place, for a parser of any CBOR.
 
-    Raises IndexError or ValueError where a candidate is of another shape, where they leave a gap,
+    Raises IndexError or ValueError where a candidate has another shape, where they leave a gap,
     and where the page is not worth it. Pure.
     """
     array_at, count, first_at = _records_array(body)

@@ -103,7 +103,7 @@ class RecordPutter:
 
     All that puts blocks on the network, may be called from many threads, and raises `KinesisError`.
     Transient faults are retried for the client's `retry_for_s` seconds without any record being
-    accepted. A `KinesisClient` may share the connection; who closes either, closes both.
+    accepted. Closing it closes the client.
     """
 
     def __init__(self, client: KinesisClient) -> None:

@@ -266,8 +266,8 @@ class ShardSubscription:
         found = decode_event_natively(message.payload)
         page, continuation = found or decode_event(message.payload)
         # Bytes may wait in the connection for long, so the time of their receiving says nothing of
-        # when the event was made. But what comes after the connection was empty was made after
-        # that, and no record arrived after its event. Arrival times are approximate.
+        # when the event was made. But an event that arrives after the connection was empty was made
+        # after that, and no record arrived after its event. Arrival times are approximate.
         made_after_ms = self._by_service(self._empty_at_s)
         if made_after_ms is not None:
             made_after_ms = max(made_after_ms, (page.last_arrival_ms or 0) - 1_000)

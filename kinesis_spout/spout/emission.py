@@ -44,7 +44,7 @@ NO_OUTCOME = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 class FailRecordError(Exception):
-    """Raised in a `with emission:` block, it fails the record, and the loop goes on. Without
+    """Raised in a `with emission:` block, it fails the record, and the loop continues. Without
     `retry` the record is dead-lettered.
     """
 

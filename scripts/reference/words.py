@@ -600,7 +600,7 @@ ERRORS = {
     ),
     "LetterRefusedError": Trouble(
         "`dead_letter` raised, or did not return within 30 seconds, for one record. The spout "
-        "goes on, and keeps the record until its dead letter is written.",
+        "continues, and keeps the record until its dead letter is written.",
         "Correct `dead_letter`, or the place to which it writes. The dead letter is sent "
         "again within a minute.",
     ),
@@ -674,7 +674,7 @@ ERRORS = {
     ),
     "FailRecordError": Trouble(
         "Your code raised it in a `with emission:` block.",
-        "The error ends with the block: the record fails, and the loop goes on.",
+        "The error ends with the block: the record fails, and the loop continues.",
     ),
     "FakeKinesisError": Trouble(
         "Your test uses the fake in a way that the service refuses.",
@@ -739,7 +739,7 @@ ERRORS = {
     ),
     "NotListerError": Trouble(
         "Another task took over the role of listing the shards.",
-        "You need not do anything: the spout goes on with its share.",
+        "You need not do anything: the spout continues with its share.",
     ),
     "OwnedByAnotherError": Trouble(
         "Another process consumes under the same application name. The message names it.",
