@@ -73,6 +73,10 @@ _NOT_THE_REASON = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsisten
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     session_timeout_s: float | None = None
     """The session timeout that the server granted; None before the first connection."""
+    was_refused = False
+    """Whether the server has refused the identity. kazoo's state shows that for a moment only: it
+    closes the client at once.
+    """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -84,6 +88,10 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             return read_timeout_ms, connect_timeout_ms
 
         self._connection._connect = connected  # noqa: SLF001
+
+    def _session_callback(self, state: Any) -> None:
+        self.was_refused = self.was_refused or state == KeeperState.AUTH_FAILED
+        super()._session_callback(state)
 
     def multi_read_async(self, paths: Sequence[str]) -> Any:
         """Send one `MultiRead`. Returns a pending answer, as kazoo's own methods do."""
@@ -311,7 +319,7 @@ class ZookeeperTree:
             decided.wait(max(0.0, deadline - time.monotonic()))
             decided.clear()
             refused = len(client.handler.refusals) >= servers
-            if client.client_state == KeeperState.AUTH_FAILED:
+            if client.was_refused:
                 error = self._translated(kazoo_errors.AuthFailedError(), self._address)
             elif not self._connected.is_set() and (refused or time.monotonic() >= deadline):
                 error = self._not_connected(client.handler)
@@ -335,12 +343,11 @@ class ZookeeperTree:
     def _revive(self, client: Any) -> bool:
         """False if the client has given up, and is dropped; else it reconnects by itself."""
         if client.client_state in {KeeperState.CLOSED, KeeperState.AUTH_FAILED}:
-            is_refused = client.client_state == KeeperState.AUTH_FAILED
             with self._connecting:
                 if self._client is client:
                     self._client = None
                     _stop(client)
-            if is_refused and not self._was_let_in:
+            if client.was_refused and not self._was_let_in:
                 raise self._translated(kazoo_errors.AuthFailedError(), self._address)
             return False
         if self._address.startswith(EMBEDDED_PREFIX):

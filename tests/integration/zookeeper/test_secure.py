@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KeeperState
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from kinesis_spout.spout import KinesisSpout, SpoutConfig
@@ -21,10 +22,12 @@ from state.errors import StoreAccessError, StoreUnavailableError
 from state.store.shard_states import StateChange
 from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import ZookeeperStateStore
+from state.zookeeper.tree import ZookeeperTree
 from tests.support.certificates import Authority
 from tests.support.spark.source import APPLICATION, STREAM
 from tests.support.state.secure_zookeeper import OTHER_PASSWORD, OTHER_USER, PASSWORD, USER
 from tests.support.state.state_stores import IDENTITY, OWNER, log_of, plan, state_at
+from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,6 +210,29 @@ def test_a_wrong_password_is_refused_without_being_shown(
     )
     for text in (str(refused.value), repr(wrong._open_copy), caplog.text):
         assert "marked-" not in text
+
+
+def test_a_refusal_is_known_after_kazoo_has_closed_the_client(
+    tls_zookeeper: SecureZookeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closes the client at once: whoever waits for the session may wake up after that."""
+    states: list[str] = []
+    note, wait = KazooClient._session_callback, ZookeeperTree._await_session
+
+    def noted(client: Any, state: str) -> None:
+        states.append(state)
+        note(client, state)
+
+    def late(tree: ZookeeperTree, *given: Any) -> None:
+        wait_until(lambda: states[-2:] == [KeeperState.AUTH_FAILED, KeeperState.CLOSED])
+        wait(tree, *given)
+
+    monkeypatch.setattr(KazooClient, "_session_callback", noted)
+    monkeypatch.setattr(ZookeeperTree, "_await_session", late)
+    wrong = ZookeeperSecurity(auth="sasl", user=USER, password="marked-wrong")
+    store = store_of(f"{tls_zookeeper.plain}/closed-{tmp_path.name}", wrong)
+    with closing(store), pytest.raises(StoreAccessError, match="does not accept"):
+        store.shard_states.load()
 
 
 @pytest.mark.parametrize(
