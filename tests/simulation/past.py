@@ -82,7 +82,7 @@ class Failing:
             self.spared.add(record)
             return None
         if out:
-            self.failed_in_outage.add(record)
+            self.failed_in_outage |= {record, *self.world.names(row)}
         from_attempt, rejection = self.rejects.get(record, (ALWAYS, None))
         if not out and row["attempt"] >= from_attempt:
             self.rejected_in[record].add(row["attempt"])

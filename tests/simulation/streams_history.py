@@ -160,8 +160,8 @@ class StreamHistory(History):
             one.located = tuple(query.active)
 
     def do_restore_location(self) -> None:
-        if self.location is None:
-            return
+        if any(one.location is None for one in (self, *self.others)):
+            return  # none was kept, or one of its streams was made again since
         # The query that goes on there reads what that one has read.
         for one in (self, *self.others):
             if one.stream in self.located and not one.is_read:
