@@ -369,7 +369,8 @@ class QueryDriver:
         for stream in self._streams:
             if stream.trouble is None or now_s - stream.trouble.since_s < GIVEN_UP_S:
                 continue
-            if stream.trouble.last_s >= begun_s:
+            # At the same moment it was the wait before that asked, and has left it out.
+            if stream.trouble.last_s > begun_s:
                 raise named_error(stream.settings.label, stream.trouble.error)
             stream.left_out_until_s, is_any_asked = now_s, True
         idle_s = min(stream.settings.idle_wait_ms for stream in self._streams) / 1000
