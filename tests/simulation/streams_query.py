@@ -375,6 +375,8 @@ class StreamsQuery(MicroBatchEngine):
         """A batch has no more new records than it may have. Those of an aggregate come together."""
         if self.max_records is None or len(jobs) == 1:
             return
+        if "plan" in self.offsets[-1]:
+            return  # a query of one stream has planned it, which has a limit of its own
         if any(job.there.aggregates for job in jobs):
             return
         new = sum(job.new for job in jobs)
