@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 RECORDS, WARM_UP, POLL_S, TIMEOUT_S = 20, 10, 0.02, 60.0
+JOB = "benchmarks.small_batches"  # also where this file runs as a script
 STREAMS = ("warm", "tip", "once")
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark"}
 
@@ -67,10 +68,11 @@ def measure(batches: int) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as directory,
         FakeKinesisServer(fake) as server,
         subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, "--job", server.endpoint_url, directory],
+            [sys.executable, "-m", JOB, "--job", server.endpoint_url, directory],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=Path(__file__).parents[1],
             env={**os.environ, RUN_VARIABLE: run},
         ) as process,
     ):
