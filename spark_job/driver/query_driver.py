@@ -85,11 +85,10 @@ class QueryTask(NamedTuple):
 
 @dataclass(slots=True)
 class _Trouble:
-    """Why the service does not serve a stream, since when and at last, and how often in a row."""
+    """Why the service does not serve a stream, since when, and how often in a row."""
 
     error: BaseException
     since_s: float
-    last_s: float = 0.0
     times: int = 0
 
 
@@ -99,8 +98,8 @@ class _Stream:
 
     - `trouble`: while the service does not serve it. `left_out_until_s`: also if it came back
       empty; `empty_plans`: how often it did, in a row.
-    - Of this wait: `is_settled`; `found` by the last look; `searched_s`: for how long it was looked
-      at, without the time in which it was left out.
+    - Of this wait: `is_settled`; `has_failed`: the service did not serve it; `found` by the last
+      look; `searched_s`: for how long it was looked at, without the time in which it was left out.
     """
 
     index: int
@@ -109,6 +108,7 @@ class _Stream:
     left_out_until_s: float = 0.0
     empty_plans: int = 0
     is_settled: bool = False
+    has_failed: bool = False
     found: Found = field(default_factory=Found)
     searched_s: float = 0.0
 
@@ -224,7 +224,8 @@ class QueryDriver:
         plans = self._named(start)
         self._trigger.called(self._clock.now_ms())
         for stream in self._streams:
-            stream.is_settled, stream.searched_s = False, 0.0
+            stream.is_settled = stream.has_failed = False
+            stream.searched_s = 0.0
         begun_s = self._clock.monotonic_s()
         while True:
             settled = self._settled_streams(plans)
@@ -369,8 +370,7 @@ class QueryDriver:
         for stream in self._streams:
             if stream.trouble is None or now_s - stream.trouble.since_s < GIVEN_UP_S:
                 continue
-            # At the same moment it was the wait before that asked, and has left it out.
-            if stream.trouble.last_s > begun_s:
+            if stream.has_failed:
                 raise named_error(stream.settings.label, stream.trouble.error)
             stream.left_out_until_s, is_any_asked = now_s, True
         idle_s = min(stream.settings.idle_wait_ms for stream in self._streams) / 1000
@@ -471,7 +471,8 @@ class QueryDriver:
     def _on_trouble(self, stream: _Stream, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
         before = stream.trouble or _Trouble(error, since_s=now_s)
-        stream.trouble = replace(before, error=error, last_s=now_s, times=before.times + 1)
+        stream.trouble = replace(before, error=error, times=before.times + 1)
+        stream.has_failed = True
         wait_s = LEFT_OUT.wait_s(stream.trouble.times)
         stream.left_out_until_s = now_s + wait_s
         log.warning(
