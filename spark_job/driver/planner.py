@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.service.shard_info import HashRange
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.plan import (
     ChildShard,
+    Fallback,
     Plan,
     PlannedRetry,
     RangePart,
