@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.aggregation.packing import PackedRecord, Packer
-from kinesis_spout.aggregation.user_records import unpacked
+from kinesis_spout.aggregation.packing import PackedRecord, Packer, unpacked
 from kinesis_spout.cli.produce import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo
