@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.aggregation.message import Aggregate, encoded_record, sealed, varint
 from kinesis_spout.aggregation.unpacking import checked_records, open_aggregate
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.service.shard_info import HashRange, hash_key_of
+from kinesis_spout.service.shard_info import hash_key_of
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Packer:
 
     def _list(self, shards: Iterable[ShardInfo]) -> None:
         listed = sorted(shards, key=lambda shard: shard.hash_key_range[0])
-        self._ranges = {shard.shard_id: HashRange(*shard.hash_key_range) for shard in listed}
+        self._ranges = {shard.shard_id: shard.hash_key_range for shard in listed}
         self._shard_ids = [shard.shard_id for shard in listed if not shard.is_closed]
         self._firsts = [self._ranges[shard_id].first for shard_id in self._shard_ids]
 
