@@ -63,7 +63,7 @@ def packed(records: int, hash_range: HashRange, seed: int) -> list[tuple[str, by
             ShardInfo(
                 shard_id="shard",
                 parents=(),
-                hash_key_range=(hash_range.first, hash_range.last),
+                hash_key_range=hash_range,
                 starting_sequence=SequenceNumber(1),
                 ending_sequence=None,
             )

@@ -8,7 +8,7 @@
     |-- StreamNotFoundError                   no such stream in that region and account
     |-- ShardNotFoundError                    the stream exists, the shard does not (any more)
     |-- ConsumerNotFoundError                 the stream has no such registered consumer
-    |-- ExpiredIteratorError                  the iterator is not valid (any more): create a new one
+    |-- ExpiredIteratorError                  an iterator, or a page token, is not valid (any more)
     |-- RequestRefusedError                   the service refuses an argument
     |-- ThrottledError  (retryable)           a limit of the shard, the account or KMS was exceeded
     |   |-- KeyThrottledError                 ... of the requests for the stream's KMS key
@@ -113,7 +113,7 @@ class ConsumerNotFoundError(KinesisError):
 
 class ExpiredIteratorError(KinesisError):
     """The iterator is older than five minutes, or belongs to another stream. Create a new one at
-    the same position.
+    the same position. The page token of a listing expires as well: list again.
     """
 
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from scheme.ddl import arrow_struct
-from scheme.errors import MalformedRecordError, PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PayloadScheme, outcomes_within
-from scheme.plain_schemes import RawScheme
-from scheme.record import Record
-from scheme.record_scheme import bytes_reason, gives_many
+from scheme.errors import PayloadError, SchemeDefinitionError
+from scheme.payload_scheme import PayloadScheme, WrappingScheme, outcomes_within
+from scheme.record_scheme import bytes_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from scheme.payload_scheme import Values
-    from scheme.record_scheme import RecordScheme
 
 Codec = Literal["auto", "gzip", "zlib", "zstd"]
 CODECS = ("auto", "gzip", "zlib", "zstd")
@@ -111,24 +106,6 @@ def _unzstd(payload: bytes, max_bytes: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class WrappingScheme(PayloadScheme):
-    """A scheme that gives the rows of `inner`, by its Python half."""
-
-    inner: RecordScheme
-
-    @property
-    def schema_ddl(self) -> str:
-        return self.inner.schema_ddl
-
-    @property
-    def many(self) -> bool:
-        return gives_many(self.inner)
-
-    def read(self, payload: bytes) -> Values:
-        return read_of(self.inner, payload)
-
-
-@dataclass(frozen=True, slots=True)
 class Compressed(WrappingScheme):
     """A scheme whose payloads are compressed: `Compressed(JsonScheme("id BIGINT"), "auto")`.
 
@@ -181,27 +158,3 @@ class Compressed(WrappingScheme):
             lambda payload: (inner, decompressed(payload, self.codec, self.max_bytes)),
             records=_TOGETHER,
         )
-
-
-_RECORD = Record(
-    stream_name="",
-    shard_id="",
-    sequence_number="0",
-    partition_key=None,
-    data=b"",
-    approximate_arrival_ms=0,
-)
-
-
-def read_of(inner: RecordScheme, payload: bytes) -> Values:
-    """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`. The
-    payload is no aggregate.
-    """
-    if isinstance(inner, PayloadScheme):
-        return inner.read(payload)
-    if isinstance(inner, RawScheme):
-        return (payload,)
-    try:
-        return inner.decode(replace(_RECORD, data=payload))
-    except MalformedRecordError as exc:
-        raise PayloadError(exc.reason) from None

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from uuid import UUID
 
 from scheme.avro_scheme import SIDE_BY_SIDE, AvroScheme
-from scheme.compressed import WrappingScheme, decompressed, read_of
+from scheme.compressed import decompressed
 from scheme.ddl import arrow_struct
 from scheme.errors import PayloadError, SchemeDefinitionError
-from scheme.payload_scheme import PayloadScheme, outcomes_within
+from scheme.payload_scheme import PayloadScheme, WrappingScheme, outcomes_within, read_of
 from scheme.protobuf_scheme import ProtobufScheme, varint
 from scheme.record_scheme import bytes_reason
 

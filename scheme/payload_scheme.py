@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator  # noqa: TC003  # PySpark evaluates the hints of `outcomes`
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from operator import eq
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,15 +19,15 @@ import pyarrow as pa
 
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeUnavailableError
-from scheme.record import KPL_MAGIC
-from scheme.record_scheme import NO_DATA, bytes_reason, outcome_ddl
+from scheme.record import KPL_MAGIC, Record
+from scheme.record_scheme import NO_DATA, bytes_reason, gives_many, outcome_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import Column
 
-    from scheme.record import Record
+    from scheme.record_scheme import RecordScheme
 
 PART_BYTES = 1024 * 1024
 PART_RECORDS = 200
@@ -338,3 +339,41 @@ UNFIT = (TypeError, ValueError, OverflowError, pa.ArrowCapacityError)
 """What Arrow raises for a value that is not of its type (a lone surrogate is a ValueError), or that
 is too long. Not ArrowMemoryError: that is no fault of a record.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class WrappingScheme(PayloadScheme):
+    """A scheme that gives the rows of `inner`, by its Python half."""
+
+    inner: RecordScheme
+
+    @property
+    def schema_ddl(self) -> str:
+        return self.inner.schema_ddl
+
+    @property
+    def many(self) -> bool:
+        return gives_many(self.inner)
+
+    def read(self, payload: bytes) -> Values:
+        return read_of(self.inner, payload)
+
+
+def read_of(inner: RecordScheme, payload: bytes) -> Values:
+    """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`. The
+    payload is no aggregate.
+    """
+    if isinstance(inner, PayloadScheme):
+        return inner.read(payload)
+    record = Record(
+        stream_name="",
+        shard_id="",
+        sequence_number="0",
+        partition_key=None,
+        data=payload,
+        approximate_arrival_ms=0,
+    )
+    try:
+        return inner.decode(record)
+    except MalformedRecordError as exc:
+        raise PayloadError(exc.reason) from None

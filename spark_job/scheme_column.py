@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kinesis_spout.errors import ConfigError
-from scheme.compressed import WrappingScheme
 from scheme.ddl import array_of, arrow_struct
 from scheme.errors import SchemeError
 from scheme.named import FORMS, scheme_of
-from scheme.payload_scheme import PayloadScheme
+from scheme.payload_scheme import PayloadScheme, WrappingScheme
 from scheme.record_scheme import RecordScheme, gives_many
 
 if TYPE_CHECKING:

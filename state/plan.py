@@ -193,6 +193,26 @@ def users_of_all(parts: Iterable[UserRecords]) -> UserRecords:
     )
 
 
+class Fallback(StrEnum):
+    """Why a shard is polled that was to be read by subscription.
+
+    REFUSED   the service did not open the subscription
+    IN_USE    another subscription of the consumer to the shard is open, was opened less than five
+              seconds before, or has replaced this one
+    MISSING   the service does not know the consumer, or the shard
+    BROKEN    the connection broke, the service ended it with an error, or an event is no event
+    SILENT    no record was pushed in time; it may push again
+    ENDED     the subscription lived its five minutes
+    """
+
+    REFUSED = "refused"
+    IN_USE = "in_use"
+    MISSING = "missing"
+    BROKEN = "broken"
+    SILENT = "silent"
+    ENDED = "ended"
+
+
 class ShardReadResult(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True
 ):
@@ -207,8 +227,8 @@ class ShardReadResult(
     - `last_arrival_ms`: the arrival time of the record `last`.
     - `iterator`, `next_read_ms`, `next_subscribe_ms`: hints for the next read (`ShardSlice`).
     - `throttled`: how many reads the service refused because the shard's limits were used up.
-    - `pushed`: how many of the records came by a subscription. `fallback`: why the shard was polled
-      at the end, though it was to be subscribed to.
+    - `pushed`: how many of the records came by a subscription. `fallback`: a `Fallback`, where the
+      shard was polled at the end, though it was to be subscribed to.
     - `retries_done`: the number of the slice's retries that were looked for, from the first on.
       `retry_rows`: the number of their records that were found, not included in `count`.
       `retries_gone`: the first numbers of those of which no record is left in the stream.

@@ -18,7 +18,7 @@ the magic number, a message `AggregatedRecord`, and the MD5 of the message's byt
 
 `Aggregate` has the records as bytes, and the keys too: on the wire, a message, a string and bytes
 are the same. So parsing an aggregate creates no object of protobuf for each user record
-(benchmarks/aggregates.py measures it); `user_records` reads the bytes of all records side by side.
+(benchmarks/aggregates.py measures it); `unpacking` reads the bytes of all records side by side.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC
 
@@ -80,6 +81,14 @@ def _message_classes() -> dict[str, Any]:
 
 _CLASSES = _message_classes()
 Aggregate, Record = _CLASSES["Aggregate"], _CLASSES["Record"]
+
+
+def parsed(message: Any, octets: bytes | memoryview) -> Any | None:
+    """A message of this class; None where protobuf does not parse the bytes."""
+    try:
+        return message.FromString(octets)
+    except DecodeError:
+        return None
 
 
 def message_in(payload: memoryview) -> memoryview | None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kinesis_spout.aggregation.message import Aggregate, encoded_record, sealed, varint
+from kinesis_spout.aggregation.unpacking import checked_records, open_aggregate
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.service.shard_info import HashRange, hash_key_of
+from kinesis_spout.service.shard_info import hash_key_of
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
 
 if TYPE_CHECKING:
@@ -41,6 +42,22 @@ class PackedRecord(OutgoingRecord):
 
     users: tuple[OutgoingRecord, ...] = field(kw_only=True, repr=False)
     shard_id: str | None = field(kw_only=True)
+
+
+def unpacked(payload: bytes) -> list[OutgoingRecord] | None:
+    """The user records of an aggregate, to be put again one by one; None for any other payload."""
+    opened = open_aggregate(memoryview(payload)) if payload.startswith(KPL_MAGIC) else None
+    records = None if opened is None else checked_records(opened)
+    if opened is None or records is None:
+        return None
+    users = []
+    for record in records:
+        explicit = None
+        if record.HasField("explicit_hash_key_index"):
+            explicit = opened.explicit_hash_keys[record.explicit_hash_key_index].decode()
+        key = opened.partition_keys[record.partition_key_index].decode()
+        users.append(OutgoingRecord(key, record.data, explicit))
+    return users
 
 
 def users_of(record: OutgoingRecord) -> tuple[OutgoingRecord, ...]:
@@ -110,7 +127,7 @@ class Packer:
 
     def _list(self, shards: Iterable[ShardInfo]) -> None:
         listed = sorted(shards, key=lambda shard: shard.hash_key_range[0])
-        self._ranges = {shard.shard_id: HashRange(*shard.hash_key_range) for shard in listed}
+        self._ranges = {shard.shard_id: shard.hash_key_range for shard in listed}
         self._shard_ids = [shard.shard_id for shard in listed if not shard.is_closed]
         self._firsts = [self._ranges[shard_id].first for shard_id in self._shard_ids]
 

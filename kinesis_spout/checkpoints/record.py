@@ -143,7 +143,7 @@ def unresolved_records(
 
     def hash_range() -> HashRange | None:
         is_by_key = not client.describe().may_have_ignored_keys
-        return HashRange(*shard.hash_key_range) if is_by_key else None
+        return shard.hash_key_range if is_by_key else None
 
     unpacker = Unpacker(hash_range)
     owned = OwnedOfRange(record.first, record.last)

@@ -34,9 +34,8 @@ def payload_records(letter: Letter) -> list[OutgoingRecord]:
         raise ValueError(f"the dead letter of {letter.message_id} has no payload to put")
     if not is_kpl_aggregate(data):
         return [OutgoingRecord(key, data)]
-    # protobuf and numpy are loaded where the first aggregate is met.
-    from kinesis_spout.aggregation.packing import alone  # noqa: PLC0415
-    from kinesis_spout.aggregation.user_records import unpacked  # noqa: PLC0415
+    # protobuf is loaded where the first aggregate is met.
+    from kinesis_spout.aggregation.packing import alone, unpacked  # noqa: PLC0415
 
     users = unpacked(data) if letter.sub_sequence_number is None else None
     if users is None:

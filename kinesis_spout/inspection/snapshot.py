@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kinesis_spout.shards.lineage import ShardLineage, is_ours, task_of, unresolved_ancestors
+from kinesis_spout.shards.lineage import ShardLineage, task_of, unresolved_ancestors
 from state.plan import PlanStatus
 from state.position import SHARD_END, Position
 from state.report import OnFailure
@@ -225,7 +225,8 @@ class Snapshot:
         """The process that is to read the shard; None if none runs. It may be one of several."""
         total = self.stored.total_tasks
         for owner in self.stored.owners:
-            if owner.task is None or total is None or is_ours(shard_id, owner.task.index, total):
+            task = owner.task
+            if task is None or total is None or task_of(shard_id, total) == task.index:
                 return owner
         return None
 

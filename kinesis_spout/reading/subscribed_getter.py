@@ -34,10 +34,10 @@ from kinesis_spout.errors import (
     StillThrottledError,
     SubscriptionInUseError,
 )
-from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.page import Page, continue_shard, record_before
 from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.service.subscription import EventByteBudget
+from state.plan import Fallback
 from state.position import SHARD_END, Position
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.service.botocore_session import code_of, local_error, new_client, new_session
-from kinesis_spout.service.faults import EXPIRED_LISTING, REFUSED_CREDENTIALS, meaning_of
+from kinesis_spout.service.faults import REFUSED_CREDENTIALS, meaning_of
 from kinesis_spout.service.shard_info import (
     ShardInfo,
     StreamSummary,
@@ -115,12 +115,6 @@ class CredentialsInUse:
     provider: str
     expires_ms: int | None
     is_temporary: bool
-
-
-class ExpiredListingError(KinesisError):
-    """The page token of a listing has expired. The listing can only be requested again from its
-    start.
-    """
 
 
 class KinesisClient:
@@ -225,7 +219,7 @@ class KinesisClient:
         for _ in range(_LISTING_RESTARTS):
             shards.clear()
             arguments = self.stream_argument()
-            with suppress(ExpiredListingError):
+            with suppress(ExpiredIteratorError):
                 while token := self.call("list_shards", arguments, token_after):
                     arguments = {"NextToken": token}  # the service refuses the name with a token
                 return tuple(shards.values())
@@ -506,10 +500,6 @@ class KinesisClient:
     def _raise_service_error(self, exc: vendor.ClientError, about: str | None) -> NoReturn:
         """Translate an error that the service (or STS) answered with."""
         code = code_of(exc)
-        if code == EXPIRED_LISTING:
-            raise ExpiredListingError(
-                f"the page token of the shard listing of {self.where} has expired"
-            ) from exc
         status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
         kind, advice = meaning_of(code, status, operation=exc.operation_name)
         if kind is RequestRefusedError and exc.operation_name in _GIVE_CREDENTIALS:

@@ -21,8 +21,6 @@ from kinesis_spout.errors import (
     ThrottledError,
 )
 
-EXPIRED_LISTING = "ExpiredNextTokenException"
-
 _THROTTLED = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
 _POLICY = (
     "allow kinesis:DescribeStreamSummary, kinesis:ListShards, kinesis:GetShardIterator and "
@@ -110,6 +108,7 @@ _CODES: dict[tuple[type[KinesisError], str], str] = {
         "check the stream's name, the region and the account",
     ): "ResourceNotFoundException",
     (ExpiredIteratorError, "create a new iterator"): "ExpiredIteratorException",
+    (ExpiredIteratorError, "begin the listing again"): "ExpiredNextTokenException",
     (RequestRefusedError, _REFUSED): "InvalidArgumentException ValidationException",
 }
 _MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}

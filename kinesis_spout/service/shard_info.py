@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -134,50 +134,6 @@ def keep_summary_body(
         customized_response_dict[_SUMMARY_BODY] = response_dict["body"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardInfo:
-    """One shard of a listing.
-
-    - `hash_key_range`: inclusive at both ends.
-    - `ending_sequence`: of a closed shard, at or above its last record; None for an open shard.
-      Emulators list odd values. `last_sequence` is the one to read up to.
-    """
-
-    shard_id: str
-    parents: tuple[str, ...]
-    hash_key_range: tuple[int, int]
-    starting_sequence: SequenceNumber
-    ending_sequence: SequenceNumber | None
-
-    @classmethod
-    def of(cls, listed: dict[str, Any]) -> ShardInfo:
-        """From an entry of an answer to ListShards. Raises KeyError or ValueError for an incomplete
-        one.
-        """
-        hash_keys, sequences = listed["HashKeyRange"], listed["SequenceNumberRange"]
-        parents = (listed.get(name) for name in ("ParentShardId", "AdjacentParentShardId"))
-        ending = sequences.get("EndingSequenceNumber")
-        return cls(
-            shard_id=listed["ShardId"],
-            parents=tuple(filter(None, parents)),
-            hash_key_range=(int(hash_keys["StartingHashKey"]), int(hash_keys["EndingHashKey"])),
-            starting_sequence=SequenceNumber.parse(sequences["StartingSequenceNumber"]),
-            ending_sequence=None if ending is None else SequenceNumber.parse(ending),
-        )
-
-    @property
-    def is_closed(self) -> bool:
-        return self.ending_sequence is not None
-
-    @property
-    def last_sequence(self) -> SequenceNumber | None:
-        """The number at which a closed shard was read to its end; None if there is none. A number
-        below the shard's start would take the first page for the last one.
-        """
-        ending = self.ending_sequence
-        return None if ending is None or ending < self.starting_sequence else ending
-
-
 HASH_KEYS = 2**128
 IS_OWNED = "isOwned"
 """The column of unpacked records that says whether they belong to their shard."""
@@ -185,8 +141,7 @@ _HASH_BYTES = 16
 _DECIMAL = re.compile(rb"[0-9]{1,39}")
 
 
-@dataclass(frozen=True, slots=True)
-class HashRange:
+class HashRange(NamedTuple):
     """The hash keys of a shard, inclusive at both ends."""
 
     first: int
@@ -210,6 +165,51 @@ class HashRange:
             for key in set(partition_keys)
         }
         return [is_owned[key] for key in partition_keys]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardInfo:
+    """One shard of a listing.
+
+    - `ending_sequence`: of a closed shard, at or above its last record; None for an open shard.
+      Emulators list odd values. `last_sequence` is the one to read up to.
+    """
+
+    shard_id: str
+    parents: tuple[str, ...]
+    hash_key_range: HashRange
+    starting_sequence: SequenceNumber
+    ending_sequence: SequenceNumber | None
+
+    @classmethod
+    def of(cls, listed: dict[str, Any]) -> ShardInfo:
+        """From an entry of an answer to ListShards. Raises KeyError or ValueError for an incomplete
+        one.
+        """
+        hash_keys, sequences = listed["HashKeyRange"], listed["SequenceNumberRange"]
+        parents = (listed.get(name) for name in ("ParentShardId", "AdjacentParentShardId"))
+        ending = sequences.get("EndingSequenceNumber")
+        return cls(
+            shard_id=listed["ShardId"],
+            parents=tuple(filter(None, parents)),
+            hash_key_range=HashRange(
+                int(hash_keys["StartingHashKey"]), int(hash_keys["EndingHashKey"])
+            ),
+            starting_sequence=SequenceNumber.parse(sequences["StartingSequenceNumber"]),
+            ending_sequence=None if ending is None else SequenceNumber.parse(ending),
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        return self.ending_sequence is not None
+
+    @property
+    def last_sequence(self) -> SequenceNumber | None:
+        """The number at which a closed shard was read to its end; None if there is none. A number
+        below the shard's start would take the first page for the last one.
+        """
+        ending = self.ending_sequence
+        return None if ending is None or ending < self.starting_sequence else ending
 
 
 def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int:

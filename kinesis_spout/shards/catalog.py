@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
-    from kinesis_spout.service.shard_info import StreamSummary
+    from kinesis_spout.service.shard_info import HashRange, StreamSummary
     from state.sequence_number import SequenceNumber
     from state.store.identity import IdentityStore, StartPin
     from state.store.shard_states import ShardListStore, ShardStateStore
@@ -127,8 +127,8 @@ class ListedStream:
             if (last := shard.last_sequence) is not None
         }
 
-    def hash_key_ranges(self) -> dict[str, tuple[int, int]]:
-        """The hash keys of the shards, inclusive at both ends. Of none where no record is in a
+    def hash_key_ranges(self) -> dict[str, HashRange]:
+        """The hash keys of the shards. Of none where no record is in a
         shard because of its key.
         """
         if self._may_have_ignored_keys:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 log = logging.getLogger("kinesis_spout")
 ACCEPT_LOSS = "set option failOnDataLoss to false"
+READ_ON = "the remaining records are read"
 MAX_PROBED_PER_LISTING = 500  # each is a call to the service, inside one refresh
 
 
@@ -209,16 +210,29 @@ class DataLossDetector:
                 )
                 self._reported_holes.add((first, last))
 
-    def report(self, what: str, *, going_on: str = "the remaining records are read") -> None:
-        """Report a loss: raises `DataLossError` where `failOnDataLoss` is true, else warns."""
+    def report(self, what: str, *, going_on: str = READ_ON) -> None:
+        """Report a loss, as `report_loss`."""
         self.reports += 1
-        sentence = f"records may be lost: {what}"
-        if self._fail_on_data_loss:
-            raise DataLossError(sentence, f"{self._accept_loss} to read the remaining records")
-        log.warning("%s. failOnDataLoss is false, so %s", sentence, going_on)
+        report_loss(
+            f"records may be lost: {what}",
+            fails=self._fail_on_data_loss,
+            accept_loss=self._accept_loss,
+            going_on=going_on,
+        )
 
     def _report_data_loss(self, what: str, named: str) -> None:
         self.report(f"stream {self._client.stream.name} has shards that {what}: {named}")
+
+
+def report_loss(
+    sentence: str, *, fails: bool, accept_loss: str = ACCEPT_LOSS, going_on: str = READ_ON
+) -> None:
+    """Report a loss. Raises `DataLossError` where `fails`, the option failOnDataLoss, is true, else
+    warns.
+    """
+    if fails:
+        raise DataLossError(sentence, f"{accept_loss} to read the remaining records")
+    log.warning("%s. failOnDataLoss is false, so %s", sentence, going_on)
 
 
 def is_there(client: KinesisClient, shard_id: str) -> bool:

@@ -317,8 +317,3 @@ def task_of(shard_id: str, total_tasks: int) -> int:
     number = _NUMBER.search(shard_id)
     place = int(number[0]) if number else crc32(shard_id.encode())
     return place % total_tasks
-
-
-def is_ours(shard_id: str, task_index: int, total_tasks: int) -> bool:
-    """Whether a shard is assigned to this task (`task_of`)."""
-    return task_of(shard_id, total_tasks) == task_index

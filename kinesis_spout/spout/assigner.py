@@ -17,7 +17,7 @@ from kinesis_spout.application.session import ApplicationSession, close_open_pla
 from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.catalog import ShardCatalog
-from kinesis_spout.shards.lineage import is_ours
+from kinesis_spout.shards.lineage import task_of
 from kinesis_spout.spout.config import UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
@@ -324,9 +324,8 @@ class SpoutAssigner:
         config = self._context.config
         if config.shards and shard_id not in config.shards:
             return False
-        return shard_id not in self._context.scheduler.assigned and is_ours(
-            shard_id, config.task_index, config.total_tasks
-        )
+        is_ours = task_of(shard_id, config.total_tasks) == config.task_index
+        return is_ours and shard_id not in self._context.scheduler.assigned
 
     def _start(self, shard_id: str, ending_sequence: SequenceNumber | None = None) -> None:
         """Assign a shard, unless it was assigned, stored as finished and released meanwhile.

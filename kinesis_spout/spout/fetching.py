@@ -32,7 +32,6 @@ from kinesis_spout.reading.user_records import (
 )
 from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.service.get_records_decoder import NO_LISTS, decode_get_records
-from kinesis_spout.service.shard_info import HashRange
 from kinesis_spout.shards.catalog import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import RecordRun
@@ -328,12 +327,7 @@ def _unpacker(stream: ListedStream, shard_id: str, where: str = "") -> Unpacker:
     """Unpacks the shard's aggregates. Asks no service: the shard's hash keys are those of the last
     listing that has it. `where`: of first deliveries, for the log of what is left out.
     """
-
-    def hash_range() -> HashRange | None:
-        found = stream.hash_key_ranges().get(shard_id)
-        return None if found is None else HashRange(*found)
-
-    return Unpacker(hash_range, where)
+    return Unpacker(lambda: stream.hash_key_ranges().get(shard_id), where)
 
 
 def _drop_all(buffer: BufferedGetter) -> None:

@@ -888,7 +888,6 @@ ERRORS = {
 NOT_ERRORS = {
     "DamagedError": "the payloads are read one by one, each with its outcome",
     "Unsupported": "fastavro reads the payloads of the schema, each with its outcome",
-    "ExpiredListingError": "the listing of shards is started again",
     "FetchPostponedError": "the fetch is tried again after a pause",
     "Interrupted": "a signal: the command ends with its exit code",
     "IrregularError": "the payloads are read in smaller parts, in the end one by one",

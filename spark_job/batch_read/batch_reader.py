@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.errors import ConfigError, DataLossError
+from kinesis_spout.errors import ConfigError
 from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.page import ExpiryDetector
 from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
@@ -24,6 +24,7 @@ from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from kinesis_spout.service.surroundings import for_executors
+from kinesis_spout.shards.data_loss import ACCEPT_LOSS, report_loss
 from kinesis_spout.shards.lineage import open_range_holes
 from kinesis_spout.shards.start_position import refusal_of
 from spark_job.batch_read.batch_settings import BatchSettings
@@ -343,11 +344,8 @@ class RangeFeed:
 
 def report_expired(loss: str, settings: BatchSettings) -> None:
     """Raise `DataLossError`, or warn where `failOnDataLoss` is false."""
-    where = f"stream {settings.stream.name}"
-    if settings.fail_on_data_loss:
-        raise DataLossError(
-            f"{where}: {loss}",
-            "use a later startingPosition or TRIM_HORIZON, or set option failOnDataLoss to false "
-            "to read the remaining records",
-        )
-    log.warning("%s: %s. failOnDataLoss is false, so the remaining records are read", where, loss)
+    report_loss(
+        f"stream {settings.stream.name}: {loss}",
+        fails=settings.fail_on_data_loss,
+        accept_loss=f"use a later startingPosition or TRIM_HORIZON, or {ACCEPT_LOSS}",
+    )

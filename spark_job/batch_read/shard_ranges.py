@@ -31,14 +31,13 @@ from pyspark.sql.datasource import (
 )
 
 from kinesis_spout.errors import ConfigError
-from kinesis_spout.service.shard_info import HashRange
 from kinesis_spout.shards.start_position import check_listed
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kinesis_spout.service.shard_info import ShardInfo
+    from kinesis_spout.service.shard_info import HashRange, ShardInfo
     from spark_job.batch_read.batch_settings import BatchSettings
     from state.position import StartingPosition
     from state.sequence_number import SequenceNumber
@@ -178,7 +177,7 @@ def _range(
         # Nothing of a stream can have expired from before it was created.
         covered_ms=None if begins_ms is None else max(begins_ms, pin.created_ms),
         ending_sequence=shard.last_sequence,
-        hash_range=HashRange(*shard.hash_key_range),
+        hash_range=shard.hash_key_range,
     )
 
 

@@ -39,7 +39,6 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.application.session import STANDS_STILL, ApplicationSession
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError
-from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.reading.subscriptions import SharedConsumer
 from kinesis_spout.service.consumers import OwnConsumer
 from kinesis_spout.shards.catalog import RELIST_S, ShardCatalog
@@ -59,7 +58,7 @@ from spark_job.driver.retry_queue import RetryQueue
 from spark_job.driver.stream_plans import StreamPlans
 from spark_job.settings import EFO
 from state.failpoint import failpoint
-from state.plan import Plan, TaskPlan, make_plan_id
+from state.plan import Fallback, Plan, TaskPlan, make_plan_id
 from state.position import Position
 from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.reading.fallback import Fallback
-from kinesis_spout.service.shard_info import HashRange
 from state.codec.values import MAX_VALUE_BYTES, encode_unchecked
 from state.plan import (
     ChildShard,
+    Fallback,
     Plan,
     PlannedRetry,
     RangePart,
@@ -30,6 +29,7 @@ from state.task_log import TaskLog
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from kinesis_spout.service.shard_info import HashRange
     from state.shard_state import ShardState
 
 Retries = Sequence[tuple[str, PlannedRetry]]  # with their shards, the most urgent one first
@@ -67,14 +67,14 @@ class PlanLimits:
 class ShardHints:
     """What the driver knows of shards beside their states, as far as it does. The fields of
     `ShardSlice` say what each is for. `gone`: shards that are proven gone, so that nobody asks for
-    their retries. `hash_keys`: the first and the last ones.
+    their retries. `hash_keys`: the shards' own.
     """
 
     endings: Mapping[str, SequenceNumber] = field(default_factory=dict)
     iterators: Mapping[str, str] = field(default_factory=dict)
     next_reads: Mapping[str, int] = field(default_factory=dict)
     next_subscribes: Mapping[str, int] = field(default_factory=dict)
-    hash_keys: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    hash_keys: Mapping[str, HashRange] = field(default_factory=dict)
     gone: Collection[str] = ()
 
 
@@ -138,9 +138,7 @@ def _slice(
         max_records=max_records or 0,
         next_read_ms=hints.next_reads.get(shard),
         retries=tuple(sorted(retries, key=lambda retry: retry.first)),
-        hash_keys=None
-        if keys is None or HashRange(*keys).is_whole
-        else (str(keys[0]), str(keys[1])),
+        hash_keys=None if keys is None or keys.is_whole else (str(keys.first), str(keys.last)),
     )
     if max_records is None:
         return replace(planned, gone=shard in hints.gone)

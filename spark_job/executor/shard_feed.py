@@ -5,7 +5,6 @@ to the log, and read again by the others.
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kinesis_spout.aggregation.unpacking import Unpacker
-from kinesis_spout.errors import DataLossError
 from kinesis_spout.reading.page import ExpiryDetector
 from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget
 from kinesis_spout.reading.retry_reader import Delivery, RetryByteBudget, RetryReader
@@ -24,6 +22,7 @@ from kinesis_spout.reading.subscriptions import SubscriptionCounts
 from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.get_records_decoder import fitting_records, payload_bytes
 from kinesis_spout.service.subscription import EventByteBudget
+from kinesis_spout.shards.data_loss import report_loss
 from spark_job.rows import hash_range_of, mode_of
 from spark_job.settings import FAIL
 from state.errors import TaskLogError
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
     from state.sequence_number import SequenceNumber
 
-log = logging.getLogger("kinesis_spout")
 MAX_CONCURRENT = 8
 # Retries get at most half of a task's bytes and time where it may read new records too, so that
 # they do not delay these.
@@ -452,8 +450,4 @@ def report_data_loss(shard_id: str, what: str, settings: SourceSettings) -> None
         f"shard {shard_id} of stream {settings.stream.name}: {what}. The others have expired "
         "from the stream"
     )
-    if settings.fail_on_data_loss:
-        raise DataLossError(
-            f"{sentence}", "set option failOnDataLoss to false to read the remaining records"
-        )
-    log.warning("%s. failOnDataLoss is false, so the remaining records are read", sentence)
+    report_loss(sentence, fails=settings.fail_on_data_loss)

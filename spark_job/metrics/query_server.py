@@ -30,9 +30,9 @@ from kinesis_spout.prometheus_exporter import (
     CollectorServer,
     family,
 )
-from kinesis_spout.reading.fallback import Fallback
 from spark_job.metrics.source_report import reports_in
 from spark_job.query_failure import failure_sentence
+from state.plan import Fallback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -73,7 +73,7 @@ def listed(shard_id: str, hash_range: HashRange) -> ShardInfo:
     return ShardInfo(
         shard_id=shard_id,
         parents=(),
-        hash_key_range=(hash_range.first, hash_range.last),
+        hash_key_range=hash_range,
         starting_sequence=SequenceNumber(1),
         ending_sequence=None,
     )

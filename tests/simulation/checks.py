@@ -10,7 +10,7 @@ from kinesis_spout.inspection.explanation import explain, grouped
 from kinesis_spout.inspection.health import READ_PHASES, Health, Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import status_of
-from kinesis_spout.service.shard_info import ShardInfo, StreamSummary
+from kinesis_spout.service.shard_info import HashRange, ShardInfo, StreamSummary
 from state.position import PositionKind
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
@@ -121,7 +121,7 @@ def _info(shard: Shard) -> ShardInfo:
     return ShardInfo(
         shard_id=shard.shard_id,
         parents=shard.parents,
-        hash_key_range=(shard.hash_keys.start, shard.hash_keys.end),
+        hash_key_range=HashRange(shard.hash_keys.start, shard.hash_keys.end),
         starting_sequence=SequenceNumber(shard.starting_sequence),
         ending_sequence=None if ending is None else SequenceNumber(ending),
     )

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from kinesis_spout.aggregation.user_records import unpacked
+from kinesis_spout.aggregation.packing import unpacked
 from kinesis_spout.checkpoints.located import END, NONE, Counted, ShardSearch, for_each_shard
 from kinesis_spout.checkpoints.moves import Goal, lost_until, resolved, verified_until
 from kinesis_spout.clock import Clock

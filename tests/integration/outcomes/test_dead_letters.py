@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.aggregation.user_records import unpacked
+from kinesis_spout.aggregation.packing import unpacked
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.dead_letter.files import (
     LEDGER_DDL,

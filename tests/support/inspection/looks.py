@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.inspection.health import Look, TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
-from kinesis_spout.service.shard_info import HASH_KEYS, ShardInfo, StreamSummary
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo, StreamSummary
 from state.plan import PlanStatus, ShardReadResult, ShardSlice, TaskPlan
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
@@ -59,7 +59,7 @@ def listed(index: int, *parents: int, closed: bool = False) -> ShardInfo:
     return ShardInfo(
         shard_id=shard(index),
         parents=tuple(map(shard, parents)),
-        hash_key_range=(0, HASH_KEYS - 1),
+        hash_key_range=HashRange(0, HASH_KEYS - 1),
         starting_sequence=SequenceNumber(0),
         ending_sequence=SequenceNumber(10**9) if closed else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.service.shard_info import HASH_KEYS, ShardInfo
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo
 from kinesis_spout.testing.stream.sequence_number import SequenceParts
 from state.position import Position
 from state.sequence_number import SequenceNumber
@@ -26,7 +26,7 @@ def timed(index: int, keys: tuple[int, int] = (0, HASH_KEYS - 1)) -> ShardInfo:
     return ShardInfo(
         shard_id=shard(index),
         parents=(),
-        hash_key_range=keys,
+        hash_key_range=HashRange(*keys),
         starting_sequence=_number(index, CREATED_MS),
         ending_sequence=None,
     )

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from kinesis_spout.service.shard_info import HASH_KEYS, ShardInfo
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo
 from kinesis_spout.shards.lineage import ShardLineage
 from state.plan import PlannedRetry
 from state.position import SHARD_END, TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 
-WHOLE = (0, HASH_KEYS - 1)
-LEFT, RIGHT = (0, HASH_KEYS // 2 - 1), (HASH_KEYS // 2, HASH_KEYS - 1)
+WHOLE = HashRange(0, HASH_KEYS - 1)
+LEFT, RIGHT = HashRange(0, HASH_KEYS // 2 - 1), HashRange(HASH_KEYS // 2, HASH_KEYS - 1)
 
 
 def shard(
@@ -23,7 +23,7 @@ def shard(
     return ShardInfo(
         shard_id=shard_id,
         parents=parents,
-        hash_key_range=keys,
+        hash_key_range=HashRange(*keys),
         starting_sequence=SequenceNumber(1),
         ending_sequence=SequenceNumber(9) if closed else None,
     )

@@ -58,7 +58,7 @@ def shard(name: str, *, last: int | None = None, hash_keys: tuple[int, int] = (0
     return ShardInfo(
         shard_id=name,
         parents=(),
-        hash_key_range=hash_keys,
+        hash_key_range=HashRange(*hash_keys),
         starting_sequence=SequenceNumber(1),
         ending_sequence=None if last is None else SequenceNumber(last),
     )
@@ -216,7 +216,7 @@ def test_by_default_each_shard_is_read_from_its_oldest_record_to_the_load() -> N
             shard_id=one.shard_id,
             start=TRIM_HORIZON,
             until_ms=LATEST_MS,
-            hash_range=HashRange(*one.hash_key_range),
+            hash_range=one.hash_key_range,
         )
         for one in SHARDS
     ]

@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.service.record_putter import REQUEST_BYTES, OutgoingRecord, PutResult
-from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from spark_job.sink.put_queue import (
     BYTES_PER_SECOND,
     RECORDS_PER_SECOND,
@@ -85,7 +85,7 @@ def open_shards(count: int) -> OpenShards:
         ShardInfo(
             shard_id=str(index),
             parents=(),
-            hash_key_range=(index * size, (index + 1) * size - 1),
+            hash_key_range=HashRange(index * size, (index + 1) * size - 1),
             starting_sequence=SequenceNumber(1),
             ending_sequence=None,
         )

@@ -7,8 +7,7 @@ import hashlib
 import pyarrow as pa
 import pytest
 
-from kinesis_spout.aggregation.unpacking import Unpacker
-from kinesis_spout.aggregation.user_records import MAX_ROWS
+from kinesis_spout.aggregation.unpacking import MAX_ROWS, Unpacker
 from kinesis_spout.service.get_records_decoder import PAGE_SCHEMA
 from kinesis_spout.service.shard_info import HASH_KEYS, HashRange
 from tests.support.aggregates.wire import aggregate, number, page, sealed, string, user

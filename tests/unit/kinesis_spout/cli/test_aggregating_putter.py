@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.aggregation.packing import PackedRecord, Packer
-from kinesis_spout.aggregation.user_records import unpacked
+from kinesis_spout.aggregation.packing import PackedRecord, Packer, unpacked
 from kinesis_spout.cli.produce import AggregatingPutter
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.service.shard_info import HASH_KEYS, HashRange, ShardInfo
@@ -26,7 +25,7 @@ def shard(shard_id: str, first: int, last: int, *, closed: bool = False) -> Shar
     return ShardInfo(
         shard_id=shard_id,
         parents=(),
-        hash_key_range=(first, last),
+        hash_key_range=HashRange(first, last),
         starting_sequence=SequenceNumber(1),
         ending_sequence=SequenceNumber(2) if closed else None,
     )
@@ -55,7 +54,7 @@ class Stream:
             (taken,) = (
                 one.shard_id
                 for one in self.shards
-                if not one.is_closed and HashRange(*one.hash_key_range).owns(hash_key)
+                if not one.is_closed and one.hash_key_range.owns(hash_key)
             )
             self.held.append((taken, record))
             accepted(record, taken)

@@ -22,7 +22,7 @@ from kinesis_spout.inspection.status import (
     unrest,
     verdict_sentence,
 )
-from kinesis_spout.service.shard_info import HASH_KEYS
+from kinesis_spout.service.shard_info import HASH_KEYS, HashRange
 from kinesis_spout.spout.config import SpoutConfig
 from spark_job.options import OPTIONS
 from state.plan import PlanStatus
@@ -315,7 +315,11 @@ def test_holes_and_shards_without_an_application_have_the_same_members() -> None
     """A hole of an active stream is what no open shard covers. A parent may be listed no more."""
     seen = snapshot(listed(1, 0), listed(2, closed=True))
     half = replace(
-        seen, listing=[replace(seen.listing[0], hash_key_range=(1, HASH_KEYS - 1)), seen.listing[1]]
+        seen,
+        listing=[
+            replace(seen.listing[0], hash_key_range=HashRange(1, HASH_KEYS - 1)),
+            seen.listing[1],
+        ],
     )
     found = shards_json([*shards_of_stream(half), *holes_of(half)])
     assert [one["state"] for one in found] == ["past", "open", "closed", "hole"]

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_spout.reading.fallback import Fallback
 from spark_job.driver.planner import (
     PlanLimits,
     Retries,
@@ -27,6 +26,7 @@ from spark_job.driver.retry_queue import RetryQueue, due_times
 from state.codec.values import MAX_VALUE_BYTES, encode
 from state.plan import (
     ChildShard,
+    Fallback,
     Plan,
     RangePart,
     ShardReadResult,

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.testing import (
     alter,
     end_without_children,
@@ -25,7 +24,7 @@ from spark_job.executor.shard_feed import MAX_SUBSCRIPTIONS
 from spark_job.executor.task_reader import Pace
 from state.codec.values import encode_unchecked
 from state.errors import PlanClosedError, TaskLogError
-from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, TaskPlan
+from state.plan import Fallback, PlannedRetry, RangePart, ShardReadResult, ShardSlice, TaskPlan
 from state.position import TRIM_HORIZON
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog

@@ -10,7 +10,7 @@ from kinesis_spout.checkpoints.migration.import_plan import (
     OriginShard,
     positions,
 )
-from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from state.position import Position
 from state.sequence_number import SequenceNumber
 
@@ -21,7 +21,7 @@ def shard(name: str, *parents: str, is_closed: bool = False) -> ShardInfo:
     return ShardInfo(
         shard_id=name,
         parents=parents,
-        hash_key_range=(0, 1),
+        hash_key_range=HashRange(0, 1),
         starting_sequence=SequenceNumber(1),
         ending_sequence=SequenceNumber(9) if is_closed else None,
     )
