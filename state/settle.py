@@ -34,10 +34,8 @@ from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-    from collections.abc import Set as AbstractSet
 
     from state.plan import ShardReadResult, ShardSlice
-    from state.report import ShardOutcome
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
@@ -58,21 +56,21 @@ def settle_shard(
     end: ShardReadResult,
     plan_id: str,
     planned: ShardSlice | None = None,
-    outcome: ShardOutcome | None = None,
+    unresolved: Sequence[UnresolvedRecord] = (),
 ) -> ShardState:
-    """The state after everything that `end` says was read is acked, except for
-    `outcome.unresolved`, which is queued exactly as given.
+    """The state after everything that `end` says was read is acked, except for `unresolved`, which
+    is queued exactly as given: nothing where the batch is not tracked, or all of the shard's
+    records succeeded.
 
-    `planned` is needed if retries were read. Without an `outcome`, nothing is unresolved: the batch
-    is not tracked, or all of the shard's records succeeded.
+    `planned` is needed if retries were read.
 
     Raises `PlanMismatchError` for a read result that contradicts itself or does not fit the state,
-    and for an outcome that names records which were not read, or not as one read. Raises ValueError
-    for a result or an outcome of another shard.
+    and for `unresolved` records that were not read, or not as one read. Raises ValueError for a
+    result or a slice of another shard.
     """
     if state.settled_plan == plan_id:
         return state
-    _check(state, planned, end, outcome)
+    _check(state, planned, end)
     _check_position(state, planned, end, plan_id)
     # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
     # tracker queues exhausted records like others: the outcome says what is dead-lettered.
@@ -84,7 +82,6 @@ def settle_shard(
     if end.first is not None and end.last is not None:
         reads.append(_Read(end.first, end.last, None))
     reads = sorted(reads, key=lambda read: read.first)
-    unresolved = () if outcome is None else outcome.unresolved
     for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):
         try:
             _apply(tracker, read, end, left)
@@ -107,50 +104,38 @@ def settle_shard(
     )
 
 
-def child_states(
-    end: ShardReadResult, known: Collection[str], *, tracked_since_ms: int | None = None
-) -> list[ShardState]:
-    """The first states of this shard's children, except for the children in `known`. A child starts
-    at its oldest record.
+def children_first(
+    changes: Iterable[StateChange],
+    ends: Iterable[ShardReadResult],
+    known: Collection[str],
+    *,
+    tracked_since_ms: int | None = None,
+) -> list[StateChange]:
+    """The `changes`, preceded by the first states of all children that `ends` name, except for
+    those in `known`. A child starts at its oldest record.
+
+    Write them in this order. A child's state is then stored no later than its parent's end, so a
+    process that stops between two writes leaves a parent that is read again, not a child that
+    nobody knows.
 
     `tracked_since_ms`: the latest service time by which every shard was known to be tracked. No
     record of a child can have been missed before it.
     """
-    children = {child.shard_id: child for child in end.children if child.shard_id not in known}
-    # The time at which the parent's end was read proves nothing by itself: the parent may have been
-    # closed, and its children written to, long before. So the earlier time counts.
-    verified_ms = min((ms for ms in (tracked_since_ms, end.tip_ms) if ms is not None), default=None)
-    return [
-        ShardState(
-            shard_id=child.shard_id,
-            read_position=TRIM_HORIZON,
-            parents=child.parents,
-            verified_until_ms=verified_ms,
-        )
-        for child in children.values()
-    ]
-
-
-def children_first(
-    changes: Iterable[StateChange],
-    ends: Iterable[ShardReadResult],
-    known: AbstractSet[str],
-    *,
-    tracked_since_ms: int | None = None,
-) -> list[StateChange]:
-    """The `changes`, preceded by the first states of all new children that `ends` name.
-
-    Write them in this order. A child's state is then stored no later than its parent's end, so a
-    process that stops between two writes leaves a parent that is read again, not a child that
-    nobody knows. `known` and `tracked_since_ms` are as in `child_states`.
-    """
-    children: list[ShardState] = []
-    all_known = set(known)
+    children: dict[str, ShardState] = {}
     for end in ends:
-        new = child_states(end, all_known, tracked_since_ms=tracked_since_ms)
-        all_known.update(child.shard_id for child in new)
-        children += new
-    return [*(StateChange(before=None, after=child) for child in children), *changes]
+        # The time at which the parent's end was read proves nothing by itself: the parent may have
+        # been closed, and its children written to, long before. So the earlier time counts.
+        times_ms = (tracked_since_ms, end.tip_ms)
+        verified_ms = min((ms for ms in times_ms if ms is not None), default=None)
+        for child in end.children:
+            if child.shard_id not in known and child.shard_id not in children:
+                children[child.shard_id] = ShardState(
+                    shard_id=child.shard_id,
+                    read_position=TRIM_HORIZON,
+                    parents=child.parents,
+                    verified_until_ms=verified_ms,
+                )
+    return [*(StateChange(before=None, after=child) for child in children.values()), *changes]
 
 
 def _apply(
@@ -162,7 +147,7 @@ def _apply(
     if read.retry is None:
         # Of a range none of whose user records the shard owns, nothing was handed over.
         count = end.count or (1 if read.first == read.last else 2)
-        emission = tracker.emit_span(read.first, read.last, count)
+        tracker.emit_span(read.first, read.last, count)
     else:
         planned, stored = read.retry.retry, tracker.queued(read.first)
         if stored is None:
@@ -173,12 +158,12 @@ def _apply(
                 f"{planned.attempts + 1}, is stored as {stored.first} to {stored.last} with "
                 f"{stored.attempts} attempts"
             )
-        emission = tracker.retry(read.first)
+        tracker.retry(read.first)
         rest = read.retry.rest_of(stored)
         left = left if rest is None else [*left, rest]
         # It was read as it had failed, whatever the option is now.
         left = [replace(record, whole=stored.whole) for record in left]
-    tracker.ack_except(emission.sequence, emission.attempt, left)
+    tracker.ack_except(read.first, left)
 
 
 def _by_read(
@@ -209,13 +194,8 @@ def _by_read(
     return found
 
 
-def _check(
-    state: ShardState,
-    planned: ShardSlice | None,
-    end: ShardReadResult,
-    outcome: ShardOutcome | None,
-) -> None:
-    for what, given in (("read result", end), ("slice", planned), ("outcome", outcome)):
+def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) -> None:
+    for what, given in (("read result", end), ("slice", planned)):
         if given is not None and given.shard_id != state.shard_id:
             raise ValueError(
                 f"the {what} of shard {given.shard_id} cannot be stored in the state of shard "

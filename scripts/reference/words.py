@@ -254,12 +254,7 @@ FIELDS = {
         "lastMs": "when the last one was refused, by the owner's clock",
         "says": "the last error's sentence, without secrets, at most 500 characters",
     },
-    "NotSubscribed": {
-        "sinceMs": "since when, by the owner's clock",
-        "says": "what is wrong and where, without secrets, at most 500 characters",
-        "remedy": "what to do about it",
-    },
-    "FailingReads": {
+    "ReadTrouble": {
         "sinceMs": "since when, by the owner's clock",
         "says": "the last error's sentence, without secrets, at most 500 characters; none if no "
         "service answers",
@@ -497,7 +492,7 @@ FIELDS = {
         "format": "format of the value",
     },
     "PlanReport": {
-        "shards": "empty as stored: outcomes are in `outcomes`, or in the parts",
+        "unresolved": "empty as stored: they are in `outcomes`, or in the parts",
         "tasks": "the tasks whose results the batch has seen; the others are delivered again",
         "deliveryLimit": "the most records that the next plan may give the function, after the "
         "function of a batch never returned",
@@ -509,10 +504,6 @@ FIELDS = {
         "dropped": 'records that `on_exhausted="drop"` dropped',
         "doneMs": "when the report was done",
         "format": "format of the value",
-    },
-    "ShardOutcome": {
-        "shardId": "the shard",
-        "unresolved": "records of it that failed",
     },
     "ReportPart": {
         "shards": "outcomes by shard",
