@@ -335,29 +335,38 @@ def reshard(world: World, rounds: int) -> None:
     """Splits and merges one after the other: children are closed before they are read."""
     with world.fault(f"{rounds} splits and {rounds} merges"):
         for _ in range(rounds):
-            widest = max(open_shards(world), key=lambda one: one.hash_end - one.hash_start)
-            world.stream.split(widest.shard_id)
-            _see_reshard(world)
-            left, right = min(
-                pairwise(open_shards(world)),
-                key=lambda pair: pair[1].hash_end - pair[0].hash_start,
-            )
-            world.stream.merge(left.shard_id, right.shard_id)
-            _see_reshard(world)
+            with _backlog(world):
+                widest = max(open_shards(world), key=lambda one: one.hash_end - one.hash_start)
+                world.stream.split(widest.shard_id)
+                _see_reshard(world)
+                left, right = min(
+                    pairwise(open_shards(world)),
+                    key=lambda pair: pair[1].hash_end - pair[0].hash_start,
+                )
+                world.stream.merge(left.shard_id, right.shard_id)
+                _see_reshard(world)
+            world.wait(_BETWEEN_S)
 
 
 def scale(world: World, shards: int) -> None:
-    """UpdateShardCount, as autoscaling does: when reads are behind. Where the service makes faults
-    on demand, parents have a backlog when their children get records.
+    """UpdateShardCount, as autoscaling does: when reads are behind."""
+    with world.fault(f"UpdateShardCount to {shards}"), _backlog(world):
+        world.stream.update_shard_count(shards)
+        _see_reshard(world)
+    world.wait(2 * _BETWEEN_S)
+
+
+@contextmanager
+def _backlog(world: World) -> Iterator[None]:
+    """Where the service makes faults on demand, nothing is read meanwhile. So parents have a
+    backlog when their children get records.
     """
-    with world.fault(f"UpdateShardCount to {shards}"), ExitStack() as stack:
+    with ExitStack() as stack:
         if world.stream.fake is not None:
             world.stream.fake.faults.add(throttle(), operation=READ, times=None)
             stack.callback(world.stream.fake.faults.clear)
         world.wait(_BETWEEN_S)
-        world.stream.update_shard_count(shards)
-        _see_reshard(world)
-    world.wait(2 * _BETWEEN_S)
+        yield
 
 
 def _see_reshard(world: World) -> None:
