@@ -147,6 +147,7 @@ class _SpoutSoak:
         self._world, self._fake = world, world.fake
         self._ending = threading.Event()
         self._counts = Counter({"shards past retention": 0})
+        self._away_s: list[float] = []
         self._closing_s: list[float] = []
         self.steady = ""
 
@@ -157,10 +158,12 @@ class _SpoutSoak:
         pace = _QUICK if seconds < _SHORT_S else _PACE
 
         def disturb_zookeeper(random: Random) -> None:
+            began_s = time.monotonic()
             if random.random() < 0.5:
                 world.zookeeper.kill()
             else:
                 world.zookeeper.restart(lambda: self._ending.wait(random.uniform(*pace["away"])))
+            self._away_s.append(time.monotonic() - began_s)
 
         loops: list[tuple[tuple[float, float], Callable[[Random], object]]] = [
             (_FAULT_S, lambda random: _disturb(self._fake, random, self._ending.wait)),
@@ -188,11 +191,10 @@ class _SpoutSoak:
     def notes(self) -> Iterator[str]:
         """What happened beside the kills, which are the faults of the history."""
         yield ", ".join(f"{count:,} {what}" for what, count in sorted(self._counts.items()))
-        away_s = [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in self._world.zookeeper.away]
-        if away_s:
+        if self._away_s:
             yield (
-                f"ZooKeeper could not be reached {len(away_s)} times, for {max(away_s):.1f} s at "
-                "most"
+                f"ZooKeeper could not be reached {len(self._away_s)} times, for "
+                f"{max(self._away_s):.1f} s at most"
             )
         if self._closing_s:
             yield (

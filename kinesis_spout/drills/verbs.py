@@ -21,7 +21,6 @@ from kinesis_spout.drills.job import CHECKPOINT, OUTAGES, set_clock
 from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.drills.stream import OwnStream
 from kinesis_spout.drills.world import KILL
-from kinesis_spout.drills.zookeeper import ZookeeperEnsemble
 from kinesis_spout.processes import descendants, resume, runs, suspend
 from kinesis_spout.testing import slow, throttle
 from state.tracker.inflight_record_tracker import UNANSWERED
@@ -395,11 +394,8 @@ def kill_leader(world: World) -> None:
     """Kill the leader of the ensemble. The others elect another one, and the job continues with
     them; the first one comes back.
     """
-    ensemble = world.zookeeper
-    if not isinstance(ensemble, ZookeeperEnsemble):
-        raise DrillError("the loss of a leader needs an ensemble", "run the drill with --ensemble")
     with world.fault("kill -9 of ZooKeeper's leader"):
-        ensemble.kill_leader()
+        world.zookeeper.kill_leader()
     first: dict[str, ShardState] | None = None
 
     def has_written() -> bool:
@@ -412,7 +408,7 @@ def kill_leader(world: World) -> None:
     # Much longer than a client takes to find another server.
     what = "a write by the job through the remaining ZooKeeper servers"
     world.wait_until(has_written, what, limit_s=30.0)
-    ensemble.start()
+    world.zookeeper.start()
 
 
 def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:

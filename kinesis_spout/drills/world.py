@@ -23,12 +23,7 @@ from kinesis_spout.drills.history.events import Fault, History, Sample, ShardLif
 from kinesis_spout.drills.job import SPARK_APPLICATION, Job
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.stream import OwnStream, Producers, RemoteStream, numbered
-from kinesis_spout.drills.zookeeper import (
-    Link,
-    StoredStates,
-    ZookeeperEnsemble,
-    ZookeeperServer,
-)
+from kinesis_spout.drills.zookeeper import Link, StoredStates, ZookeeperServers
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.processes import descendants
 from kinesis_spout.programs import load_function
@@ -81,7 +76,7 @@ class Samples:
     """Samples between `start` and `stop`. `states`, `use` and `shards` grow meanwhile."""
 
     def __init__(
-        self, stream: DrillStream, stored: StoredStates, zookeeper: ZookeeperServer, job: Job
+        self, stream: DrillStream, stored: StoredStates, zookeeper: ZookeeperServers, job: Job
     ) -> None:
         self._stream = stream
         self._stored = stored
@@ -163,7 +158,7 @@ class World:
     setting: Setting
     tell: Callable[[str], object]
     stream: DrillStream
-    zookeeper: ZookeeperServer
+    zookeeper: ZookeeperServers
     stored: StoredStates
     link: Link | None
     job: Job
@@ -375,8 +370,7 @@ def opened(
     with ExitStack() as stack:
         stream = _stream(setting)
         stack.enter_context(stream)
-        kind = ZookeeperEnsemble if setting.ensemble else ZookeeperServer
-        zookeeper = kind(directory / "zookeeper")
+        zookeeper = ZookeeperServers(directory / "zookeeper", ensemble=setting.ensemble)
         stack.callback(zookeeper.end)
         zookeeper.start()
         stored = StoredStates(
