@@ -21,8 +21,9 @@ from kinesis_spout import testing
 from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drilled, Outlasts, disturbed
 from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.setting import DrillError, Need
+from kinesis_spout.drills.use import ZOOKEEPER, level_notes, levels
 from kinesis_spout.drills.verbs import ITERATOR, READ, open_shards
-from kinesis_spout.drills.world import level_notes, levels, longest_run, opened
+from kinesis_spout.drills.world import opened
 from state.store.ownership import TaskShare
 
 if TYPE_CHECKING:
@@ -100,8 +101,9 @@ def random_soak(
 
         # All that was ever put may be redelivered at the end.
         drilled = disturbed(world, SOAK, act, drain_limit_s=max(DRAIN_LIMIT_S, seconds / 2))
-        use = world.samples.use
-        return replace(drilled, notes=[*drilled.notes, *level_notes(use, longest_run(use))])
+        uses = world.samples.uses
+        longest = max(world.job.tasks, key=lambda run: len(uses[run]), default="")
+        return replace(drilled, notes=[*drilled.notes, *level_notes(uses, longest)])
 
 
 def _small_faults(world: World, random: Random, seconds: float) -> None:
@@ -129,13 +131,12 @@ def spout_soak(
         drilled = disturbed(
             world, SOAK, lambda: soak.run(minutes * 60), drain_limit_s=_DRAIN_LIMIT_S
         )
-        use = world.samples.use
-        grown = [
-            f"{soak.steady} grows: {one}" for one in levels(use, soak.steady) if not one.is_level
-        ]
+        uses = world.samples.uses
+        of = levels(uses, soak.steady, ZOOKEEPER)
+        grown = [f"{one.subject} grows: {one}" for one in of if not one.is_level]
         return replace(
             drilled,
-            notes=[*drilled.notes, *soak.notes(), *level_notes(use, soak.steady)],
+            notes=[*drilled.notes, *soak.notes(), *level_notes(uses, soak.steady)],
             troubles=[*drilled.troubles, *grown],
         )
 
