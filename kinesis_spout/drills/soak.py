@@ -22,7 +22,7 @@ from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drilled, Outlasts, disturb
 from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.use import ZOOKEEPER, level_notes, levels
-from kinesis_spout.drills.verbs import ITERATOR, READ, open_shards
+from kinesis_spout.drills.verbs import ITERATOR, READ, open_shards, width
 from kinesis_spout.drills.world import opened
 from state.store.ownership import TaskShare
 
@@ -226,8 +226,7 @@ class _SpoutSoak:
         """Split or merge open shards."""
         stream, shards = self._world.stream, open_shards(self._world)
         if len(shards) < MAX_SHARDS and (len(shards) <= MIN_SHARDS or random.random() < 0.5):
-            widest = max(shards, key=lambda one: one.hash_end - one.hash_start)
-            stream.split(random.choice([widest, *shards]).shard_id)
+            stream.split(random.choice([max(shards, key=width), *shards]).shard_id)
             self._counts["splits"] += 1
         else:
             at = random.randrange(len(shards) - 1)

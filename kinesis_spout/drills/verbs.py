@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.stream import SeenShard
     from kinesis_spout.drills.world import World
+    from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.testing import Fault as ServiceFault
     from state.shard_state import ShardState
 
@@ -83,17 +83,11 @@ def kill_at_second_append(world: World) -> None:
     """Kill the driver of a task that has appended to its log and is not done: one of its shards
     answers slowly, and what the others have is published meanwhile.
     """
-    failpoint = "log-appended"
-    faults, run = world.fake.faults, world.start(failpoint)
-
-    def has_come() -> bool:
-        faults.clear()
-        faults.add(slow(1.0), operation=READ, times=1)  # a task waits much shorter
-        return world.job.marker(run).exists()
-
-    world.wait_until(has_come, f"{run}'s arrival at {failpoint}")
+    faults, shard = world.fake.faults, open_shards(world)[0]
+    # A task waits much shorter.
+    faults.add(slow(1.0), operation=READ, shard_id=shard.shard_id, times=None)
+    kill_at(world, "log-appended")
     faults.clear()
-    world.kill(f"{KILL} at {failpoint}")
 
 
 def kill_in_batch(
@@ -335,13 +329,10 @@ def reshard(world: World, rounds: int) -> None:
     with world.fault(f"{rounds} splits and {rounds} merges"):
         for _ in range(rounds):
             with _backlog(world):
-                widest = max(open_shards(world), key=lambda one: one.hash_end - one.hash_start)
-                world.stream.split(widest.shard_id)
+                world.stream.split(max(open_shards(world), key=width).shard_id)
                 _see_reshard(world)
-                left, right = min(
-                    pairwise(open_shards(world)),
-                    key=lambda pair: pair[1].hash_end - pair[0].hash_start,
-                )
+                pairs = pairwise(open_shards(world))
+                left, right = min(pairs, key=lambda pair: sum(map(width, pair)))
                 world.stream.merge(left.shard_id, right.shard_id)
                 _see_reshard(world)
             world.wait(_BETWEEN_S)
@@ -373,10 +364,16 @@ def _see_reshard(world: World) -> None:
     world.wait(_BETWEEN_S)
 
 
-def open_shards(world: World) -> list[SeenShard]:
+def open_shards(world: World) -> list[ShardInfo]:
     """In the order of their hash keys."""
-    shards = (one for one in world.stream.shards() if one.is_open)
-    return sorted(shards, key=lambda one: one.hash_start)
+    shards = (one for one in world.stream.shards() if not one.is_closed)
+    return sorted(shards, key=lambda one: one.hash_key_range)
+
+
+def width(shard: ShardInfo) -> int:
+    """How many hash keys it has."""
+    first, last = shard.hash_key_range
+    return last - first + 1
 
 
 # ZooKeeper ----------------------------------------------------------------------------------------

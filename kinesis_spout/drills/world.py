@@ -75,11 +75,11 @@ class Samples:
         seen = self._stream.shards()
         now_ns = time.monotonic_ns()
         with self._lock:
-            for shard_id, parents, is_open, *hash_keys in seen:
-                new = ShardLife(shard_id, parents, now_ns, None, *hash_keys)
-                life = self.shards.setdefault(shard_id, new)
-                if life.closed_ns is None and not is_open:
-                    self.shards[shard_id] = life._replace(closed_ns=now_ns)
+            for one in seen:
+                new = ShardLife(one.shard_id, one.parents, now_ns, None, *one.hash_key_range)
+                life = self.shards.setdefault(one.shard_id, new)
+                if life.closed_ns is None and one.is_closed:
+                    self.shards[one.shard_id] = life._replace(closed_ns=now_ns)
 
     def sample_states(self) -> None:
         """Nothing while ZooKeeper does not answer."""
