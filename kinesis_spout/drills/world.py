@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from kinesis_spout.drills import spout_program
 from kinesis_spout.drills.consumer import REGION, RETRY_LIMIT, aws_of
 from kinesis_spout.drills.history.checks import left
 from kinesis_spout.drills.history.events import Fault, History, Sample, ShardLife, Step
-from kinesis_spout.drills.job import SPARK_APPLICATION, Job
+from kinesis_spout.drills.job import Job
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.stream import OwnStream, Producers, RemoteStream, numbered
 from kinesis_spout.drills.use import ZOOKEEPER, process_uses, znode_use
@@ -348,11 +347,7 @@ def opened(
         zookeeper = ZookeeperServers(directory / "zookeeper", ensemble=setting.ensemble)
         stack.callback(zookeeper.end)
         zookeeper.start()
-        stored = StoredStates(
-            zookeeper.connect_string,
-            application=spout_program.APPLICATION if setting.spout else SPARK_APPLICATION,
-            stream=stream.name,
-        )
+        stored = StoredStates(zookeeper.connect_string, stream.name)
         stack.callback(stored.close)
         server, slash, chroot = zookeeper.connect_string.partition("/")
         link = stack.enter_context(Link(server)) if Need.LINK in setting.extras else None

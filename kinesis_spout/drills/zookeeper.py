@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
-from kinesis_spout.drills import spout_program as program
+from kinesis_spout.drills.consumer import APPLICATION
 from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.processes import kill_family
 from state.codec.values import decode, encode
@@ -266,17 +266,11 @@ class StoredStates:
     `StoreUnavailableError`.
     """
 
-    def __init__(
-        self,
-        connect_string: str,
-        *,
-        application: str = program.APPLICATION,
-        stream: str = program.STREAM,
-    ) -> None:
+    def __init__(self, connect_string: str, stream: str) -> None:
         self._lock = threading.Lock()  # held by a call; samples are taken in a thread
         _, slash, chroot = connect_string.partition("/")
         self._paths = ZookeeperPaths(
-            chroot=slash + chroot, root=DEFAULT_ROOT, application=application, stream=stream
+            chroot=slash + chroot, root=DEFAULT_ROOT, application=APPLICATION, stream=stream
         )
         self._tree = self._connected(connect_string)
 

@@ -94,7 +94,7 @@ def test_a_successor_has_its_first_record_within_five_seconds_of_the_end_of_the_
         world.job.start()
         for run in world.job.tasks:
             world.wait_for(run, Step.COMMIT, 2 * FIRST_SHARDS // TASKS)
-        states = StoredStates(zookeeper_chroot, stream=STREAM)
+        states = StoredStates(zookeeper_chroot, STREAM)
         stack.callback(states.close)
         node = None
         if machine == "another":
