@@ -1,8 +1,8 @@
 """Soaks: faults for a long time, drawn at random. The seed draws them, and cannot repeat their
 times.
 
-`random_soak` plays the steps of all drills that fit, one drill after the other, in one world.
-`spout_soak` disturbs three spouts in all ways at the same time: two are killed, one never is.
+One plays the steps of all drills that fit, one drill after the other, in one world. The spout's
+disturbs three spouts in all ways at the same time: two are killed, one never is.
 """
 
 from __future__ import annotations
@@ -11,26 +11,22 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesis_spout import testing
-from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drilled, Outlasts, disturbed
+from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drill, Outlasts
 from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.use import ZOOKEEPER, level_notes, levels
 from kinesis_spout.drills.verbs import ITERATOR, READ, open_shards, width
-from kinesis_spout.drills.world import opened
 from state.store.ownership import TaskShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
-    from kinesis_spout.drills.drill import Drill
     from kinesis_spout.drills.setting import Setting
     from kinesis_spout.drills.world import World
     from kinesis_spout.testing import FakeKinesis, Fault
@@ -74,36 +70,54 @@ def fitting(setting: Setting) -> list[Drill]:
     ]
 
 
-def random_soak(
-    setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
-) -> Drilled:
-    """Disturb for so many minutes, then let it drain. Between two drills, single answers of the
-    service are faulty. In the second half only drills are drawn that the job's processes outlast,
-    so that one lives long enough to show whether it grows. Blocks. Raises as `run_drill` does.
+def soak(setting: Setting, minutes: float) -> Drill:
+    """Disturbs for so many minutes, then lets the job drain: all that was ever put may be
+    redelivered at the end. The spout has a soak of its own, with a process that is never killed,
+    where our own Kinesis can forget old shards.
     """
-    random = _random(setting, 0)
+    sentence, seconds = f"disturbs the job at random for {minutes:g} minutes", minutes * 60
+    if setting.spout and setting.is_fake and not setting.ensemble:
+        return Drill(
+            SOAK,
+            sentence,
+            (lambda world: _SpoutSoak(world).run(seconds),),
+            after=_judge_steady,
+            spout_tasks=TASKS,
+            drain_limit_s=_DRAIN_LIMIT_S,
+        )
     drills = fitting(setting)
+    return Drill(
+        SOAK,
+        sentence,
+        (lambda world: _play_at_random(world, drills, seconds),),
+        needs=frozenset(need for one in drills for need in one.needs),
+        after=_note_longest,
+        drain_limit_s=max(DRAIN_LIMIT_S, seconds / 2),
+    )
+
+
+def _play_at_random(world: World, drills: Sequence[Drill], seconds: float) -> None:
+    """Between two drills, single answers of the service are faulty. In the second half only drills
+    are drawn that the job's processes outlast, so that one lives long enough to show whether it
+    grows.
+    """
     if not drills:
         raise DrillError("no drill fits these options, so a soak has nothing to draw")
+    random, end_s = _random(world.setting, 0), time.monotonic() + seconds
     sparing = [one for one in drills if one.outlasts is Outlasts.ANY] or drills
-    extras = frozenset(need for one in drills for need in one.needs)
-    with opened(directory, replace(setting, extras=extras), tell) as world:
-        seconds = minutes * 60
+    while (left_s := end_s - time.monotonic()) > 0:
+        _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
+        world.work(_AT_WORK)
+        one = random.choice(sparing if left_s < seconds / 2 else drills)
+        world.tell(f"{one.name}: the drill {one.sentence}")
+        one.play(world)
 
-        def act() -> None:
-            end_s = time.monotonic() + seconds
-            while (left_s := end_s - time.monotonic()) > 0:
-                _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
-                world.work(_AT_WORK)
-                one = random.choice(sparing if left_s < seconds / 2 else drills)
-                tell(f"{one.name}: the drill {one.sentence}")
-                one.play(world)
 
-        # All that was ever put may be redelivered at the end.
-        drilled = disturbed(world, SOAK, act, drain_limit_s=max(DRAIN_LIMIT_S, seconds / 2))
-        uses = world.samples.uses
-        longest = max(world.job.tasks, key=lambda run: len(uses[run]), default="")
-        return replace(drilled, notes=[*drilled.notes, *level_notes(uses, longest)])
+def _note_longest(world: World) -> list[str]:
+    uses = world.samples.uses
+    longest = max(world.job.tasks, key=lambda run: len(uses[run]), default="")
+    world.notes += level_notes(uses, longest)
+    return []
 
 
 def _small_faults(world: World, random: Random, seconds: float) -> None:
@@ -120,29 +134,19 @@ def _small_faults(world: World, random: Random, seconds: float) -> None:
 
 
 # all at the same time -----------------------------------------------------------------------------
-def spout_soak(
-    setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
-) -> Drilled:
-    """Disturb for so many minutes, then let it drain. No spout may end by itself, and the one that
-    is never killed must not grow. Blocks. Raises as `run_drill` does.
-    """
-    with opened(directory, setting, tell, spout_tasks=TASKS) as world:
-        soak = _SpoutSoak(world)
-        drilled = disturbed(
-            world, SOAK, lambda: soak.run(minutes * 60), drain_limit_s=_DRAIN_LIMIT_S
-        )
-        uses = world.samples.uses
-        of = levels(uses, soak.steady, ZOOKEEPER)
-        grown = [f"{one.subject} grows: {one}" for one in of if not one.is_level]
-        return replace(
-            drilled,
-            notes=[*drilled.notes, *soak.notes(), *level_notes(uses, soak.steady)],
-            troubles=[*drilled.troubles, *grown],
-        )
+def _judge_steady(world: World) -> list[str]:
+    """The process that was never killed must not grow."""
+    uses = world.samples.uses
+    steady = next((run for run, task in world.job.tasks.items() if task == STEADY), "")
+    world.notes += level_notes(uses, steady)
+    of = levels(uses, steady, ZOOKEEPER)
+    return [f"{one.subject} grows: {one}" for one in of if not one.is_level]
 
 
 class _SpoutSoak:
-    """Runs once. Each kind of event has a thread, and draws from the seed by itself."""
+    """Runs once. Each kind of event has a thread, and draws from the seed by itself. No spout may
+    end by itself.
+    """
 
     def __init__(self, world: World) -> None:
         self._world, self._fake = world, world.fake
@@ -150,12 +154,10 @@ class _SpoutSoak:
         self._counts = Counter({"shards past retention": 0})
         self._away_s: list[float] = []
         self._closing_s: list[float] = []
-        self.steady = ""
 
     def run(self, seconds: float) -> None:
         world = self._world
         world.restarts.limit = 0
-        self.steady = next(one.run for one in world.job.running if one.task == STEADY)
         pace = _QUICK if seconds < _SHORT_S else _PACE
 
         def disturb_zookeeper(random: Random) -> None:
@@ -185,11 +187,12 @@ class _SpoutSoak:
                     self._forget_old_shards()
             finally:
                 self._ending.set()
+                world.notes += self._notes()
         for loop in running:
             loop.result()
         self._fake.faults.clear()
 
-    def notes(self) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
         """What happened beside the kills, which are the faults of the history."""
         yield ", ".join(f"{count:,} {what}" for what, count in sorted(self._counts.items()))
         if self._away_s:

@@ -9,7 +9,6 @@ import shutil
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias
 
@@ -23,6 +22,7 @@ from kinesis_spout.drills.stream import OwnStream
 from kinesis_spout.drills.world import KILL
 from kinesis_spout.processes import descendants, resume, runs, suspend
 from kinesis_spout.testing import slow, throttle
+from state.plan import plan_number
 from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
@@ -149,16 +149,13 @@ def stop_workers(world: World, seconds: float) -> None:
     """Stop Spark's Python workers. Their session with ZooKeeper lapses meanwhile, and they make
     another one: the job must not end.
     """
-    began_ns, run = time.monotonic_ns(), world.job.running[0].run
-    stopped = _stop_workers(world)
+    began_ns, stopped = time.monotonic_ns(), _stop_workers(world)
     try:
         world.wait(seconds)
     finally:
         resume(stopped)
     world.add_fault(f"{len(stopped)} Python workers stopped for {seconds:.0f} s", began_ns)
     world.work(50)
-    if run not in world.job.pids:
-        raise DrillError(f"{run} ended because its workers had been stopped")
 
 
 def wake_workers_late(world: World) -> None:
@@ -235,9 +232,10 @@ def states_of(world: World) -> list[str]:
 
 def plan_of(world: World) -> str:
     """The newest one."""
-    if (plan := world.newest_plan_node) is None:
+    plans = world.stored.names("batches")
+    if not plans:
         raise DrillError("the job has made no plan")
-    return plan
+    return f"batches/{max(plans, key=plan_number)}"
 
 
 def report_of(world: World) -> list[str]:
@@ -286,10 +284,6 @@ def copy_zookeeper(world: World, *, back: bool = False) -> None:
     world.zookeeper.restart(lambda: _copy(world, world.zookeeper.data, back=back))
     if back:
         world.stored.connect_again(world.zookeeper.connect_string)
-
-
-restore_checkpoint = partial(copy_checkpoint, back=True)
-restore_zookeeper = partial(copy_zookeeper, back=True)
 
 
 def _copy(world: World, directories: Sequence[Path], *, back: bool) -> None:
@@ -522,12 +516,10 @@ def _outage(world: World, outage: Outage) -> Iterator[None]:
 def _wait_for_published(world: World) -> None:
     """Wait for a new plan, and until the first of its tasks has published what it reads."""
     newest = world.newest_plan
-
-    def is_published() -> bool:
-        plan = world.newest_plan_node
-        return plan is not None and world.newest_plan > newest and bool(_logs_below(world, plan))
-
-    world.wait_until(is_published, "a batch in which a task has published what it reads")
+    world.wait_until(
+        lambda: world.newest_plan > newest and bool(_logs_below(world, plan_of(world))),
+        "a batch in which a task has published what it reads",
+    )
 
 
 def _logs_below(world: World, plan: str) -> list[str]:

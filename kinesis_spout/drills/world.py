@@ -11,6 +11,7 @@ from collections import defaultdict
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kinesis_spout.drills.consumer import REGION, RETRY_LIMIT, aws_of
@@ -185,12 +186,6 @@ class World:
         """The number of the newest plan; 0 if there is none."""
         return max(map(plan_number, self.stored.names("batches")), default=0)
 
-    @property
-    def newest_plan_node(self) -> str | None:
-        """Its node; None if there is none."""
-        plans = self.stored.names("batches")
-        return f"batches/{max(plans, key=plan_number)}" if plans else None
-
     # waiting --------------------------------------------------------------------------------------
     def wait_until(
         self, fact: Callable[[], bool], what: str, *, limit_s: float = WAIT_LIMIT_S
@@ -267,10 +262,9 @@ class World:
             self.job.start()
 
     @property
-    def log(self) -> Path | None:
-        """Of the process that was started last; None before the first one."""
-        runs = list(self.job.tasks)
-        return self.job.log(runs[-1]) if runs else None
+    def log(self) -> str:
+        """The file of the process that was started last; "" before the first one."""
+        return str(self.job.log(list(self.job.tasks)[-1])) if self.job.tasks else ""
 
     def _slow(self) -> str:
         """How far the job has come, and where to look."""
@@ -289,7 +283,7 @@ class World:
             done = "the job has stored nothing in ZooKeeper, so it was still starting"
         reason = next((one.reason for one in reversed(told) if one.reason), "")
         why = f"; the reason of the last failed record is {reason!r}" if reason else ""
-        return f"{done}{why}" + ("" if self.log is None else f"; see {self.log.name}")
+        return f"{done}{why}" + (f"; see {PurePath(self.log).name}" if self.log else "")
 
     # the end --------------------------------------------------------------------------------------
     def drain(self, limit_s: float) -> float:

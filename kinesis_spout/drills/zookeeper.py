@@ -333,15 +333,14 @@ class StoredStates:
             return None
         return path, node.owner_session
 
-    def wait_gone(self, path: str, session: int, timeout_s: float) -> int | None:
-        """Wait until the node of this session is gone. Returns the monotonic time in ns; None if it
-        is not, or if ZooKeeper did not answer meanwhile.
+    def wait_gone(self, path: str, session: int, timeout_s: float) -> bool:
+        """Wait until the node of this session is gone. False if it is not, or if ZooKeeper did not
+        answer meanwhile.
         """
         try:
-            is_gone = self._tree.wait_gone(path, session, timeout_s)
+            return self._tree.wait_gone(path, session, timeout_s)
         except StoreUnavailableError:
-            return None
-        return time.monotonic_ns() if is_gone else None
+            return False
 
     def close(self) -> None:
         self._tree.close()
