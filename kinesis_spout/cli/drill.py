@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from msgspec.structs import replace
 
 from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals
@@ -25,8 +24,9 @@ from kinesis_spout.cli.shared_options import (
     warn,
     wrong_usage,
 )
-from kinesis_spout.drills.choice import Chosen, choose
+from kinesis_spout.drills.choice import choose
 from kinesis_spout.drills.consumer import SCRATCH, SCRATCH_VARIABLE, takes_scratch
+from kinesis_spout.drills.drill import Drill, run_drill
 from kinesis_spout.drills.history.checks import Redelivery, redeliveries
 from kinesis_spout.drills.history.events import History, encode_history
 from kinesis_spout.drills.history.verdict import Verdict, judge, verdict_json
@@ -151,7 +151,7 @@ def drill(
                 undone.append(one.name)
                 try:
                     with _directory(keep, one.name) as directory:
-                        verdict, html = _judged(one, directory, is_kept=keep is not None)
+                        verdict, html = _judged(one, setting, directory, is_kept=keep is not None)
                 except DrillError as exc:
                     tell(str(exc), "error:", "bold red")
                     continue
@@ -190,25 +190,19 @@ def _check(names: Sequence[str], setting: Setting) -> None:
         raise wrong_usage("NAME", "give the name of a drill, all or soak; --list shows the names")
 
 
-def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, bytes]:
-    """Run a drill, and judge it. Returns the verdict and its page. Raises as `Chosen.run`."""
+def _judged(
+    one: Drill, setting: Setting, directory: Path, *, is_kept: bool
+) -> tuple[Verdict, bytes]:
+    """Run a drill, and judge it. Returns the verdict and its page. Raises as `run_drill` does."""
     tell(f"{one.name}: {one.sentence}")
     began_s = time.monotonic()
 
     def timed(sentence: str) -> None:
         tell(f"{time.monotonic() - began_s:6.1f} s  {sentence}")
 
-    drilled = one.run(directory, timed)
+    drilled = run_drill(one, setting, directory, timed)
     again = redeliveries(drilled.history)
-    verdict = judge(
-        drilled.history,
-        drill=drilled.drill,
-        drained_s=drilled.drained_s,
-        troubles=drilled.troubles,
-        again=again,
-        undone=drilled.undone,
-    )
-    verdict = replace(verdict, notes=[*drilled.notes, *verdict.notes])
+    verdict = judge(drilled, again)
     about = f"kinesis-spout {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}"
     stored, figures = encode_history(drilled.history), verdict_json(verdict)
     html = page(drill_json(figures, stored, _unexplained(drilled.history, again), [about]))
@@ -218,12 +212,13 @@ def _judged(one: Chosen, directory: Path, *, is_kept: bool) -> tuple[Verdict, by
         tell(drilled.undone, "error:", "bold red")
     else:
         timed("ok" if verdict.ok else "BROKEN")
-    if drilled.log is not None and (drilled.undone is not None or drilled.troubles):
+    if drilled.log and (drilled.undone is not None or drilled.troubles):
         # The end of the log of a job that did not do what the drill waited for.
-        where = str(drilled.log) if is_kept else f"{drilled.log.name} (give --keep DIR to keep it)"
+        log = Path(drilled.log)
+        where = str(log) if is_kept else f"{log.name} (give --keep DIR to keep it)"
         lines: list[str] = []
         with suppress(OSError):
-            lines = drilled.log.read_text("utf-8", errors="replace").splitlines()
+            lines = log.read_text("utf-8", errors="replace").splitlines()
         tell(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
         for line in lines[-_LOG_LINES:]:
             tell(f"  {visible(line)}")

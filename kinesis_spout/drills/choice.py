@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kinesis_spout.config import nearest_name
-from kinesis_spout.drills.drill import Drilled, run_drill
 from kinesis_spout.drills.scenarios import DRILLS
-from kinesis_spout.drills.soak import SOAK, random_soak, spout_soak
+from kinesis_spout.drills.soak import SOAK, soak
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
+    from kinesis_spout.drills.drill import Drill
     from kinesis_spout.drills.setting import Setting
 
 ALL = "all"
 
 
-class Chosen(NamedTuple):
-    """A drill, or a soak. `run` gets a directory for its files, and a function that shows a
-    sentence; it blocks, and raises `DrillError`, `KinesisError` or `StateError`.
-    """
-
-    name: str
-    sentence: str
-    run: Callable[[Path, Callable[[str], object]], Drilled]
-
-
 def choose(
     names: Sequence[str], setting: Setting, *, minutes: float
-) -> tuple[list[Chosen], list[ConfigError]]:
+) -> tuple[list[Drill], list[ConfigError]]:
     """The drills of these names, each once; and why drills of `all` are left out. `minutes`: how
     long a soak disturbs.
 
     Raises `ConfigError` for an unknown name, and for a drill that is not possible in this setting.
     """
-    chosen: dict[str, Chosen] = {}
+    chosen: dict[str, Drill] = {}
     left_out = []
     for name in names:
         if name == SOAK:
-            # The spout has a soak of its own, with a process that is never killed, where our own
-            # Kinesis can forget old shards.
-            is_spouts = setting.spout and setting.is_fake and not setting.ensemble
-            soak = partial(spout_soak if is_spouts else random_soak, setting, minutes)
-            chosen[SOAK] = Chosen(SOAK, f"disturbs the job at random for {minutes:g} minutes", soak)
+            chosen[SOAK] = soak(setting, minutes)
             continue
         if name not in DRILLS and name != ALL:
             nearest = nearest_name(name, [*DRILLS, ALL, SOAK])
@@ -56,7 +40,7 @@ def choose(
         for one in wanted:
             refusal = one.refusal(setting)
             if refusal is None:
-                chosen[one.name] = Chosen(one.name, one.sentence, partial(run_drill, one, setting))
+                chosen[one.name] = one
             elif name == ALL:
                 left_out.append(refusal)
             else:

@@ -1,5 +1,5 @@
-"""What a drill and the processes of its job agree on: their credentials, the arguments of the Spark
-job (`python -m spark_job.commands.drill_job`), and the file in which a process tells what it does.
+"""What a drill and the processes of its job agree on: their credentials, their arguments, and the
+file in which a process tells what it does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kinesis_spout.drills.history.events import Told
 
 REGION = "us-east-1"
+APPLICATION = "drill"
 RETRY_LIMIT = 3
 RETRY_FIRST_DELAY = "200ms"
 RETRY_MAX_DELAY = "1s"
@@ -56,28 +57,37 @@ class Outage(StrEnum):
     LETTERS = "letters"
 
 
-class SparkArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one start of the job.
+class JobArguments(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one start of a process of the job.
 
-    - `source`: fields of `KinesisSource`. `conf`: settings of Spark.
-    - `path`: the file for its lines. `out`: the directory for its parquet. `checkpoint`: that of
-      Spark's own log.
-    - `process`: `module:function`, the user's function; empty for that of the drill. `scratch`: the
-      directory that it may write to, which the environment variable `SCRATCH_VARIABLE` names too.
-    - `is_poisoned`: one record kills the driver whenever it is delivered.
+    - `is_local`: the endpoint takes any credentials.
+    - `efo`: it reads by enhanced fan-out, as the consumer of the application's name.
+    - `path`: the file for its lines. `seed`: of the answers of a spout.
+    - `is_poisoned`: one record kills the process whenever it is delivered.
+    - `process`: `module:function`, the user's function; empty for that of the drill.
+    - `out`: the directory for the job's parquet. `checkpoint`: that of Spark's own log. `scratch`:
+      the one that the user's function may write to.
     - `outages`: a directory. While it has a file with the name of an `Outage`, there is that one.
     """
 
-    source: dict[str, str | float | int]
-    master: str
-    conf: dict[str, str]
+    stream: str
+    region: str | None
+    endpoint: str | None
+    is_local: bool
+    zookeeper: str
+    session_timeout_s: float
+    efo: bool
+    task: int
+    tasks: int
+    seed: int
     path: str
+    is_poisoned: bool
+    process: str
+    executors: bool
     out: str
     checkpoint: str
-    process: str = ""
     scratch: str
     outages: str
-    is_poisoned: bool = False
 
 
 class Teller:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from kinesis_spout.drills.history.verdict import Drilled
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.world import MAX_RESTARTS, World, opened
 from kinesis_spout.errors import ConfigError
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kinesis_spout.drills.history.events import History
     from kinesis_spout.drills.setting import Setting
     from kinesis_spout.drills.verbs import Step
 
@@ -40,6 +40,7 @@ class Drill:
     out. `step`: the one of a batch that it is about, where there is such a drill for each.
     `is_apart`: a second driver remains, with a checkpoint location of its own, so that the steps of
     no other drill can follow. `restarts`: how often a process may end by itself after a fault.
+    `after`: what went wrong beside the promises, in sentences, when the job has drained.
     """
 
     name: str
@@ -52,6 +53,9 @@ class Drill:
     step: str = ""
     is_apart: bool = False
     restarts: int = MAX_RESTARTS
+    after: Callable[[World], list[str]] = lambda _: []
+    spout_tasks: int = 2
+    drain_limit_s: float = DRAIN_LIMIT_S
 
     def refusal(self, setting: Setting) -> ConfigError | None:
         """Why it is not possible in this setting; None if it is."""
@@ -90,21 +94,6 @@ class Drill:
             step(world)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drilled:
-    """What a drill was, to be judged. `troubles`: what went wrong beside the promises. `undone`:
-    why it could not do its work, if it could not. `log`: of the process that was started last.
-    """
-
-    drill: str
-    history: History
-    drained_s: float | None = None
-    notes: list[str]
-    troubles: list[str] = field(default_factory=list)
-    undone: str | None = None
-    log: Path | None = None
-
-
 def run_drill(
     drill: Drill, setting: Setting, directory: Path, tell: Callable[[str], object]
 ) -> Drilled:
@@ -118,14 +107,17 @@ def run_drill(
         executors=setting.executors or Need.EXECUTORS in drill.needs,
         extras=drill.needs,
     )
-    with opened(directory, setting, tell) as world:
+    with opened(directory, setting, tell, spout_tasks=drill.spout_tasks) as world:
 
         def act() -> None:
             tell(f"the drill {drill.sentence}")
             world.restarts.limit = drill.restarts
             drill.play(world)
 
-        drilled = disturbed(world, drill.name, act, is_cold=drill.is_cold)
+        drilled = disturbed(
+            world, drill.name, act, is_cold=drill.is_cold, drain_limit_s=drill.drain_limit_s
+        )
+        drilled.troubles.extend(drill.after(world))
         if drill.outlasts is Outlasts.ANY:
             ended = world.restarts.ended
             drilled.troubles.extend(f"{run} did not survive the disturbance" for run in ended)

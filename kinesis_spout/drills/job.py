@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesis_spout.drills import spout_program
-from kinesis_spout.drills.consumer import NO_NUMBER, SCRATCH, SCRATCH_VARIABLE, SparkArguments
+from kinesis_spout.drills.consumer import NO_NUMBER, SCRATCH, SCRATCH_VARIABLE, JobArguments
 from kinesis_spout.drills.history.events import Fault, RecordId, Told, parse_line
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.processes import kill_family
@@ -30,23 +29,14 @@ if TYPE_CHECKING:
     from kinesis_spout.drills.setting import Setting
     from kinesis_spout.drills.stream import DrillStream
 
+SPOUT_PROGRAM = "kinesis_spout.drills.spout_program"
 SPARK_PROGRAM = "spark_job.commands.drill_job"  # started by name: Spark is above this package
-SPARK_APPLICATION = "drill"
 CHECKPOINT, OUTAGES = "checkpoint", "outages"  # in the directory of the drill
 CLOCK_VARIABLE = "KINESIS_SPOUT_DRILL_CLOCK"  # names the file that `set_clock` writes
 CLOSING_LIMIT_S = 60.0
 KILLED_TASK = 0  # a drill kills, freezes and replaces its process
 _CLOCK_MODULES = Path(__file__).parent / "wrong_clock"  # Python imports them at its start
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for JVMs that live for seconds
-_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.stopTimeout": "30s",
-    "spark.log.level": "WARN",
-}
 
 
 @dataclass(slots=True)
@@ -126,18 +116,15 @@ class Job:
         """Start a process of the task, also beside another one. Returns its run."""
         number = len(self._started) + 1
         run = f"job-{number}" if len(self._tasks) == 1 else f"task-{task}-run-{number}"
-        env = self._environment()
-        if self._setting.spout:
-            command = self._spout(run, task, number)
-        else:
-            is_second = any(one.task == task for one in self.running)
-            command = self._spark(run, env, "-2" if is_second else "")
+        given = self._arguments(run, task, number)
+        env = self._environment(given)
         env.pop(failpoint.VARIABLE, None)
         if stop_at is not None:
             env[failpoint.VARIABLE] = f"{stop_at}@{self.marker(run)}"
+        program = SPOUT_PROGRAM if self._setting.spout else SPARK_PROGRAM
         with self.log(run).open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", *command],
+                [sys.executable, "-m", program, msgspec.json.encode(given).decode()],
                 stdin=subprocess.PIPE,  # a job ends when this process is gone
                 stdout=log,
                 stderr=log,
@@ -244,68 +231,33 @@ class Job:
         return lines
 
     # how it is started ----------------------------------------------------------------------------
-    def _spout(self, run: str, task: int, number: int) -> tuple[str, str]:
+    def _arguments(self, run: str, task: int, number: int) -> JobArguments:
+        """A second driver of a Spark job has directories of its own."""
         stream, setting = self._stream, self._setting
-        given = spout_program.Given(
-            endpoint=stream.aws.endpoint_url,
-            region=stream.aws.region,
+        is_second = any(one.task == task for one in self.running)
+        apart = "-2" if is_second and not setting.spout else ""
+        return JobArguments(
             stream=stream.name,
+            region=stream.aws.region,
+            endpoint=stream.aws.endpoint_url,
             is_local=stream.is_local,
             zookeeper=self._zookeeper,
-            path=str(self.path(run)),
+            session_timeout_s=self._session_timeout_s,
+            efo=setting.efo,
             task=task,
             tasks=len(self._tasks),
             seed=setting.seed + number,  # each start draws other answers
-            session_timeout_s=self._session_timeout_s,
-            is_poisoned=Need.POISON in setting.extras,
-            efo=setting.efo,
-        )
-        return spout_program.__name__, msgspec.json.encode(given).decode()
-
-    def _spark(self, run: str, env: dict[str, str], apart: str) -> tuple[str, str]:
-        """One driver. A second one has directories of its own, `apart`."""
-        stream, setting, directory = self._stream, self._setting, self._directory
-        source = {
-            "stream": stream.name,
-            "application": SPARK_APPLICATION,
-            "starting_position": "TRIM_HORIZON",
-            "region": stream.aws.region,
-            "endpoint_url": stream.aws.endpoint_url,
-            "access_key_id": stream.aws.access_key_id,
-            "secret_access_key": stream.aws.secret_access_key,
-            "zookeeper": self._zookeeper,
-            "zookeeper_session_timeout": "4s",
-            "reads_per_second": 20 if stream.is_local else None,
-            "probe_interval": "200ms" if stream.is_local else None,
-            "idle_wait": "200ms",
-            "shard_refresh_interval": "1s",
-            "max_records_per_shard": 200,
-            "max_tasks": 2,
-            "read_mode": "efo" if setting.efo else None,
-            "consumer_name": SPARK_APPLICATION if setting.efo else None,
-        }
-        given = SparkArguments(
-            source={name: value for name, value in source.items() if value is not None},
-            master="local-cluster[2,1,1024]" if setting.executors else "local[2]",
-            conf=_CONF
-            | {"spark.sql.warehouse.dir": str(directory / "warehouse")}
-            | ({"spark.executor.memory": "1g"} if setting.executors else {}),
             path=str(self.path(run)),
-            out=str(directory / f"out{apart}"),
-            checkpoint=str(directory / f"{CHECKPOINT}{apart}"),
-            outages=str(directory / OUTAGES),
-            process=setting.process or "",
-            scratch=str(directory / f"{SCRATCH}{apart}"),
             is_poisoned=Need.POISON in setting.extras,
+            process=setting.process or "",
+            executors=setting.executors,
+            out=str(self._directory / f"out{apart}"),
+            checkpoint=str(self._directory / f"{CHECKPOINT}{apart}"),
+            scratch=str(self._directory / f"{SCRATCH}{apart}"),
+            outages=str(self._directory / OUTAGES),
         )
-        Path(given.scratch).mkdir(exist_ok=True)
-        env["PYSPARK_PYTHON"] = sys.executable
-        env["SPARK_LOCAL_IP"] = "127.0.0.1"
-        env["JAVA_TOOL_OPTIONS"] = f"{env.get('JAVA_TOOL_OPTIONS', '')} {_QUICK_JVM}".strip()
-        env[SCRATCH_VARIABLE] = given.scratch
-        return SPARK_PROGRAM, msgspec.json.encode(given).decode()
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, given: JobArguments) -> dict[str, str]:
         """Where Kinesis is on this machine, no process may reach another one."""
         env = clean_environment() if self._stream.is_local else dict(os.environ)
         path = module_path(env.get("PYTHONPATH", ""), Path.cwd())
@@ -313,6 +265,12 @@ class Job:
             env[CLOCK_VARIABLE] = str(_clock_file(self._directory))
             path = os.pathsep.join(filter(None, (str(_CLOCK_MODULES), path)))
         env["PYTHONPATH"] = path
+        if not self._setting.spout:
+            Path(given.scratch).mkdir(exist_ok=True)
+            env[SCRATCH_VARIABLE] = given.scratch
+            env["PYSPARK_PYTHON"] = sys.executable
+            env["SPARK_LOCAL_IP"] = "127.0.0.1"
+            env["JAVA_TOOL_OPTIONS"] = f"{env.get('JAVA_TOOL_OPTIONS', '')} {_QUICK_JVM}".strip()
         return env
 
 

@@ -199,6 +199,7 @@ _ALL = (
         "slow-worker",
         "stops the Python workers of Spark for a few seconds while a batch runs",
         (do(verbs.stop_workers)(6),),  # a worker's session is shorter
+        outlasts=Outlasts.ANY,
     ),
     Drill(
         "zombie-worker",
@@ -287,7 +288,9 @@ _ALL = (
         (
             while_down("the checkpoint location copied", verbs.copy_checkpoint, rewinds=False),
             *(start, work(100)),
-            while_down("an older checkpoint location restored", verbs.restore_checkpoint),
+            while_down(
+                "an older checkpoint location restored", do(verbs.copy_checkpoint)(back=True)
+            ),
             start,
         ),
     ),
@@ -297,7 +300,7 @@ _ALL = (
         (
             while_down("ZooKeeper's data copied", verbs.copy_zookeeper, rewinds=False),
             *(start, work(100)),
-            while_down("older data of ZooKeeper restored", verbs.restore_zookeeper),
+            while_down("older data of ZooKeeper restored", do(verbs.copy_zookeeper)(back=True)),
             start,
         ),
     ),

@@ -1,8 +1,8 @@
 """Soaks: faults for a long time, drawn at random. The seed draws them, and cannot repeat their
 times.
 
-`random_soak` plays the steps of all drills that fit, one drill after the other, in one world.
-`spout_soak` disturbs three spouts in all ways at the same time: two are killed, one never is.
+One plays the steps of all drills that fit, one drill after the other, in one world. The spout's
+disturbs three spouts in all ways at the same time: two are killed, one never is.
 """
 
 from __future__ import annotations
@@ -11,25 +11,22 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesis_spout import testing
-from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drilled, Outlasts, disturbed
+from kinesis_spout.drills.drill import DRAIN_LIMIT_S, Drill, Outlasts
 from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.setting import DrillError, Need
-from kinesis_spout.drills.verbs import ITERATOR, READ, open_shards
-from kinesis_spout.drills.world import level_notes, levels, longest_run, opened
+from kinesis_spout.drills.use import ZOOKEEPER, level_notes, levels
+from kinesis_spout.drills.verbs import ITERATOR, READ, open_shards, width
 from state.store.ownership import TaskShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
-    from kinesis_spout.drills.drill import Drill
     from kinesis_spout.drills.setting import Setting
     from kinesis_spout.drills.world import World
     from kinesis_spout.testing import FakeKinesis, Fault
@@ -73,35 +70,54 @@ def fitting(setting: Setting) -> list[Drill]:
     ]
 
 
-def random_soak(
-    setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
-) -> Drilled:
-    """Disturb for so many minutes, then let it drain. Between two drills, single answers of the
-    service are faulty. In the second half only drills are drawn that the job's processes outlast,
-    so that one lives long enough to show whether it grows. Blocks. Raises as `run_drill` does.
+def soak(setting: Setting, minutes: float) -> Drill:
+    """Disturbs for so many minutes, then lets the job drain: all that was ever put may be
+    redelivered at the end. The spout has a soak of its own, with a process that is never killed,
+    where our own Kinesis can forget old shards.
     """
-    random = _random(setting, 0)
+    sentence, seconds = f"disturbs the job at random for {minutes:g} minutes", minutes * 60
+    if setting.spout and setting.is_fake and not setting.ensemble:
+        return Drill(
+            SOAK,
+            sentence,
+            (lambda world: _SpoutSoak(world).run(seconds),),
+            after=_judge_steady,
+            spout_tasks=TASKS,
+            drain_limit_s=_DRAIN_LIMIT_S,
+        )
     drills = fitting(setting)
+    return Drill(
+        SOAK,
+        sentence,
+        (lambda world: _play_at_random(world, drills, seconds),),
+        needs=frozenset(need for one in drills for need in one.needs),
+        after=_note_longest,
+        drain_limit_s=max(DRAIN_LIMIT_S, seconds / 2),
+    )
+
+
+def _play_at_random(world: World, drills: Sequence[Drill], seconds: float) -> None:
+    """Between two drills, single answers of the service are faulty. In the second half only drills
+    are drawn that the job's processes outlast, so that one lives long enough to show whether it
+    grows.
+    """
     if not drills:
         raise DrillError("no drill fits these options, so a soak has nothing to draw")
+    random, end_s = _random(world.setting, 0), time.monotonic() + seconds
     sparing = [one for one in drills if one.outlasts is Outlasts.ANY] or drills
-    extras = frozenset(need for one in drills for need in one.needs)
-    with opened(directory, replace(setting, extras=extras), tell) as world:
-        seconds = minutes * 60
+    while (left_s := end_s - time.monotonic()) > 0:
+        _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
+        world.work(_AT_WORK)
+        one = random.choice(sparing if left_s < seconds / 2 else drills)
+        world.tell(f"{one.name}: the drill {one.sentence}")
+        one.play(world)
 
-        def act() -> None:
-            end_s = time.monotonic() + seconds
-            while (left_s := end_s - time.monotonic()) > 0:
-                _small_faults(world, random, min(left_s, random.uniform(*_BETWEEN_S)))
-                world.work(_AT_WORK)
-                one = random.choice(sparing if left_s < seconds / 2 else drills)
-                tell(f"{one.name}: the drill {one.sentence}")
-                one.play(world)
 
-        # All that was ever put may be redelivered at the end.
-        drilled = disturbed(world, SOAK, act, drain_limit_s=max(DRAIN_LIMIT_S, seconds / 2))
-        use = world.samples.use
-        return replace(drilled, notes=[*drilled.notes, *level_notes(use, longest_run(use))])
+def _note_longest(world: World) -> list[str]:
+    uses = world.samples.uses
+    longest = max(world.job.tasks, key=lambda run: len(uses[run]), default="")
+    world.notes += level_notes(uses, longest)
+    return []
 
 
 def _small_faults(world: World, random: Random, seconds: float) -> None:
@@ -118,49 +134,39 @@ def _small_faults(world: World, random: Random, seconds: float) -> None:
 
 
 # all at the same time -----------------------------------------------------------------------------
-def spout_soak(
-    setting: Setting, minutes: float, directory: Path, tell: Callable[[str], object]
-) -> Drilled:
-    """Disturb for so many minutes, then let it drain. No spout may end by itself, and the one that
-    is never killed must not grow. Blocks. Raises as `run_drill` does.
-    """
-    with opened(directory, setting, tell, spout_tasks=TASKS) as world:
-        soak = _SpoutSoak(world)
-        drilled = disturbed(
-            world, SOAK, lambda: soak.run(minutes * 60), drain_limit_s=_DRAIN_LIMIT_S
-        )
-        use = world.samples.use
-        grown = [
-            f"{soak.steady} grows: {one}" for one in levels(use, soak.steady) if not one.is_level
-        ]
-        return replace(
-            drilled,
-            notes=[*drilled.notes, *soak.notes(), *level_notes(use, soak.steady)],
-            troubles=[*drilled.troubles, *grown],
-        )
+def _judge_steady(world: World) -> list[str]:
+    """The process that was never killed must not grow."""
+    uses = world.samples.uses
+    steady = next((run for run, task in world.job.tasks.items() if task == STEADY), "")
+    world.notes += level_notes(uses, steady)
+    of = levels(uses, steady, ZOOKEEPER)
+    return [f"{one.subject} grows: {one}" for one in of if not one.is_level]
 
 
 class _SpoutSoak:
-    """Runs once. Each kind of event has a thread, and draws from the seed by itself."""
+    """Runs once. Each kind of event has a thread, and draws from the seed by itself. No spout may
+    end by itself.
+    """
 
     def __init__(self, world: World) -> None:
         self._world, self._fake = world, world.fake
         self._ending = threading.Event()
         self._counts = Counter({"shards past retention": 0})
+        self._away_s: list[float] = []
         self._closing_s: list[float] = []
-        self.steady = ""
 
     def run(self, seconds: float) -> None:
         world = self._world
         world.restarts.limit = 0
-        self.steady = next(one.run for one in world.job.running if one.task == STEADY)
         pace = _QUICK if seconds < _SHORT_S else _PACE
 
         def disturb_zookeeper(random: Random) -> None:
+            began_s = time.monotonic()
             if random.random() < 0.5:
                 world.zookeeper.kill()
             else:
                 world.zookeeper.restart(lambda: self._ending.wait(random.uniform(*pace["away"])))
+            self._away_s.append(time.monotonic() - began_s)
 
         loops: list[tuple[tuple[float, float], Callable[[Random], object]]] = [
             (_FAULT_S, lambda random: _disturb(self._fake, random, self._ending.wait)),
@@ -181,18 +187,18 @@ class _SpoutSoak:
                     self._forget_old_shards()
             finally:
                 self._ending.set()
+                world.notes += self._notes()
         for loop in running:
             loop.result()
         self._fake.faults.clear()
 
-    def notes(self) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
         """What happened beside the kills, which are the faults of the history."""
         yield ", ".join(f"{count:,} {what}" for what, count in sorted(self._counts.items()))
-        away_s = [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in self._world.zookeeper.away]
-        if away_s:
+        if self._away_s:
             yield (
-                f"ZooKeeper could not be reached {len(away_s)} times, for {max(away_s):.1f} s at "
-                "most"
+                f"ZooKeeper could not be reached {len(self._away_s)} times, for "
+                f"{max(self._away_s):.1f} s at most"
             )
         if self._closing_s:
             yield (
@@ -223,8 +229,7 @@ class _SpoutSoak:
         """Split or merge open shards."""
         stream, shards = self._world.stream, open_shards(self._world)
         if len(shards) < MAX_SHARDS and (len(shards) <= MIN_SHARDS or random.random() < 0.5):
-            widest = max(shards, key=lambda one: one.hash_end - one.hash_start)
-            stream.split(random.choice([widest, *shards]).shard_id)
+            stream.split(random.choice([max(shards, key=width), *shards]).shard_id)
             self._counts["splits"] += 1
         else:
             at = random.randrange(len(shards) - 1)

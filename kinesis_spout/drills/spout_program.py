@@ -1,7 +1,7 @@
 """A consumer as a user would write it: it reports each delivery and each outcome in a line of a
 file, keeps some records for a while, and answers them in any order.
 
-python -m kinesis_spout.drills.spout_program '{"endpoint": ..., ...}'     (`Given`)
+python -m kinesis_spout.drills.spout_program '{"endpoint": ..., ...}'     (`JobArguments`)
 
 It ends in order at SIGTERM, and when the process that started it is gone. An error of the spout
 ends it with a traceback.
@@ -21,8 +21,9 @@ import msgspec
 
 from kinesis_spout.config import ReadRate
 from kinesis_spout.drills.consumer import (
-    REGION,
+    APPLICATION,
     RETRY_LIMIT,
+    JobArguments,
     Teller,
     aws_of,
     is_poison,
@@ -38,37 +39,14 @@ if TYPE_CHECKING:
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
 
-STREAM = "orders"
-APPLICATION = "soak"
 MAX_HELD = 40
 _OPENING_PAUSE_S = 0.5
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of a process. `path` is the file for its lines. `is_local`: the endpoint takes
-    any credentials. `is_poisoned`: one record kills the process whenever it is delivered.
-    `efo`: it reads by enhanced fan-out, as the consumer of the application's name.
-    """
-
-    endpoint: str | None
-    zookeeper: str
-    path: str
-    task: int
-    tasks: int
-    seed: int
-    stream: str = STREAM
-    region: str | None = REGION
-    is_local: bool = True
-    commit_interval_s: float = 1.0
-    session_timeout_s: float = 4.0
-    is_poisoned: bool = False
-    efo: bool = False
 
 
 class Consumer(SpoutListener):
     """Answers some of the records that it has after each new one, and all when none comes."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: JobArguments) -> None:
         self._random = Random(given.seed)  # noqa: S311  # to be repeated, not a secret
         self._is_poisoned = given.is_poisoned
         self._teller = Teller(given.path)
@@ -122,7 +100,7 @@ class Consumer(SpoutListener):
         self._teller.tell(Told(time.monotonic_ns(), step, *place, *record, *about))
 
 
-def config(given: Given, consumer: Consumer) -> SpoutConfig:
+def config(given: JobArguments, consumer: Consumer) -> SpoutConfig:
     return SpoutConfig(
         stream=given.stream,
         application=APPLICATION,
@@ -131,7 +109,7 @@ def config(given: Given, consumer: Consumer) -> SpoutConfig:
         starting_position="TRIM_HORIZON",
         rate=ReadRate(reads_per_second=20, bytes_per_second=1e9),
         retry=RetryPolicy(retry_limit=RETRY_LIMIT, first_delay_ms=200, max_delay_ms=1_000),
-        commit_interval_s=given.commit_interval_s,
+        commit_interval_s=1.0,
         zookeeper_session_timeout_s=given.session_timeout_s,
         idle_poll_s=0.1,
         read_mode="efo" if given.efo else "polling",
@@ -161,7 +139,7 @@ def open_when_possible(spout: KinesisSpout, consumer: Consumer) -> bool:
 
 
 def main() -> None:
-    given = msgspec.json.decode(sys.argv[1], type=Given)
+    given = msgspec.json.decode(sys.argv[1], type=JobArguments)
     consumer = Consumer(given)
     signal.signal(signal.SIGTERM, lambda *_: setattr(consumer, "is_asked_to_end", True))
     spout = KinesisSpout(config(given, consumer))

@@ -9,7 +9,7 @@ import threading
 import time
 from contextlib import closing
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import StreamRef
@@ -19,8 +19,10 @@ from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError, StreamNotFoundError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
+from kinesis_spout.service.shard_info import ShardInfo
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from kinesis_spout.testing.service.requests import UpdateShardCount
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,16 +41,6 @@ _AGE_MS = 12 * 3_600_000  # of our own stream when a drill begins
 _PADDING = b"." * 100
 _INTERVAL_S = 0.05
 _APART = 37  # the first numbers, so that all fates come soon
-
-
-class SeenShard(NamedTuple):
-    """A shard of a listing. The hash keys are inclusive at both ends."""
-
-    shard_id: str
-    parents: tuple[str, ...]
-    is_open: bool
-    hash_start: int
-    hash_end: int
 
 
 class RemoteStream:
@@ -87,15 +79,12 @@ class RemoteStream:
                 self._tick.wait(_PUT_AGAIN_S)  # a shard's limit
         return [placed[at] for at in range(len(records))]
 
-    def shards(self) -> list[SeenShard]:
-        return [
-            SeenShard(one.shard_id, one.parents, not one.is_closed, *one.hash_key_range)
-            for one in self._client.list_shards()
-        ]
+    def shards(self) -> tuple[ShardInfo, ...]:
+        return self._client.list_shards()
 
     def split(self, shard_id: str) -> None:
         one = next(one for one in self.shards() if one.shard_id == shard_id)
-        middle = (one.hash_start + one.hash_end + 1) // 2
+        middle = (sum(one.hash_key_range) + 1) // 2
         self._reshard("split_shard", ShardToSplit=shard_id, NewStartingHashKey=str(middle))
 
     def merge(self, shard_id: str, adjacent_id: str) -> None:
@@ -186,18 +175,20 @@ class OwnStream:
         placed = (self.fake.put(self.name, key, data).partition(":") for key, data in records)
         return [(shard_id, int(sequence)) for shard_id, _, sequence in placed]
 
-    def shards(self) -> list[SeenShard]:
+    def shards(self) -> tuple[ShardInfo, ...]:
         """All that the service lists, closed ones included."""
-        return [
-            SeenShard(
-                one.shard_id,
-                tuple(filter(None, one.parents)),
-                one.is_open,
-                one.hash_keys.start,
-                one.hash_keys.end,
+        return tuple(
+            ShardInfo(
+                shard_id=one.shard_id,
+                parents=one.parents,
+                hash_key_range=(one.hash_keys.start, one.hash_keys.end),
+                starting_sequence=SequenceNumber(one.starting_sequence),
+                ending_sequence=None
+                if (end := one.ending_sequence) is None
+                else SequenceNumber(end),
             )
             for one in self.fake.shards(self.name)
-        ]
+        )
 
     def split(self, shard_id: str) -> None:
         """In the middle. Returns when the stream is active again, as all that reshard do."""

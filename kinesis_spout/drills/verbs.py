@@ -9,7 +9,6 @@ import shutil
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias
 
@@ -21,17 +20,17 @@ from kinesis_spout.drills.job import CHECKPOINT, OUTAGES, set_clock
 from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.drills.stream import OwnStream
 from kinesis_spout.drills.world import KILL
-from kinesis_spout.drills.zookeeper import ZookeeperEnsemble
 from kinesis_spout.processes import descendants, resume, runs, suspend
 from kinesis_spout.testing import slow, throttle
+from state.plan import plan_number
 from state.tracker.inflight_record_tracker import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from kinesis_spout.drills.stream import SeenShard
     from kinesis_spout.drills.world import World
+    from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.testing import Fault as ServiceFault
     from state.shard_state import ShardState
 
@@ -84,17 +83,11 @@ def kill_at_second_append(world: World) -> None:
     """Kill the driver of a task that has appended to its log and is not done: one of its shards
     answers slowly, and what the others have is published meanwhile.
     """
-    failpoint = "log-appended"
-    faults, run = world.fake.faults, world.start(failpoint)
-
-    def has_come() -> bool:
-        faults.clear()
-        faults.add(slow(1.0), operation=READ, times=1)  # a task waits much shorter
-        return world.job.marker(run).exists()
-
-    world.wait_until(has_come, f"{run}'s arrival at {failpoint}")
+    faults, shard = world.fake.faults, open_shards(world)[0]
+    # A task waits much shorter.
+    faults.add(slow(1.0), operation=READ, shard_id=shard.shard_id, times=None)
+    kill_at(world, "log-appended")
     faults.clear()
-    world.kill(f"{KILL} at {failpoint}")
 
 
 def kill_in_batch(
@@ -156,16 +149,13 @@ def stop_workers(world: World, seconds: float) -> None:
     """Stop Spark's Python workers. Their session with ZooKeeper lapses meanwhile, and they make
     another one: the job must not end.
     """
-    began_ns, run = time.monotonic_ns(), world.job.running[0].run
-    stopped = _stop_workers(world)
+    began_ns, stopped = time.monotonic_ns(), _stop_workers(world)
     try:
         world.wait(seconds)
     finally:
         resume(stopped)
     world.add_fault(f"{len(stopped)} Python workers stopped for {seconds:.0f} s", began_ns)
     world.work(50)
-    if run not in world.job.pids:
-        raise DrillError(f"{run} ended because its workers had been stopped")
 
 
 def wake_workers_late(world: World) -> None:
@@ -242,9 +232,10 @@ def states_of(world: World) -> list[str]:
 
 def plan_of(world: World) -> str:
     """The newest one."""
-    if (plan := world.newest_plan_node) is None:
+    plans = world.stored.names("batches")
+    if not plans:
         raise DrillError("the job has made no plan")
-    return plan
+    return f"batches/{max(plans, key=plan_number)}"
 
 
 def report_of(world: World) -> list[str]:
@@ -295,10 +286,6 @@ def copy_zookeeper(world: World, *, back: bool = False) -> None:
         world.stored.connect_again(world.zookeeper.connect_string)
 
 
-restore_checkpoint = partial(copy_checkpoint, back=True)
-restore_zookeeper = partial(copy_zookeeper, back=True)
-
-
 def _copy(world: World, directories: Sequence[Path], *, back: bool) -> None:
     """Into a backup, or `back` from it."""
     for number, directory in enumerate(directories):
@@ -335,29 +322,35 @@ def reshard(world: World, rounds: int) -> None:
     """Splits and merges one after the other: children are closed before they are read."""
     with world.fault(f"{rounds} splits and {rounds} merges"):
         for _ in range(rounds):
-            widest = max(open_shards(world), key=lambda one: one.hash_end - one.hash_start)
-            world.stream.split(widest.shard_id)
-            _see_reshard(world)
-            left, right = min(
-                pairwise(open_shards(world)),
-                key=lambda pair: pair[1].hash_end - pair[0].hash_start,
-            )
-            world.stream.merge(left.shard_id, right.shard_id)
-            _see_reshard(world)
+            with _backlog(world):
+                world.stream.split(max(open_shards(world), key=width).shard_id)
+                _see_reshard(world)
+                pairs = pairwise(open_shards(world))
+                left, right = min(pairs, key=lambda pair: sum(map(width, pair)))
+                world.stream.merge(left.shard_id, right.shard_id)
+                _see_reshard(world)
+            world.wait(_BETWEEN_S)
 
 
 def scale(world: World, shards: int) -> None:
-    """UpdateShardCount, as autoscaling does: when reads are behind. Where the service makes faults
-    on demand, parents have a backlog when their children get records.
+    """UpdateShardCount, as autoscaling does: when reads are behind."""
+    with world.fault(f"UpdateShardCount to {shards}"), _backlog(world):
+        world.stream.update_shard_count(shards)
+        _see_reshard(world)
+    world.wait(2 * _BETWEEN_S)
+
+
+@contextmanager
+def _backlog(world: World) -> Iterator[None]:
+    """Where the service makes faults on demand, nothing is read meanwhile. So parents have a
+    backlog when their children get records.
     """
-    with world.fault(f"UpdateShardCount to {shards}"), ExitStack() as stack:
+    with ExitStack() as stack:
         if world.stream.fake is not None:
             world.stream.fake.faults.add(throttle(), operation=READ, times=None)
             stack.callback(world.stream.fake.faults.clear)
         world.wait(_BETWEEN_S)
-        world.stream.update_shard_count(shards)
-        _see_reshard(world)
-    world.wait(2 * _BETWEEN_S)
+        yield
 
 
 def _see_reshard(world: World) -> None:
@@ -365,10 +358,16 @@ def _see_reshard(world: World) -> None:
     world.wait(_BETWEEN_S)
 
 
-def open_shards(world: World) -> list[SeenShard]:
+def open_shards(world: World) -> list[ShardInfo]:
     """In the order of their hash keys."""
-    shards = (one for one in world.stream.shards() if one.is_open)
-    return sorted(shards, key=lambda one: one.hash_start)
+    shards = (one for one in world.stream.shards() if not one.is_closed)
+    return sorted(shards, key=lambda one: one.hash_key_range)
+
+
+def width(shard: ShardInfo) -> int:
+    """How many hash keys it has."""
+    first, last = shard.hash_key_range
+    return last - first + 1
 
 
 # ZooKeeper ----------------------------------------------------------------------------------------
@@ -386,11 +385,8 @@ def kill_leader(world: World) -> None:
     """Kill the leader of the ensemble. The others elect another one, and the job continues with
     them; the first one comes back.
     """
-    ensemble = world.zookeeper
-    if not isinstance(ensemble, ZookeeperEnsemble):
-        raise DrillError("the loss of a leader needs an ensemble", "run the drill with --ensemble")
     with world.fault("kill -9 of ZooKeeper's leader"):
-        ensemble.kill_leader()
+        world.zookeeper.kill_leader()
     first: dict[str, ShardState] | None = None
 
     def has_written() -> bool:
@@ -403,7 +399,7 @@ def kill_leader(world: World) -> None:
     # Much longer than a client takes to find another server.
     what = "a write by the job through the remaining ZooKeeper servers"
     world.wait_until(has_written, what, limit_s=30.0)
-    ensemble.start()
+    world.zookeeper.start()
 
 
 def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
@@ -520,12 +516,10 @@ def _outage(world: World, outage: Outage) -> Iterator[None]:
 def _wait_for_published(world: World) -> None:
     """Wait for a new plan, and until the first of its tasks has published what it reads."""
     newest = world.newest_plan
-
-    def is_published() -> bool:
-        plan = world.newest_plan_node
-        return plan is not None and world.newest_plan > newest and bool(_logs_below(world, plan))
-
-    world.wait_until(is_published, "a batch in which a task has published what it reads")
+    world.wait_until(
+        lambda: world.newest_plan > newest and bool(_logs_below(world, plan_of(world))),
+        "a batch in which a task has published what it reads",
+    )
 
 
 def _logs_below(world: World, plan: str) -> list[str]:

@@ -1,5 +1,5 @@
 """All that runs in a drill: Kinesis, ZooKeeper, the job, the producers; and what watches them in a
-thread: what is stored, which shards there are, what the processes use and whether that stays level.
+thread: what is stored, which shards there are, what the processes use.
 """
 
 from __future__ import annotations
@@ -7,35 +7,28 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
-from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-import psutil
-
-from kinesis_spout.drills import spout_program
 from kinesis_spout.drills.consumer import REGION, RETRY_LIMIT, aws_of
 from kinesis_spout.drills.history.checks import left
 from kinesis_spout.drills.history.events import Fault, History, Sample, ShardLife, Step
-from kinesis_spout.drills.job import SPARK_APPLICATION, Job
+from kinesis_spout.drills.job import Job
 from kinesis_spout.drills.setting import DrillError, Need
 from kinesis_spout.drills.stream import OwnStream, Producers, RemoteStream, numbered
-from kinesis_spout.drills.zookeeper import (
-    Link,
-    StoredStates,
-    ZookeeperEnsemble,
-    ZookeeperServer,
-)
+from kinesis_spout.drills.use import ZOOKEEPER, process_uses, znode_use
+from kinesis_spout.drills.zookeeper import Link, StoredStates, ZookeeperServers
 from kinesis_spout.errors import KinesisError
-from kinesis_spout.processes import descendants
 from kinesis_spout.programs import load_function
 from state.plan import plan_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections import Counter
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from kinesis_spout.drills.setting import Setting
@@ -48,40 +41,15 @@ WAIT_LIMIT_S = 120.0
 _MOST_WAITS = 5  # times the limit: a job that repeats the same records for ever must end the drill
 _TICK_S = 0.1
 INTERVAL_S = 0.5
-ENOUGH_S = 120.0  # a process that has lived less than this is still warming up
-MIB = 1 << 20
-_FAMILY = " and its child processes"
 _BETWEEN_USES = 4  # samples; to look at all processes of a job costs more
-_ZNODES_PER_STATE = 2
-# Pools start their threads as they are needed, and keep them: 8 that fetch, 4 that write letters.
-_POOLED_THREADS = 6
 _TICK = threading.Event()  # never set
 
 
-class ProcessUse(NamedTuple):
-    """Of one process: memory in bytes (RSS), threads, and open files with sockets."""
-
-    rss: int
-    threads: int
-    files: int
-
-
-class UseSample(NamedTuple):
-    """`at_s`: since the begin. `processes`: by run. `znodes`: all of the server, None while it does
-    not answer. `states`: how many shards have a stored state.
-    """
-
-    at_s: float
-    processes: dict[str, ProcessUse]
-    znodes: int | None
-    states: int
-
-
 class Samples:
-    """Samples between `start` and `stop`. `states`, `use` and `shards` grow meanwhile."""
+    """Samples between `start` and `stop`. `states`, `uses` and `shards` grow meanwhile."""
 
     def __init__(
-        self, stream: DrillStream, stored: StoredStates, zookeeper: ZookeeperServer, job: Job
+        self, stream: DrillStream, stored: StoredStates, zookeeper: ZookeeperServers, job: Job
     ) -> None:
         self._stream = stream
         self._stored = stored
@@ -91,7 +59,7 @@ class Samples:
         self._thread = threading.Thread(target=self._run, name="samples", daemon=True)
         self._lock = threading.Lock()
         self.states: list[Sample] = []
-        self.use: list[UseSample] = []
+        self.uses: dict[str, list[tuple[float, Counter[str]]]] = defaultdict(list)
         self.shards: dict[str, ShardLife] = {}
 
     def start(self) -> None:
@@ -107,11 +75,11 @@ class Samples:
         seen = self._stream.shards()
         now_ns = time.monotonic_ns()
         with self._lock:
-            for shard_id, parents, is_open, *hash_keys in seen:
-                new = ShardLife(shard_id, parents, now_ns, None, *hash_keys)
-                life = self.shards.setdefault(shard_id, new)
-                if life.closed_ns is None and not is_open:
-                    self.shards[shard_id] = life._replace(closed_ns=now_ns)
+            for one in seen:
+                new = ShardLife(one.shard_id, one.parents, now_ns, None, *one.hash_key_range)
+                life = self.shards.setdefault(one.shard_id, new)
+                if life.closed_ns is None and one.is_closed:
+                    self.shards[one.shard_id] = life._replace(closed_ns=now_ns)
 
     def sample_states(self) -> None:
         """Nothing while ZooKeeper does not answer."""
@@ -131,9 +99,11 @@ class Samples:
                 self.sample_shards()
             if turn % _BETWEEN_USES == 0:
                 at_s = time.monotonic() - began_s
-                states = len(self.states[-1].states) if self.states else 0
-                uses = _uses(self._job.pids)
-                self.use.append(UseSample(at_s, uses, self._zookeeper.znodes(), states))
+                for subject, use in process_uses(self._job.pids):
+                    self.uses[subject].append((at_s, use))
+                if (znodes := self._zookeeper.znodes()) is not None and self.states:
+                    use = znode_use(znodes, len(self.states[-1].states))
+                    self.uses[ZOOKEEPER].append((at_s, use))
 
 
 @dataclass(slots=True)
@@ -163,7 +133,7 @@ class World:
     setting: Setting
     tell: Callable[[str], object]
     stream: DrillStream
-    zookeeper: ZookeeperServer
+    zookeeper: ZookeeperServers
     stored: StoredStates
     link: Link | None
     job: Job
@@ -215,12 +185,6 @@ class World:
     def newest_plan(self) -> int:
         """The number of the newest plan; 0 if there is none."""
         return max(map(plan_number, self.stored.names("batches")), default=0)
-
-    @property
-    def newest_plan_node(self) -> str | None:
-        """Its node; None if there is none."""
-        plans = self.stored.names("batches")
-        return f"batches/{max(plans, key=plan_number)}" if plans else None
 
     # waiting --------------------------------------------------------------------------------------
     def wait_until(
@@ -298,10 +262,9 @@ class World:
             self.job.start()
 
     @property
-    def log(self) -> Path | None:
-        """Of the process that was started last; None before the first one."""
-        runs = list(self.job.tasks)
-        return self.job.log(runs[-1]) if runs else None
+    def log(self) -> str:
+        """The file of the process that was started last; "" before the first one."""
+        return str(self.job.log(list(self.job.tasks)[-1])) if self.job.tasks else ""
 
     def _slow(self) -> str:
         """How far the job has come, and where to look."""
@@ -320,7 +283,7 @@ class World:
             done = "the job has stored nothing in ZooKeeper, so it was still starting"
         reason = next((one.reason for one in reversed(told) if one.reason), "")
         why = f"; the reason of the last failed record is {reason!r}" if reason else ""
-        return f"{done}{why}" + ("" if self.log is None else f"; see {self.log.name}")
+        return f"{done}{why}" + (f"; see {PurePath(self.log).name}" if self.log else "")
 
     # the end --------------------------------------------------------------------------------------
     def drain(self, limit_s: float) -> float:
@@ -375,15 +338,10 @@ def opened(
     with ExitStack() as stack:
         stream = _stream(setting)
         stack.enter_context(stream)
-        kind = ZookeeperEnsemble if setting.ensemble else ZookeeperServer
-        zookeeper = kind(directory / "zookeeper")
+        zookeeper = ZookeeperServers(directory / "zookeeper", ensemble=setting.ensemble)
         stack.callback(zookeeper.end)
         zookeeper.start()
-        stored = StoredStates(
-            zookeeper.connect_string,
-            application=spout_program.APPLICATION if setting.spout else SPARK_APPLICATION,
-            stream=stream.name,
-        )
+        stored = StoredStates(zookeeper.connect_string, stream.name)
         stack.callback(stored.close)
         server, slash, chroot = zookeeper.connect_string.partition("/")
         link = stack.enter_context(Link(server)) if Need.LINK in setting.extras else None
@@ -430,101 +388,3 @@ def _stream(setting: Setting) -> DrillStream:
     )
     name = f"{setting.stream_prefix or 'kinesis-spout'}-drill-{secrets.token_hex(3)}"
     return RemoteStream(name, aws, is_local=setting.is_emulator)
-
-
-# use ----------------------------------------------------------------------------------------------
-def _uses(pids: Mapping[str, int]) -> dict[str, ProcessUse]:
-    """Of each run's process; and, of one that has others below it, of all of these together. Runs
-    whose process is gone are left out.
-    """
-    found = {}
-    for run, pid in pids.items():
-        with suppress(psutil.Error):
-            found[run] = own = _use_of(psutil.Process(pid))
-            others = []
-            for one in descendants(pid):
-                with suppress(psutil.Error):
-                    others.append(_use_of(one))
-            if others:
-                found[f"{run}{_FAMILY}"] = ProcessUse(*map(sum, zip(own, *others, strict=True)))
-    return found
-
-
-def _use_of(process: psutil.Process) -> ProcessUse:
-    with process.oneshot():
-        return ProcessUse(process.memory_info().rss, process.num_threads(), process.num_fds())
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """The medians of the first, the second and the last quarter of a run, and whether the last one
-    is within `slack`, or a tenth, of the second. In the first one it may still warm up.
-    """
-
-    name: str
-    first: float
-    before: float
-    after: float
-    slack: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.first:.0f} in the first quarter, {self.before:.0f} in the second, "
-            f"{self.after:.0f} in the last"
-        )
-
-    @property
-    def is_level(self) -> bool:
-        return self.after <= self.before + max(self.slack, self.before / 10)
-
-
-def longest_run(samples: Sequence[UseSample]) -> str:
-    """The run that was seen most often; empty if none was."""
-    seen = Counter(run for sample in samples for run in sample.processes)
-    return seen.most_common(1)[0][0] if seen else ""
-
-
-def level_notes(samples: Sequence[UseSample], run: str) -> list[str]:
-    """Sentences about one process, about it with all below it, and about the znodes."""
-    found = levels(samples, run)
-    if not found:
-        return [f"no process lived for {ENOUGH_S:.0f} s, so its use of memory cannot be judged"]
-    family = f"{run}{_FAMILY}"
-    below = _process_levels(samples, family)
-    return [*(f"{run}: {one}" for one in found), *(f"{family}: {one}" for one in below)]
-
-
-def levels(samples: Sequence[UseSample], run: str) -> list[Level]:
-    """Of one process that lived through all of the soak, and of the znodes. Empty if the samples
-    are of too short a time to tell.
-
-    A shard's state has two znodes and is kept for the retention of its records, a day at least. So
-    the znodes of states are not counted here: their number is that of the reshards.
-    """
-    of_process = _process_levels(samples, run)
-    znodes = [
-        (sample.at_s, sample.znodes - _ZNODES_PER_STATE * sample.states)
-        for sample in samples
-        if sample.znodes is not None
-    ]
-    return [*of_process, _level("znodes without shard states", znodes, 4)] if of_process else []
-
-
-def _process_levels(samples: Sequence[UseSample], run: str) -> list[Level]:
-    of_run = [(sample.at_s, sample.processes[run]) for sample in samples if run in sample.processes]
-    if not of_run or of_run[-1][0] - of_run[0][0] < ENOUGH_S:
-        return []
-    return [
-        _level("memory in MiB", [(at_s, use.rss / MIB) for at_s, use in of_run], 4),
-        _level("threads", [(at_s, use.threads) for at_s, use in of_run], _POOLED_THREADS),
-        _level("open files", [(at_s, use.files) for at_s, use in of_run], 2),
-    ]
-
-
-def _level(name: str, of: Sequence[tuple[float, float]], slack: float) -> Level:
-    first_s, last_s = of[0][0], of[-1][0]
-    quarters: list[list[float]] = [[], [], [], []]
-    for at_s, value in of:
-        quarters[min(int((at_s - first_s) * 4 / (last_s - first_s)), 3)].append(value)
-    first, second, _, last = map(median, quarters)
-    return Level(name, first, second, last, slack)

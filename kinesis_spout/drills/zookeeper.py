@@ -5,8 +5,6 @@ application has stored there.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
 import subprocess
 import threading
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
-from kinesis_spout.drills import spout_program as program
+from kinesis_spout.drills.consumer import APPLICATION
 from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.processes import kill_family
 from state.codec.values import decode, encode
@@ -25,14 +23,7 @@ from state.store.ownership import OwnerInfo
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.topics import StoreTopics
 from state.znodes.tree import Delete, Set, TransactionRefusedError
-from state.zookeeper.embedded import (
-    answers,
-    ensure_running,
-    java_environment,
-    read_running,
-    server_command,
-    stop,
-)
+from state.zookeeper.embedded import answers, java_environment, server_command
 from state.zookeeper.servers import ask_local
 from state.zookeeper.store import DEFAULT_ROOT
 from state.zookeeper.tree import ZookeeperTree
@@ -45,11 +36,11 @@ if TYPE_CHECKING:
     from state.store.ownership import TaskShare
 
 CHROOT = "/soak"
-IDLE_S = 7_200.0  # without a connection; longer than any soak
 _POLL_S = 0.02
 _START_S = 90.0
 _STOP_S = 10.0
-_ENSEMBLE = 3
+# The end of the drill, which has the other end of the pipe, is that of the server.
+_UNTIL_STDIN_ENDS = ("sh", "-c", '"$@" & cat; kill $!; wait', "sh")
 _CHUNK_BYTES = 65_536
 _CONFIG = """\
 dataDir=data
@@ -68,16 +59,15 @@ preAllocSize=4096
 """
 
 
-class ZookeeperServer:
-    """The server of one directory, which is started again when it is killed. For one thread, but
-    for `znodes`. `ports`: of 127.0.0.1, from the start on. `away`: when it did not answer, from and
-    to in monotonic ns.
+class ZookeeperServers:
+    """One server, or an ensemble of three, each a process of its own, which ends with this one. For
+    one thread, but for `znodes`. `ports`: of 127.0.0.1, from the start on.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, *, ensemble: bool = False) -> None:
+        self._folders = [directory / f"server-{id_}" for id_ in range(1, 4 if ensemble else 2)]
+        self._processes: dict[Path, subprocess.Popen[bytes]] = {}
         self.ports: list[int] = []
-        self.away: list[tuple[int, int]] = []
 
     @property
     def connect_string(self) -> str:
@@ -86,100 +76,50 @@ class ZookeeperServer:
     @property
     def data(self) -> list[Path]:
         """The data directory of each server, to be copied while none runs."""
-        return [self._directory / "data"]
+        return [folder / "data" for folder in self._folders]
 
     def start(self) -> None:
-        """Blocks until it answers. Its port stays the same."""
-        address = ensure_running(self._directory, timeout_s=_START_S, idle_s=IDLE_S)
-        before, self.ports = self.ports, [int(address.rpartition(":")[2])]
-        if before not in ([], self.ports):
-            raise DrillError(f"ZooKeeper moved from port {before[0]} to {self.ports[0]}")
-
-    def end(self) -> None:
-        """Stop it in order. Idempotent."""
-        stop(self._directory)
-
-    def kill(self) -> None:
-        """Send kill -9 to it, and return when it answers again."""
-        self._be_away(self._kill)
-
-    def restart(self, wait: Callable[[], object]) -> None:
-        """Stop it in order, `wait`, and start it again."""
-        self._be_away(self.end, wait, self.start)
-
-    def znodes(self) -> int | None:
-        """The number of all nodes; None while it does not answer."""
-        counts = (ask_local(port).nodes for port in self.ports)
-        return next((count for count in counts if count is not None), None)
-
-    def _kill(self) -> None:
-        running = read_running(self._directory)
-        if running is None:
-            raise DrillError("the ZooKeeper server has no supervisor")
-        os.kill(running.server_pid, signal.SIGKILL)
-
-        def is_another() -> bool:
-            now = read_running(self._directory)
-            return now is not None and now.server_pid != running.server_pid and answers(now.port)
-
-        self._wait(is_another, "start again")
-
-    def _be_away(self, *acts: Callable[[], object]) -> None:
-        began_ns = time.monotonic_ns()
-        for act in acts:
-            act()
-        self.away.append((began_ns, time.monotonic_ns()))
-
-    def _wait(self, fact: Callable[[], bool], what: str) -> None:
-        tick = threading.Event()
-        deadline_s = time.monotonic() + _START_S
-        while not fact():
-            if time.monotonic() > deadline_s:
-                late = f"ZooKeeper did not {what} within {_START_S:.0f} s"
-                raise DrillError(late, f"see the logs in {self._directory}")
-            tick.wait(_POLL_S)
-
-
-class ZookeeperEnsemble(ZookeeperServer):
-    """Three servers, each a process of its own, which nobody starts again."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
-
-    @property
-    def data(self) -> list[Path]:
-        return [self._folder(server) / "data" for server in range(_ENSEMBLE)]
-
-    def start(self) -> None:
-        """Start the servers that do not run. Returns when all of them answer."""
+        """Start the servers that do not run, on the ports that they have had. Returns when all of
+        them answer.
+        """
         if not self.ports:
             self._write_configs()
-        for server in range(_ENSEMBLE):
-            process = self._processes.get(server)
+        for folder in self._folders:
+            process = self._processes.get(folder)
             if process is None or process.poll() is not None:
-                self._processes[server] = self._start(self._folder(server))
+                self._processes[folder] = _started(folder)
         self._wait(lambda: all(answers(port) for port in self.ports), "answer")
 
     def end(self) -> None:
+        """Stop them in order. Idempotent."""
         for process in self._processes.values():
-            process.terminate()
+            if process.stdin is not None:
+                process.stdin.close()
         for process in self._processes.values():
             try:
                 process.wait(_STOP_S)
             except subprocess.TimeoutExpired:
                 kill_family(process)
 
-    def _leaders(self) -> list[int]:
-        """The number of the server that leads, if one does."""
-        return [at for at, port in enumerate(self.ports) if ask_local(port).role == "leader"]
+    def kill(self) -> None:
+        """Send kill -9 to all at once, and return when they answer again."""
+        for process in self._processes.values():
+            kill_family(process)
+        self.start()
+
+    def restart(self, wait: Callable[[], object]) -> None:
+        """Stop them in order, `wait`, and start them again."""
+        self.end()
+        wait()
+        self.start()
 
     def kill_leader(self) -> None:
-        """Send kill -9 to the leader. Returns when another server leads."""
-        leaders: list[int] = []
+        """Send kill -9 to the leader of the ensemble. Returns when another server leads."""
+        leaders: list[Path] = []
 
         def is_led() -> bool:
-            leaders[:] = self._leaders()
+            roles = zip(self._folders, (ask_local(port).role for port in self.ports), strict=True)
+            leaders[:] = [folder for folder, role in roles if role == "leader"]
             return bool(leaders)
 
         self._wait(is_led, "elect a leader")
@@ -187,44 +127,51 @@ class ZookeeperEnsemble(ZookeeperServer):
         kill_family(self._processes[first])
         self._wait(lambda: is_led() and leaders[0] != first, "elect another leader")
 
-    def _kill(self) -> None:
-        """All at once."""
-        for process in self._processes.values():
-            kill_family(process)
-        self.start()
+    def znodes(self) -> int | None:
+        """The number of all nodes; None while no server answers."""
+        counts = (ask_local(port).nodes for port in self.ports)
+        return next((count for count in counts if count is not None), None)
 
-    def _folder(self, server: int) -> Path:
-        return self._directory / f"server-{server + 1}"
+    def _wait(self, fact: Callable[[], bool], what: str) -> None:
+        tick = threading.Event()
+        deadline_s = time.monotonic() + _START_S
+        while not fact():
+            if time.monotonic() > deadline_s:
+                late = f"ZooKeeper did not {what} within {_START_S:.0f} s"
+                raise DrillError(late, f"see the logs in {self._folders[0].parent}")
+            tick.wait(_POLL_S)
 
     def _write_configs(self) -> None:
+        count = len(self._folders)
         with ExitStack() as held:  # so that each probe gets another port
-            probes = [held.enter_context(socket.socket()) for _ in range(3 * _ENSEMBLE)]
+            probes = [held.enter_context(socket.socket()) for _ in range(3 * count)]
             for probe in probes:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", 0))
             ports = [int(probe.getsockname()[1]) for probe in probes]
-        self.ports, peers, elections = ports[:3], ports[3:6], ports[6:]
-        members = "\n".join(
-            f"server.{server + 1}=127.0.0.1:{peer}:{election}"
-            for server, (peer, election) in enumerate(zip(peers, elections, strict=True))
-        )
-        for server, port in enumerate(self.ports):
-            folder = self._folder(server)
+        self.ports, peers, elections = ports[:count], ports[count:-count], ports[-count:]
+        members = [
+            f"server.{id_}=127.0.0.1:{peer}:{election}"
+            for id_, (peer, election) in enumerate(zip(peers, elections, strict=True), 1)
+        ]
+        for id_, (folder, port) in enumerate(zip(self._folders, self.ports, strict=True), 1):
             (folder / "data").mkdir(parents=True)
-            (folder / "data" / "myid").write_text(str(server + 1))
-            (folder / "zoo.cfg").write_text(_CONFIG.format(port=port, members=members))
+            (folder / "data" / "myid").write_text(str(id_))
+            config = _CONFIG.format(port=port, members="\n".join(members))
+            (folder / "zoo.cfg").write_text(config)
 
-    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
-        with (folder / "server.out").open("ab") as output:
-            return subprocess.Popen(
-                server_command(heap="128m"),
-                cwd=folder,
-                env=java_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C reaches the drill alone, which ends them
-            )
+
+def _started(folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / "server.out").open("ab") as output:
+        return subprocess.Popen(
+            [*_UNTIL_STDIN_ENDS, *server_command(heap="128m")],
+            cwd=folder,
+            env=java_environment(),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C reaches the drill alone, which ends them
+        )
 
 
 class Link:
@@ -319,17 +266,11 @@ class StoredStates:
     `StoreUnavailableError`.
     """
 
-    def __init__(
-        self,
-        connect_string: str,
-        *,
-        application: str = program.APPLICATION,
-        stream: str = program.STREAM,
-    ) -> None:
+    def __init__(self, connect_string: str, stream: str) -> None:
         self._lock = threading.Lock()  # held by a call; samples are taken in a thread
         _, slash, chroot = connect_string.partition("/")
         self._paths = ZookeeperPaths(
-            chroot=slash + chroot, root=DEFAULT_ROOT, application=application, stream=stream
+            chroot=slash + chroot, root=DEFAULT_ROOT, application=APPLICATION, stream=stream
         )
         self._tree = self._connected(connect_string)
 
@@ -392,15 +333,14 @@ class StoredStates:
             return None
         return path, node.owner_session
 
-    def wait_gone(self, path: str, session: int, timeout_s: float) -> int | None:
-        """Wait until the node of this session is gone. Returns the monotonic time in ns; None if it
-        is not, or if ZooKeeper did not answer meanwhile.
+    def wait_gone(self, path: str, session: int, timeout_s: float) -> bool:
+        """Wait until the node of this session is gone. False if it is not, or if ZooKeeper did not
+        answer meanwhile.
         """
         try:
-            is_gone = self._tree.wait_gone(path, session, timeout_s)
+            return self._tree.wait_gone(path, session, timeout_s)
         except StoreUnavailableError:
-            return None
-        return time.monotonic_ns() if is_gone else None
+            return False
 
     def close(self) -> None:
         self._tree.close()

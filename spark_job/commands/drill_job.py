@@ -1,6 +1,6 @@
 """The Spark job of a drill, as a user would write it. It tells each delivery and each outcome.
 
-    python -m spark_job.commands.drill_job '{"source": ..., ...}'     (`SparkArguments`)
+    python -m spark_job.commands.drill_job '{"endpoint": ..., ...}'     (`JobArguments`)
 
 A delivery is told before the function gets the batch. Outcomes are told after it has returned and
 before they are reported, so no stored state is ahead of what was told. The job ends in order at
@@ -24,13 +24,15 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from kinesis_spout.drills.consumer import (
+    APPLICATION,
     RETRY_FIRST_DELAY,
     RETRY_LIMIT,
     RETRY_MAX_DELAY,
     SCRATCH,
+    JobArguments,
     Outage,
-    SparkArguments,
     Teller,
+    aws_of,
     is_poison,
     key_and_number,
     takes_scratch,
@@ -53,11 +55,21 @@ if TYPE_CHECKING:
 TRIGGER = "100 milliseconds"
 WRITTEN = "key STRING, number BIGINT, attempt INT"
 _POLL_S = 0.2
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "1g",  # of a master that has executors
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.stopTimeout": "30s",
+    "spark.log.level": "WARN",
+}
 _COLUMNS = ("messageId", "shardId", "sequenceNumber", "partitionKey", "data", "attempt")
 
 
 def fail_in(outage: Outage, outages: str) -> None:
-    """Raise OSError while there is an outage (`SparkArguments.outages`)."""
+    """Raise OSError while there is an outage (`JobArguments.outages`)."""
     if (Path(outages) / outage).exists():
         raise OSError(f"outage of {outage}")
 
@@ -78,7 +90,7 @@ def by_fate(record: Record, outages: str, driver: int | None = None) -> dict[str
     return {"key": key, "number": number, "attempt": record.attempt}
 
 
-def writing_to(given: SparkArguments) -> Callable[[TrackedBatch], None]:
+def writing_to(given: JobArguments) -> Callable[[TrackedBatch], None]:
     """The drill's own function for a batch."""
     driver = os.getpid() if given.is_poisoned else None
     written = partial(by_fate, outages=given.outages, driver=driver)
@@ -91,7 +103,7 @@ def writing_to(given: SparkArguments) -> Callable[[TrackedBatch], None]:
     return process
 
 
-def users_function(given: SparkArguments) -> Callable[[TrackedBatch], object]:
+def users_function(given: JobArguments) -> Callable[[TrackedBatch], object]:
     """The function that the user named, with the scratch directory where a parameter of it asks for
     that. Raises `ConfigError`.
     """
@@ -169,15 +181,40 @@ def _told(step: Step, *, reason: str = "", **row: Any) -> Told:
     )
 
 
-def run(given: SparkArguments, ending: threading.Event) -> None:
+def source_of(given: JobArguments) -> KinesisSource:
+    """It reads and probes as often as an endpoint without limits allows, if it is one."""
+    aws = aws_of(region=given.region, endpoint=given.endpoint, is_local=given.is_local)
+    quick: dict[str, Any] = {"reads_per_second": 20, "probe_interval": "200ms"}
+    fan_out: dict[str, Any] = {"read_mode": "efo", "consumer_name": APPLICATION}
+    return KinesisSource(
+        stream=given.stream,
+        application=APPLICATION,
+        starting_position="TRIM_HORIZON",
+        region=aws.region,
+        endpoint_url=aws.endpoint_url,
+        access_key_id=aws.access_key_id,
+        secret_access_key=aws.secret_access_key,
+        zookeeper=given.zookeeper,
+        zookeeper_session_timeout=f"{given.session_timeout_s:g}s",
+        idle_wait="200ms",
+        shard_refresh_interval="1s",
+        max_records_per_shard=200,
+        max_tasks=2,
+        **(quick if given.is_local else {}),
+        **(fan_out if given.efo else {}),
+    )
+
+
+def run(given: JobArguments, ending: threading.Event) -> None:
     """Run the query until it fails or the end is asked for. Raises the query's error."""
     teller = Teller(given.path)
     process = users_function(given) if given.process else writing_to(given)
-    source = KinesisSource(**given.source)  # type: ignore[arg-type]  # it checks them
-    builder = SparkSession.builder.master(given.master).appName("kinesis-spout drill")
-    for name, value in given.conf.items():
+    source = source_of(given)
+    master = "local-cluster[2,1,1024]" if given.executors else "local[2]"
+    builder = SparkSession.builder.master(master).appName("kinesis-spout drill")
+    for name, value in _CONF.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = builder.config("spark.sql.warehouse.dir", f"{given.out}-warehouse").getOrCreate()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())  # after PySpark's own handlers
     query = (
         source.read_stream(spark)
@@ -208,7 +245,7 @@ def _end_with_stdin(ending: threading.Event) -> None:
 
 
 def main() -> None:
-    given = msgspec.json.decode(sys.argv[1], type=SparkArguments)
+    given = msgspec.json.decode(sys.argv[1], type=JobArguments)
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     threading.Thread(target=_end_with_stdin, args=(ending,), daemon=True).start()

@@ -95,7 +95,8 @@ def _run(place: Path, console: Console, records: int, *, kill: bool, faults: boo
     for note in drilled.notes:
         console.print(f"note: {escape(note)}")
     if problem := drilled.undone or "; ".join(drilled.troubles):
-        raise CliError(problem, "run the demo with --keep to keep its log", log_file=drilled.log)
+        remedy = "run the demo with --keep to keep its log"
+        raise CliError(problem, remedy, log_file=Path(drilled.log) if drilled.log else None)
 
 
 def _show(console: Console, found: Verdict) -> None:

@@ -5,13 +5,14 @@ Parquet files, it is killed in the middle, and another one resumes.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from kinesis_spout.drills.drill import Drilled, disturbed
+from kinesis_spout.drills.drill import disturbed
 from kinesis_spout.drills.history.events import Put
 from kinesis_spout.drills.setting import Setting
+from kinesis_spout.drills.stream import Producers
 from kinesis_spout.drills.world import opened
 from spark_job.demo.flights import to_json
 
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from kinesis_spout.drills.stream import DrillStream, Producers
+    from kinesis_spout.drills.history.verdict import Drilled
+    from kinesis_spout.drills.stream import DrillStream
     from spark_job.demo.flights import Flight
 
 OUTPUT = "scratch/flights"  # in the demo's directory
 _KILL_AT = 0.4  # of all flights
 
 
-class FlightProducers:
+class FlightProducers(Producers):
     """The producers of the demo's drill: they put all flights before the job starts."""
 
     def __init__(self, stream: DrillStream, flights: Sequence[Flight]) -> None:
-        self._stream = stream
+        super().__init__(stream, records_per_s=0, seed=0)
         self._flights = flights
-        self.puts: list[Put] = []
 
     def start(self) -> None:
         """Flights of a carrier have one key, so they stay in order."""
@@ -42,12 +43,6 @@ class FlightProducers:
             carrier, at_ns = str(flight["carrier"]), time.monotonic_ns()
             [(shard, sequence)] = self._stream.put([(carrier, to_json(flight))])
             self.puts.append(Put(carrier, row, shard, sequence, at_ns))
-
-    def stop(self) -> None:
-        """All is put when `start` returns."""
-
-    def check(self) -> None:
-        """An error was raised by `start`."""
 
 
 def run_demo(
@@ -57,7 +52,7 @@ def run_demo(
     function = "write_departed" if faults else "write_all"
     setting = Setting(process=f"spark_job.demo.job:{function}")
     with opened(directory, setting, tell=lambda _: None) as world:  # `notes` has the same
-        world.producers = cast("Producers", FlightProducers(world.stream, flights))
+        world.producers = FlightProducers(world.stream, flights)
 
         def follow(label: str, until: float) -> None:
             """Show how many flights are processed, until so many are."""

@@ -20,7 +20,7 @@ from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.page_server import Answer, PageServer
 from kinesis_spout.cli.places import Place
 from kinesis_spout.drills.history.events import encode_history
-from kinesis_spout.drills.history.verdict import judge, verdict_json
+from kinesis_spout.drills.history.verdict import Drilled, judge, verdict_json
 from kinesis_spout.inspection.explanation import grouped
 from kinesis_spout.inspection.status import status_of
 from kinesis_spout.page import page
@@ -94,7 +94,10 @@ def application(seen: Look, **fields: Any) -> dict[str, Any]:
 
 def drill(**fields: Any) -> dict[str, Any]:
     history = MadeUp(records=400, **fields).history()
-    return drill_json(verdict_json(judge(history, drill="driver-killed")), encode_history(history))
+    return drill_json(
+        verdict_json(judge(Drilled(drill="driver-killed", history=history))),
+        encode_history(history),
+    )
 
 
 class CountedAnswers:

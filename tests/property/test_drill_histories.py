@@ -27,7 +27,7 @@ from kinesis_spout.drills.history.events import (
     Told,
     fate,
 )
-from kinesis_spout.drills.history.verdict import judge
+from kinesis_spout.drills.history.verdict import Drilled, judge
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
@@ -433,7 +433,7 @@ SEEDS = st.integers(0, 2**32)
 @given(SEEDS, KINDS)
 def test_a_correct_consumer_is_accepted(seed: int, kind: str) -> None:
     """Wherever it is killed. Each of its duplicates is a fault's."""
-    verdict = judge(good(seed, kind), drill="random")
+    verdict = judge(Drilled(drill="random", history=good(seed, kind)))
     assert verdict.ok, verdict.broken
     assert verdict.acked + verdict.letters == verdict.records
     assert verdict.unexplained == 0

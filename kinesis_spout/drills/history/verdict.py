@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING
@@ -95,31 +96,39 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     undone: str | None = None
 
 
-def judge(
-    history: History,
-    *,
-    drill: str,
-    drained_s: float | None = None,
-    troubles: Sequence[str] = (),
-    again: Sequence[Redelivery] | None = None,
-    undone: str | None = None,
-) -> Verdict:
-    """`drained_s`: as the drill measured it. It does not count if something was never done.
-    `troubles`: what went wrong beside the promises, in sentences; it is broken with any. `again`:
-    the history's redeliveries, if they are known. `undone`: as in `Verdict`; what has no outcome is
-    not lost then, and no promise is judged.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drilled:
+    """What a drill was, to be judged. `drained_s`: as the drill measured it; it does not count if
+    something was never done. `troubles`: what went wrong beside the promises, in sentences; it is
+    broken with any. `undone`: why it could not do its work, if it could not. `log`: the file of the
+    process that was started last; "" if none was.
     """
+
+    drill: str
+    history: History
+    drained_s: float | None = None
+    notes: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+    undone: str | None = None
+    log: str = ""
+
+
+def judge(drilled: Drilled, again: Sequence[Redelivery] | None = None) -> Verdict:
+    """`again`: the history's redeliveries, if they are known. Of a drill that could not do its
+    work, what has no outcome is not lost, and no promise is judged.
+    """
+    history, undone = drilled.history, drilled.undone
     again = redeliveries(history) if again is None else again
     found = breaches(history, again)
     is_done = not (found[Promise.PROCESSED] or found[Promise.DONE])
-    broken = [*troubles, *sentences(found)] if undone is None else []
+    broken = [*drilled.troubles, *sentences(found)] if undone is None else []
     steps = Counter(told.step for told in history.told)
     acked, letters = (
         len({told.record for told in history.told if told.step is step})
         for step in (Step.ACK, Step.LETTER)
     )
     return Verdict(
-        drill=drill,
+        drill=drilled.drill,
         ok=not broken and undone is None,
         broken=broken,
         records=len(history.puts),
@@ -131,10 +140,10 @@ def judge(
         duplicates=sum(one.is_duplicate for one in again),
         unexplained=len(found[Promise.ONCE]),
         out_of_order=len(found[Promise.ORDER]),
-        drained_s=drained_s if is_done else None,
+        drained_s=drilled.drained_s if is_done else None,
         delays=_delays(history),
         faults=_fault_figures(history, again),
-        notes=list(_notes(history, again)),
+        notes=[*drilled.notes, *_notes(history, again)],
         undone=undone,
     )
 

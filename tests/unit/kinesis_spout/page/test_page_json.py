@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kinesis_spout.drills.history.events import encode_history
-from kinesis_spout.drills.history.verdict import judge, verdict_json
+from kinesis_spout.drills.history.verdict import Drilled, judge, verdict_json
 from kinesis_spout.inspection.status import status_of
 from kinesis_spout.page.page_json import (
     drill_json,
@@ -122,7 +122,7 @@ NAMES = ("job", "amount", "key")  # a line of a history has no spaces in its nam
 
 def made(**fields: Any) -> dict[str, Any]:
     history = MadeUp(names=NAMES, **fields).history()
-    verdict = judge(history, drill="driver-killed")
+    verdict = judge(Drilled(drill="driver-killed", history=history))
     return drill_json(verdict_json(verdict), encode_history(history), [], ["today"])
 
 
@@ -147,7 +147,9 @@ def test_each_step_is_counted_in_its_shard_and_column() -> None:
 
 
 def test_the_size_does_not_grow_with_the_records() -> None:
-    verdict = verdict_json(judge(MadeUp(records=0, faults=0).history(), drill="none"))
+    verdict = verdict_json(
+        judge(Drilled(drill="none", history=MadeUp(records=0, faults=0).history()))
+    )
 
     def size(records: int) -> int:
         history = MadeUp(shards=1, records=records, faults=0, names=NAMES).history()
@@ -158,6 +160,8 @@ def test_the_size_does_not_grow_with_the_records() -> None:
 
 def test_an_empty_history_has_a_page() -> None:
     history = MadeUp(shards=1, records=0, faults=0, samples=0, names=NAMES).history()
-    found = drill_json(verdict_json(judge(history, drill="none")), encode_history(history))
+    found = drill_json(
+        verdict_json(judge(Drilled(drill="none", history=history))), encode_history(history)
+    )
     assert found["letters"] == []
     assert sum(one["totals"]["put"] for one in found["lanes"]) == 0

@@ -6,6 +6,7 @@ They begin with `tests.support.drills.short_history`.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from kinesis_spout.drills.history.events import (
     Sample,
     Step,
 )
-from kinesis_spout.drills.world import MIB, ProcessUse, UseSample, levels
+from kinesis_spout.drills.use import Uses, levels
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import UNANSWERED
@@ -246,17 +247,19 @@ def test_a_drill_is_not_done_while_acks_of_a_killed_process_are_not_stored() -> 
     assert not any(left(history))
 
 
-def growing(rss_mib: Iterator[float], *, seconds: int) -> list[UseSample]:
-    return [
-        UseSample(float(at_s), {FIRST: ProcessUse(round(next(rss_mib) * MIB), 10, 20)}, 50, 9)
-        for at_s in range(seconds)
-    ]
+def growing(memory: Iterator[float], *, seconds: int) -> Uses:
+    return {
+        FIRST: [
+            (at_s, Counter({"memory in MiB": int(next(memory)), "threads": 10}))
+            for at_s in range(seconds)
+        ]
+    }
 
 
 def test_memory_that_grows_is_told_from_memory_that_warms_up() -> None:
     """The first quarter does not count. A short soak has no verdict."""
     warm = (min(60.0 + at_s, 100.0) for at_s in count())
-    assert [level.is_level for level in levels(growing(warm, seconds=600), FIRST)] == [True] * 4
+    assert [level.is_level for level in levels(growing(warm, seconds=600), FIRST)] == [True] * 2
     leak = levels(growing((60 + at_s / 10 for at_s in count()), seconds=600), FIRST)
-    assert [level.name for level in leak if not level.is_level] == ["memory in MiB"]
-    assert levels(growing(count(60.0), seconds=60), FIRST) == []
+    assert [level.measure for level in leak if not level.is_level] == ["memory in MiB"]
+    assert not any(levels(growing(count(60.0), seconds=60), FIRST))

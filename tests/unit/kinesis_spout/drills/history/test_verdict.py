@@ -5,13 +5,20 @@ from __future__ import annotations
 import msgspec
 
 from kinesis_spout.drills.history.events import Step
-from kinesis_spout.drills.history.verdict import Delays, FaultFigures, Verdict, judge, verdict_json
+from kinesis_spout.drills.history.verdict import (
+    Delays,
+    Drilled,
+    FaultFigures,
+    Verdict,
+    judge,
+    verdict_json,
+)
 from tests.support.drills.short_history import good, told
 
 
 def test_a_drill_that_kept_all_promises_is_ok() -> None:
     """Each figure of the short history."""
-    assert judge(good(), drill="short", drained_s=0.0) == Verdict(
+    assert judge(Drilled(drill="short", history=good(), drained_s=0.0)) == Verdict(
         drill="short",
         ok=True,
         broken=[],
@@ -38,7 +45,7 @@ def test_what_is_broken_is_counted() -> None:
     history = good()
     history.told = [one for one in history.told if one.number != 0]
     history.told = [*history.told, told(40, Step.GOT, 1)]
-    verdict = judge(history, drill="short", drained_s=1.0)
+    verdict = judge(Drilled(drill="short", history=history, drained_s=1.0))
     assert (verdict.lost, verdict.unexplained, verdict.duplicates) == (1, 1, 2)
     assert not verdict.ok
     assert verdict.drained_s is None
@@ -48,7 +55,7 @@ def test_a_drill_that_was_not_done_has_lost_and_broken_nothing() -> None:
     """Its records have no outcome because nothing ran, and nobody waited for them."""
     history = good()
     history.told = []
-    verdict = judge(history, drill="short", undone="the job was still starting")
+    verdict = judge(Drilled(drill="short", history=history, undone="the job was still starting"))
     assert (verdict.ok, verdict.undone) == (False, "the job was still starting")
     assert (verdict.broken, verdict.lost) == ([], 0)
     assert msgspec.json.decode(verdict_json(verdict), type=Verdict) == verdict
