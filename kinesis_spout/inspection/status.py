@@ -376,8 +376,9 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     else:
         said = causes[0].sentences
         if verdict is Health.PAUSED:
-            said = tuple(one for one in said if not one.startswith("resume alone"))
-            yield from said[1:] or said
+            # Of what else is to be done, the others name the reason.
+            is_more = "is_running" not in causes[0].facts and len(said) > 1
+            yield from said[1 : len(said) - is_more] or said[:1]
             yield from _besides_the_pause(status)
         else:
             yield from said[:2]

@@ -43,7 +43,12 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.service.botocore_session import code_of, local_error, new_client, new_session
-from kinesis_spout.service.faults import EXPIRED_LISTING, REFUSED_CREDENTIALS, meaning_of
+from kinesis_spout.service.faults import (
+    EXPIRED_LISTING,
+    REFUSED_CREDENTIALS,
+    meaning_of,
+    missing_right,
+)
 from kinesis_spout.service.shard_info import (
     ShardInfo,
     StreamSummary,
@@ -538,7 +543,7 @@ class KinesisClient:
         raise kind(
             f"{exc.operation_name} failed for {where} "
             f"({code}{': ' + message[0][:300] if message else ''})",
-            advice,
+            next(filter(None, map(missing_right, message)), advice),
         ) from exc
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:

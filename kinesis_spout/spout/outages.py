@@ -162,8 +162,7 @@ class SpoutOutages:
                 if trouble is None:
                     return FailingReads(since_ms=since_ms)
                 if not _is_of_the_shard(trouble.error):
-                    error = reported(trouble.error)
-                    return FailingReads(since_ms=since_ms, says=error.message, remedy=error.remedy)
+                    return FailingReads(since_ms=since_ms, **reported(trouble.error)._asdict())
         return None
 
     def failed(
