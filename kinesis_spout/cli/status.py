@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, sentence_of
+from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.looking import (
     REFRESH_S,
     Looking,
@@ -36,10 +36,9 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import option, wrong_usage
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import StreamRef, duration, parse_duration_ms
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.config import StreamRef, duration
+from kinesis_spout.errors import KinesisError, error_sentence
 from kinesis_spout.inspection.health import EXIT_CODES, SEVERITY, Health
-from kinesis_spout.inspection.reader import TipReader
 from kinesis_spout.inspection.status import (
     ApplicationStatus,
     ShardStatus,
@@ -52,7 +51,7 @@ from kinesis_spout.inspection.status import (
     waits_sentence,
 )
 from kinesis_spout.inspection.wording import are, brief, cut_expiry, short_shard, shortened
-from state.errors import StoredDataError
+from state.errors import StoredDataError, StreamMismatchError
 
 SHOWN = 20
 MAX_CONCURRENT_LOOKS = 32
@@ -75,7 +74,7 @@ COLOURS = {
 def status(
     op: Operation,
     *,
-    window: str = WINDOW,
+    window: float = WINDOW,
     ask: int = ASK,
     watch: bool = option("Refresh until Ctrl-C. Each verdict covers the latest --window."),
     show_all: bool = option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
@@ -93,17 +92,17 @@ def status(
     if watch and not op.place.application:
         needs = "--watch needs --application, because it watches one application"
         raise wrong_usage("--watch", needs)
-    signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
+    signals = op.signals()
     if not op.place.application:
-        lines = look_at_all(op.place, signals, window_s, ask)
+        lines = look_at_all(op.place, signals, window, ask)
         show_applications(op, lines)
         code = max((EXIT_CODES[one.verdict] for one in lines), default=0)
     else:
         looks = looking(op.place, op.stack, max_asked=ask)
         most = None if show_all else SHOWN
         if watch:
-            _watch(looks, signals, window_s, most)
-        found = look_once(looks, signals, window_s)
+            _watch(looks, signals, window, most)
+        found = look_once(looks, signals, window)
         width = stdout_console().width
         op.show(found.as_json(), [status_screen(found, width=width, most=most)])
         code = EXIT_CODES[found.verdict]
@@ -182,12 +181,11 @@ def look_at_all(
                 topics = stored.topics(application, stream)
                 known = topics.identity.read()  # its ARN has the region
                 client = replace(place, stream=known.arn if known else stream).client(stack)
-                tips = TipReader(client, clock)
-                looks = Looking(client, topics, tips, clock, application, max_asked)
+                looks = Looking(client, topics, clock, application, max_asked)
                 return replace(line, status=look_once(looks, signals, window_s, is_silent=True))
             # The others are still shown.
-            except (KinesisError, StoredDataError, CliError) as exc:
-                return replace(line, error=sentence_of(exc))
+            except (KinesisError, StoredDataError, StreamMismatchError) as exc:
+                return replace(line, error=error_sentence(exc))
 
         if window_s and named and not is_silent:
             say_watching(window_s)
