@@ -42,13 +42,9 @@ from kinesis_spout.inspection.health import EXIT_CODES, SEVERITY, Health
 from kinesis_spout.inspection.status import (
     ApplicationStatus,
     ShardStatus,
-    move_sentence,
-    owners_sentence,
-    plan_sentence,
+    facts_of,
     status_of,
-    unresolved_sentence,
     verdict_sentence,
-    waits_sentence,
 )
 from kinesis_spout.inspection.wording import are, brief, cut_expiry, short_shard, shortened
 from state.errors import StoredDataError, StreamMismatchError
@@ -68,6 +64,7 @@ COLOURS = {
     Health.STALLED: "bold red",
     Health.LOSING: "bold red",
 }
+_FACT_COLOURS = {"paused": "magenta", "not asked": "yellow"}
 
 
 @command("any", shows=True)
@@ -228,29 +225,18 @@ def status_screen(status: ApplicationStatus, *, width: int, most: int | None) ->
 
 
 def _head(status: ApplicationStatus) -> Table:
-    look, now, verdict = status.look, status.look.now, status.verdict
+    now, verdict = status.look.now, status.verdict
     stream = f"{now.stream.name} ({now.stream.status}, keeps {duration(now.stream.retention_ms)})"
     counts = Counter(one.phase.value for one in status.shards)
-    paused = Text.assemble(("yes", "magenta"), "; end it with kinesis-spout resume")
-    verdict_text = Text.assemble((verdict.value, COLOURS[verdict]), f": {verdict_sentence(status)}")
-    rows: dict[str, Text | str | None] = {
-        "application": f"{now.application} on stream {stream}",
-        "verdict": verdict_text,
-        "owner": owners_sentence(look),
-        "paused": paused if now.stored.paused else None,
-        "plan": plan_sentence(look),
-        "moved": move_sentence(look),
-        "records": unresolved_sentence(status),
-        "shards": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
-        "waiting": waits_sentence(look),
-        "not asked": None if look.refused is None else Text(look.refused, "yellow"),
-    }
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True, style="dim")
     lines.add_column(overflow="fold")
-    for name, said in rows.items():
-        if said is not None:
-            lines.add_row(name, Text(said) if isinstance(said, str) else said)
+    lines.add_row("application", Text(f"{now.application} on stream {stream}"))
+    verdict_text = (verdict.value, COLOURS[verdict])
+    lines.add_row("verdict", Text.assemble(verdict_text, f": {verdict_sentence(status)}"))
+    for name, said in facts_of(status).items():
+        lines.add_row(name, Text(said, _FACT_COLOURS.get(name, "")))
+    lines.add_row("shards", Text(", ".join(f"{count:,} {name}" for name, count in counts.items())))
     return lines
 
 

@@ -446,6 +446,22 @@ def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
         yield f"unread records expire in {duration(min(soon_ms))}"
 
 
+def facts_of(status: ApplicationStatus) -> dict[str, str]:
+    """What stands below the verdict on the screen and on the page, by its name."""
+    look = status.look
+    paused = "yes: it keeps its positions and reads nothing; end it with kinesis-spout resume"
+    facts = {
+        "owner": owners_sentence(look),
+        "paused": paused if look.now.stored.paused else None,
+        "plan": plan_sentence(look),
+        "moved": move_sentence(look),
+        "records": unresolved_sentence(status),
+        "waiting": waits_sentence(look),
+        "not asked": look.refused,
+    }
+    return {name: said for name, said in facts.items() if said is not None}
+
+
 def owners_sentence(look: Look) -> str:
     """Who owns the application, since when; or how the last run ended, as far as it reported."""
     stored, now_ms, run = look.now.stored, look.now.now_ms, look.now.last_log.newest
