@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.text import Text
 
 from kinesis_spout import errors as service_errors
-from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.errors import ConfigError, error_sentence
+from kinesis_spout.inspection.wording import visible
 from kinesis_spout.options import SHARED
 from state import errors as state_errors
 

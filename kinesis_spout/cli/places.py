@@ -30,7 +30,6 @@ from kinesis_spout.cli.exit_codes import (
     StopSignals,
     one_sentence,
 )
-from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import json_text
 from kinesis_spout.cli.shared_options import (
     AWS,
@@ -54,6 +53,7 @@ from kinesis_spout.cli.shared_options import (
 )
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef, duration
+from kinesis_spout.inspection.wording import visible
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import place_in_words

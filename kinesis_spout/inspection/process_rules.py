@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kinesis_spout.errors import KeyAccessError
 from kinesis_spout.inspection.cause import Found, Next, Noun, Subject
-from kinesis_spout.inspection.wording import Topic, printable, topic_of
+from kinesis_spout.inspection.wording import Topic, topic_of
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
 from state.store.runs import DONE, FAILED, FULL, NOT_TAKEN, SPARK
@@ -116,7 +116,7 @@ def kinesis_refuses(look: Look, shard_id: str) -> Found | None:
 
 
 def error_facts(error: KinesisError) -> dict[str, Fact | None]:
-    return {"error": printable(error.message), "remedy": error.remedy or None}
+    return {"error": error.message, "remedy": error.remedy or None}
 
 
 def zookeeper_refuses(look: Look, _: str) -> Found | None:
@@ -296,8 +296,8 @@ def _end_facts(look: Look, run: Run) -> dict[str, Fact | None]:
         return facts | {"end": "silent", "suspect": _suspect(look, run)}
     facts |= {"end": run.end.kind, "ended_at_ms": run.end.time_ms}
     if run.end.kind == FAILED:
-        error, remedy = printable(run.end.says or "an error"), run.end.remedy
-        facts |= {"error": error, "remedy": remedy, "topic": topic_of(run.end.error).value}
+        facts |= {"error": run.end.says or "an error", "remedy": run.end.remedy}
+        facts["topic"] = topic_of(run.end.error).value
     return facts
 
 
@@ -365,7 +365,7 @@ def reads_fail(look: Look, shard_id: str) -> Found | None:
     return _found_of(
         run,
         since_at_ms=fails.since_ms,
-        error=fails.says and printable(fails.says),
+        error=fails.says,
         remedy=None if topic_of(fails.error) is Topic.NETWORK else fails.remedy,
         explain_too=shard_id in look.unanswered,
         answers_explain=bool(look.tips),
@@ -407,7 +407,7 @@ def not_subscribed(look: Look, shard_id: str) -> Found | None:
         return None
     return Found(
         since_at_ms=fails.since_ms,
-        error=printable(fails.says),
+        error=fails.says,
         remedy=fails.remedy,
         is_missing=topic_of(fails.error) is not Topic.RIGHT,
     )

@@ -18,7 +18,6 @@ from kinesis_spout.inspection.process_rules import (
     is_in_a_loop,
     is_restarting,
 )
-from kinesis_spout.inspection.wording import printable
 from kinesis_spout.shards.lineage import ShardPhase
 from state.plan import PlanStatus
 from state.report import OnFailure, ReportStatus
@@ -542,7 +541,7 @@ def letters_refused_besides(
     return Found(
         letters=refused.count,
         refused_at_ms=refused.last_ms,
-        error=printable(refused.says),
+        error=refused.says,
         unresolved=state.unresolved_count,
         max_unresolved=max_unresolved,
         reason=next((one.reason for one in state.unresolved if one.reason), None),
