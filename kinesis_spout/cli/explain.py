@@ -99,8 +99,8 @@ def explained_screen(
         parts.append(Text(f"run by {owners_sentence(look)}"))
     if (moved := move_sentence(look)) is not None:
         parts.append(Text(moved))
-    if look.refused is not None:
-        parts.append(Text(f"no shard's tip could be read: {look.refused}", "yellow"))
+    if look.refusal is not None:
+        parts.append(Text(f"no shard's tip could be read: {look.refusal}", "yellow"))
     shown: dict[tuple[Action, ...], str] = {}
     for group in found:
         actions = tuple(group.explanation.actions(commands))
