@@ -12,13 +12,13 @@ import difflib
 import math
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z0-9]+)+", re.ASCII)
 _STREAM_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
@@ -66,42 +66,7 @@ class AwsConfig:
     wire_format: str = "auto"
 
     def __post_init__(self) -> None:
-        for name, value in self._given().items():
-            if not isinstance(value, str) or not value or value != value.strip():
-                raise ConfigError.of(
-                    name,
-                    "is empty, not text, or has blanks around it",
-                    remedy="leave it out, or give its value",
-                )
-        if self.endpoint_url is not None:
-            _check_endpoint_url(self.endpoint_url)
-        if self.region is not None and not _REGION.fullmatch(self.region):
-            self._refuse("region", "is not a region", "expected a name like eu-central-1")
-        has_id = self.access_key_id is not None
-        if has_id != (self.secret_access_key is not None):
-            pair = "secret_access_key", "access_key_id"
-            missing, given = pair if has_id else pair[::-1]
-            self._refuse(missing, f"is missing although {given} is given", "give both, or neither")
-        if self.session_token is not None and not has_id:
-            rule = "is given without access_key_id and secret_access_key"
-            self._refuse("session_token", rule, "give all three, or none")
-        if self.profile is not None and has_id:
-            self._refuse("profile", "is given although access_key_id is given", "give one of them")
-        if self.role_arn is None and self.role_external_id is not None:
-            remedy = "give role_arn too, or leave role_external_id out"
-            self._refuse("role_external_id", "is given without role_arn", remedy)
-        if self.role_arn is not None:
-            if not _ROLE_ARN.fullmatch(self.role_arn):
-                remedy = "expected arn:aws:iam::<account>:role/<name>"
-                self._refuse("role_arn", "is not the ARN of a role", remedy)
-            if not _ROLE_SESSION.fullmatch(self.role_session_name):
-                self._refuse("role_session_name", "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-")
-        if self.wire_format not in ("auto", "json", "cbor"):
-            self._refuse("wire_format", "must be auto, json or cbor")
-
-    def _refuse(self, name: str, rule: str, remedy: str = "") -> NoReturn:
-        shown = None if name in _SECRETS else getattr(self, name)
-        raise ConfigError.of(name, rule, shown, remedy=remedy)
+        check_connection(self._given())
 
     def _given(self) -> dict[str, object]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -283,7 +248,51 @@ def _amount(text: str, units: dict[str, int], option: str, rule: str, remedy: st
     return amount
 
 
-def _check_endpoint_url(url: str) -> None:
+def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str) -> None:
+    """Raise `ConfigError` for values that are none of an `AwsConfig`. `spelt`: the name of a field
+    as the user knows it.
+    """
+
+    def refuse(name: str, rule: str, remedy: str = "") -> NoReturn:
+        shown = None if name in _SECRETS else given.get(name)
+        raise ConfigError.of(spelt(name), rule, shown, remedy=remedy)
+
+    for name, value in given.items():
+        if not isinstance(value, str) or not value or value != value.strip():
+            raise ConfigError.of(
+                spelt(name),
+                "is empty, not text, or has blanks around it",
+                remedy="leave it out, or give its value",
+            )
+    if "endpoint_url" in given:
+        _check_endpoint_url(given["endpoint_url"], spelt("endpoint_url"))
+    if "region" in given and not _REGION.fullmatch(given["region"]):
+        refuse("region", "is not a region", "expected a name like eu-central-1")
+    key, secret, arn = map(spelt, ("access_key_id", "secret_access_key", "role_arn"))
+    has_id = "access_key_id" in given
+    if has_id and "secret_access_key" not in given:
+        refuse("secret_access_key", f"is missing although {key} is given", "give both, or neither")
+    if not has_id and "secret_access_key" in given:
+        refuse("access_key_id", f"is missing although {secret} is given", "give both, or neither")
+    if "session_token" in given and not has_id:
+        refuse("session_token", f"is given without {key} and {secret}", "give all three, or none")
+    if "profile" in given and has_id:
+        refuse("profile", f"is given although {key} is given", "give one of them")
+    if "role_arn" not in given and "role_external_id" in given:
+        remedy = f"give {arn} too, or leave {spelt('role_external_id')} out"
+        refuse("role_external_id", f"is given without {arn}", remedy)
+    if "role_arn" in given:
+        if not _ROLE_ARN.fullmatch(given["role_arn"]):
+            remedy = "expected arn:aws:iam::<account>:role/<name>"
+            refuse("role_arn", "is not the ARN of a role", remedy)
+        session = given.get("role_session_name")
+        if session is not None and not _ROLE_SESSION.fullmatch(session):
+            refuse("role_session_name", "must be 2 to 64 of A-Z, a-z, 0-9 and _+=,.@-")
+    if given.get("wire_format", "auto") not in ("auto", "json", "cbor"):
+        refuse("wire_format", "must be auto, json or cbor")
+
+
+def _check_endpoint_url(url: str, option: str) -> None:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -291,13 +300,13 @@ def _check_endpoint_url(url: str) -> None:
         usable = False
     if "@" in url:
         raise ConfigError.of(
-            "endpoint_url",
+            option,
             "must not contain a user name or a password",
             remedy="leave them out",
         )
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of(
-            "endpoint_url",
+            option,
             "is not an endpoint",
             url,
             remedy="expected http:// or https://, a host and maybe a port, like "

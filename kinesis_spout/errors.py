@@ -4,7 +4,8 @@
     |-- ConfigError (ValueError)              an option is unknown, malformed or contradicts another
     |-- CredentialsError                      none found, half found, refused or expired
     |   `-- StaleCredentialsError (retryable) ... after the service has answered: new ones may come
-    |-- AccessDeniedError                     valid credentials without permission (KMS included)
+    |-- AccessDeniedError                     valid credentials without permission
+    |   `-- KeyAccessError                    ... to use the stream's KMS key, or it cannot be used
     |-- StreamNotFoundError                   no such stream in that region and account
     |-- ShardNotFoundError                    the stream exists, the shard does not (any more)
     |-- ConsumerNotFoundError                 the stream has no such registered consumer
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 MAX_REASON_CHARS = 1_000
 MAX_MESSAGE_CHARS = 1_000_000  # of an error that is searched for its cause, as Spark's pages are
+_OURS = frozenset({"kinesis_spout", "state", "scheme", "spark_job"})
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
 
@@ -97,6 +99,10 @@ class StaleCredentialsError(CredentialsError):
 
 class AccessDeniedError(KinesisError):
     """The credentials are valid but lack the permission, or the stream's KMS key cannot be used."""
+
+
+class KeyAccessError(AccessDeniedError):
+    """The stream's KMS key cannot be used, or not with these credentials."""
 
 
 class StreamNotFoundError(KinesisError):
@@ -248,3 +254,11 @@ def described(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:
     """`Class: message` of an error of another package, or its class alone."""
     name, message = type(error).__name__, text_of(error, max_chars)
     return text_of(f"{name}: {message}" if message else name, max_chars)
+
+
+def error_sentence(error: BaseException) -> str:
+    """The first paragraph of an error as one line. Errors of other packages are named by class."""
+    text = " ".join(text_of(error, MAX_MESSAGE_CHARS).strip().split("\n\n")[0].split())
+    text = text or type(error).__name__
+    is_ours = type(error).__module__.split(".")[0] in _OURS
+    return text if is_ours else f"{type(error).__name__}: {text}"

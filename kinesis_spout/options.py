@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.config import (
     AwsConfig,
     StreamRef,
+    check_connection,
     parse_bool,
     parse_duration_ms,
     parse_size_bytes,
@@ -444,15 +445,11 @@ def connection_of(values: dict[str, Any], stream: StreamRef | None = None) -> Aw
     options.
     """
     own = {each.name: values.pop(each.name) for each in fields(AwsConfig) if each.name in values}
-    try:
-        if stream is not None:
-            stream.region_or(own["region"])
-        return AwsConfig(**own)
-    except ConfigError as exc:
-        remedy = _spelt(exc.remedy)
-        if exc.option is None:
-            raise ConfigError(_spelt(exc.message), remedy) from exc
-        raise ConfigError.about(_spelt(exc.option), _spelt(exc.problem), remedy) from exc
+    if stream is not None:
+        stream.region_or(own["region"])
+    given = {name: value for name, value in own.items() if value is not None}
+    check_connection(given, lambda name: SHARED[name].name)
+    return AwsConfig(**given)
 
 
 def security_of(values: dict[str, Any]) -> ZookeeperSecurity:
@@ -486,12 +483,3 @@ def check_consumer(
             rule = f"does not belong to stream {stream.name}"
             remedy = "give the ARN of a consumer of that stream"
             raise ConfigError.of(by_arn, rule, arn, remedy=remedy)
-
-
-# The names with an underscore; the others are ordinary words too.
-_FIELDS = re.compile(rf"\b(?:{'|'.join(name for name in SHARED if '_' in name)})\b")
-
-
-def _spelt(text: str) -> str:
-    """The text with the options' names for those of the fields."""
-    return _FIELDS.sub(lambda match: SHARED[match[0]].name, text)

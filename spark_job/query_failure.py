@@ -26,16 +26,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from kinesis_spout.application.run_recorder import (
-    amend_newest_run,
-    error_sentence,
-    failure,
-    reported,
-)
+from kinesis_spout.application.run_recorder import amend_newest_run, failure, reported
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.errors import MAX_MESSAGE_CHARS, KinesisError, described, text_of
+from kinesis_spout.errors import (
+    MAX_MESSAGE_CHARS,
+    KinesisError,
+    described,
+    error_sentence,
+    text_of,
+)
 from state.errors import StateError
-from state.store.runs import ReportedError
+from state.store.runs import ReportedError, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -111,10 +112,20 @@ def failure_sentence(text: str) -> str:
     It is the last Python traceback's error, which is the outermost Python error. Without a
     traceback it is the first line of Spark or Java.
     """
+    return _cause(text)[1]
+
+
+def failure_report(text: str) -> ReportedError:
+    """The same as it is stored: Spark passes on the class of an error of ours, and its text."""
+    error, cause = _cause(text)
+    return ReportedError(sentence(cause), error=error)
+
+
+def _cause(text: str) -> tuple[str | None, str]:
     before, marker, after = text.rpartition(_TRACEBACK)
-    sentence = _raised_in(after) if marker else None
-    sentence = sentence or _first_line(before or text)
-    return sentence if len(sentence) <= MAX_LENGTH else f"{sentence[:MAX_LENGTH]}..."
+    raised = _raised_in(after) if marker else None
+    error, cause = raised or _first_line(before or text)
+    return error, cause if len(cause) <= MAX_LENGTH else f"{cause[:MAX_LENGTH]}..."
 
 
 def reported_failure(error: BaseException) -> ReportedError:
@@ -127,9 +138,9 @@ def reported_failure(error: BaseException) -> ReportedError:
     if module.startswith(_OURS):
         return reported(error)
     if module.startswith(("pyspark.", "py4j.")):
-        return ReportedError.of_text(failure_sentence(text_of(error, MAX_MESSAGE_CHARS)))
+        return failure_report(text_of(error, MAX_MESSAGE_CHARS))
     said = f"the function given to tracked(...) raised {error_sentence(error)}"
-    return ReportedError.of_text(said)
+    return ReportedError(sentence(said))
 
 
 def for_spark(error: BaseException, function: str) -> BaseException:
@@ -150,7 +161,7 @@ def for_spark(error: BaseException, function: str) -> BaseException:
     return FunctionError(f"{function} raised {described(error)}")
 
 
-def _raised_in(after: str) -> str | None:
+def _raised_in(after: str) -> tuple[str | None, str] | None:
     """The error after a traceback's first line: the first line that is not part of a stack, with
     the lines that continue it.
     """
@@ -167,29 +178,29 @@ def _raised_in(after: str) -> str | None:
     return None
 
 
-def _without_class(raised: str) -> str:
-    """`package.module.Error: message` without its class, for our errors; others keep the class's
-    name.
+def _without_class(raised: str) -> tuple[str | None, str]:
+    """The class of `package.module.Error: message` and the message, for our errors; others keep the
+    class's name in the text.
     """
     match = _RAISED.match(raised)
     if match is None:
-        return raised
+        return None, raised
     module, name, message = match.groups()
     if not message:
-        return name
+        return None, name
     message = _SQLSTATE.sub("", _ERROR_CLASS.sub("", message))
-    return message if module.startswith(_OURS) else f"{name}: {message}"
+    return (name, message) if module.startswith(_OURS) else (None, f"{name}: {message}")
 
 
-def _first_line(text: str) -> str:
+def _first_line(text: str) -> tuple[str | None, str]:
     for wrapping in (_CALLED, _TASK):
         match = wrapping.match(text)
         if match is not None:
-            return _without_class(_first_line(text[match.end() :]))
+            return _without_class(_first_line(text[match.end() :])[1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        return "the query failed without saying why"
-    return _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
+        return None, "the query failed without saying why"
+    return None, _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
 
 
 def plans_of(text: str) -> frozenset[str]:
@@ -258,7 +269,7 @@ class QueryEnds(StreamingQueryListener):
             plans = plans_of(text)
             if not plans or any(error in text for error in _NOT_REPORTED):
                 return
-            end = failure(ReportedError.of_text(failure_sentence(text)), ended_ms)
+            end = failure(failure_report(text), ended_ms)
 
             def ended(runs: RunLog) -> RunLog:
                 return runs.ended(end) if _is_of_the_query(runs, started_ms, ended_ms) else runs

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
+from kinesis_spout.errors import error_sentence, text_of
 from state.errors import RemediedError, StaleOwnerError, StateError, StoreUnavailableError
 from state.process import is_below, state_of, this_process
 from state.store.ownership import ProcessState
@@ -31,7 +31,6 @@ log = logging.getLogger("kinesis_spout")
 TROUBLES = frozenset({"throttled", "refused_letters", "failing_reads", "no_answers"})
 TROUBLE_EVERY_S = 60.0
 _NEVER_WRITTEN = {"trigger_ms": -1, "throttled": {}}  # other fields: None
-_OURS = frozenset({"kinesis_spout", "state", "scheme", "spark_job"})
 
 
 class RunRecorder:
@@ -78,8 +77,7 @@ class RunRecorder:
         if error is not None:
             before = self._written.get("not_subscribed")
             since_ms = before.since_ms if isinstance(before, ReadTrouble) else self._clock.now_ms()
-            told = reported(error)
-            trouble = ReadTrouble(since_ms=since_ms, says=told.message, remedy=told.remedy)
+            trouble = ReadTrouble(since_ms=since_ms, **reported(error)._asdict())
         self.write(not_subscribed=trouble)
 
     def end(self, kind: str, says: str | None = None) -> None:
@@ -126,22 +124,15 @@ def amend_newest_run(runs: RunStore, amended: Callable[[RunLog], RunLog]) -> boo
 
 def failure(error: ReportedError, now_ms: int) -> RunEnd:
     """The end of a run by an error."""
-    return RunEnd(time_ms=now_ms, kind=FAILED, says=error.message, remedy=error.remedy)
+    return RunEnd(time_ms=now_ms, kind=FAILED, **error._asdict())
 
 
 def reported(error: BaseException) -> ReportedError:
     """The error as it is stored. One of another package is named by its class, without a remedy."""
-    if isinstance(error, RemediedError) and error.remedy:
-        return ReportedError(sentence(text_of(error.message)), sentence(error.remedy))
-    return ReportedError(sentence(error_sentence(error)))
-
-
-def error_sentence(error: BaseException) -> str:
-    """The first paragraph of an error as one line. Errors of other packages are named by class."""
-    text = " ".join(text_of(error, MAX_MESSAGE_CHARS).strip().split("\n\n")[0].split())
     name = type(error).__name__
-    is_ours = type(error).__module__.split(".")[0] in _OURS
-    return (text if is_ours else f"{name}: {text}") if text else name
+    if isinstance(error, RemediedError) and error.remedy:
+        return ReportedError(sentence(text_of(error.message)), sentence(error.remedy), name)
+    return ReportedError(sentence(error_sentence(error)), error=name)
 
 
 @contextmanager

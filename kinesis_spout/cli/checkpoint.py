@@ -2,7 +2,6 @@
 application has stored.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -32,11 +31,13 @@ from kinesis_spout.cli.places import (
     TIME_HELP,
     Operation,
     command,
+    exists_already,
     note,
     past_time,
     reason_text,
     records_of,
     say,
+    write_file,
 )
 from kinesis_spout.cli.shared_options import (
     argument,
@@ -65,7 +66,6 @@ from state.zookeeper.store import ZookeeperStateStore
 
 MAX_SHOWN = 10  # shards of an entry of the history
 MAX_NAMED = 20  # records; with --all there may be 100,000
-_NAME_ANOTHER = "give the name of a file that does not exist yet"
 
 
 # showing ------------------------------------------------------------------------------------------
@@ -251,13 +251,14 @@ def move_lines(move: Move) -> Iterator[str]:
     before, after, arrived_ms = move.before, move.after, move.arrival_ms
     arrival = "" if arrived_ms is None else f"  (arrived {Position.at_timestamp(arrived_ms)})"
     yield from _change_lines(before.shard_id, before, after, arrival)
-    if move.skips and after != before:
-        yield f"  skips {records_of(move.skipped)}"
-    elif move.repeated.records and after != before:
+    if after != before:
         dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
-        yield f"  repeats {records_of(move.repeated)}{dropped}"
-    elif after != before:
-        yield "  skips and repeats nothing"
+        if move.skips:
+            yield f"  skips {records_of(move.skipped)}"
+        elif move.repeated.records:
+            yield f"  repeats {records_of(move.repeated)}{dropped}"
+        else:
+            yield "  skips and repeats nothing"
     if move.lost_until_ms is not None:
         until = Position.at_timestamp(move.lost_until_ms)
         yield f"  records that arrived before {until} may have expired"
@@ -378,7 +379,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
     shard_id, clock = found.before.shard_id, SystemClock()
     shard = next((one for one in client.list_shards() if one.shard_id == shard_id), None)
     if path.exists():
-        raise CliError(f"--to {path}: the file exists already", _NAME_ANOTHER)
+        raise exists_already(path, "--to ")
     saved = 0
     with LetterFile(path) as file:
         for record in found.records:
@@ -428,16 +429,7 @@ def export(
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    try:
-        with to.open("xb") as file:  # a backup is whole or not there, and overwrites no other one
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError as exc:
-        raise CliError(f"--to {to}: the file exists already", _NAME_ANOTHER) from exc
-    except OSError as exc:
-        problem = f"--to {to}: cannot be written: {exc.strerror}"
-        raise CliError(problem, "choose a file that can be written") from exc
+    write_file(to, data, "--to ", is_new=True)
     note(f"exported {counted(len(exported.states), 'shard')} to {to}")
 
 

@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exec_process import ExecProcess
+from kinesis_spout.cli.exec_process import CommandEndedError, ExecProcess
 from kinesis_spout.cli.exit_codes import BROKEN_PIPE, CODES, CliError, StopSignals
 from kinesis_spout.cli.line_io import LineWriter
 from kinesis_spout.cli.places import (
@@ -266,8 +266,8 @@ def _run_command(
 ) -> None:
     """Pass each record to the command, which answers by itself, until the end or `stopped()`.
 
-    Raises `CliError` when the command ends by itself: a record may have ended it, and will do so
-    again in the next run.
+    Raises `CommandEndedError` when the command ends by itself: a record may have ended it, and will
+    do so again in the next run.
     """
     command.open(spout.ack)
     try:
@@ -290,7 +290,7 @@ def _run_command(
             remedy = (
                 "repair the command; give --application if the next run is to redeliver records"
             )
-    ended = CliError(problem, remedy)
+    ended = CommandEndedError(problem, remedy)
     spout.close(crashed=command.has_crashed, error=ended)
     raise ended
 

@@ -3,9 +3,8 @@
 from dataclasses import asdict
 
 from kinesis_spout.cli.places import Operation, command, say
-from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import argument, command_group
-from kinesis_spout.inspection.wording import moment
+from kinesis_spout.inspection.wording import moment, visible
 from kinesis_spout.service.consumers import ConsumerRegistry
 
 

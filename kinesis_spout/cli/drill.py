@@ -14,7 +14,6 @@ import typer
 from kinesis_spout import __version__
 from kinesis_spout.cli.exit_codes import FAILED, UNREACHABLE, CliError, StopSignals
 from kinesis_spout.cli.places import say, show, stdout_console, write_file
-from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.shared_options import (
     argument,
     option,
@@ -34,6 +33,7 @@ from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.setting import DrillError, Setting
 from kinesis_spout.drills.tables import listing, overview, verdict_text
 from kinesis_spout.errors import KinesisError
+from kinesis_spout.inspection.wording import visible
 from kinesis_spout.page import page
 from kinesis_spout.page.page_json import drill_json
 from kinesis_spout.programs import load_function

@@ -27,10 +27,16 @@ from typing import IO, Any, cast
 
 import msgspec
 
+from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.line_io import LineSplitter, LineWriter, LongLine
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.listener import SpoutListener
+
+
+class CommandEndedError(CliError):
+    """The command has ended by itself. `explain` knows the error by this name."""
+
 
 log = logging.getLogger("kinesis_spout")
 MAX_LATE_ANSWERS = 10_000  # how many timed-out records may still be answered

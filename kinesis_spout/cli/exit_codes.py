@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.text import Text
 
 from kinesis_spout import errors as service_errors
-from kinesis_spout.cli.plain_text import visible
-from kinesis_spout.errors import ConfigError
+from kinesis_spout.errors import ConfigError, error_sentence
+from kinesis_spout.inspection.wording import visible
 from kinesis_spout.options import SHARED
 from state import errors as state_errors
 
@@ -176,7 +176,7 @@ def one_sentence(
             # A log that cannot be written must not hide the sentence on stderr.
             with suppress(OSError), log_file.open("a", encoding="utf-8") as log:
                 traceback.print_exc(file=log)
-        lines = [("error:", "bold red", sentence_of(as_typed(exc, ctx)))]
+        lines = [("error:", "bold red", error_sentence(as_typed(exc, ctx)))]
         if log_file is not None and log_file.exists():
             lines.append(("details in", "dim", str(log_file)))
         for head, style, text in lines:
@@ -187,13 +187,6 @@ def one_sentence(
         cause = exc.__cause__ if isinstance(exc, CliError) and exc.__cause__ else exc
         found = (code for kind, code in codes.items() if isinstance(cause, kind))
         raise typer.Exit(next(found, FAILED)) from exc
-
-
-def sentence_of(exc: BaseException) -> str:
-    """The first paragraph of an error as one line. Errors of other packages are named by class."""
-    text = " ".join(str(exc).strip().split("\n\n")[0].split()) or type(exc).__name__
-    ours = type(exc).__module__.split(".")[0] in {"kinesis_spout", "state", "scheme", "spark_job"}
-    return text if ours else f"{type(exc).__name__}: {text}"
 
 
 def as_typed(exc: Exception, ctx: typer.Context | None) -> Exception:

@@ -22,7 +22,6 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import argument, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import COLOURS
-from kinesis_spout.config import parse_duration_ms
 from kinesis_spout.inspection.cause import Action, ActionKind, introduced
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Health, Look
@@ -45,9 +44,10 @@ def explain_command(
         "Id or number of a shard. Without it, all shards are explained; shards with the same cause "
         "are shown together.",
         "SHARD",
+        parser=shard_id_of,
     ),
     *,
-    window: str = WINDOW,
+    window: float = WINDOW,
     ask: int = ASK,
 ) -> None:
     """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
@@ -58,19 +58,15 @@ def explain_command(
     is.
     """
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
-    window_s = parse_duration_ms(window, option="window") / 1000
-    shard_id = None if shard is None else shard_id_of(shard)
-    look = looks.watch(signals, window_s, shard_id)
+    look = looks.watch(signals, window, shard)
     now, commands, place = look.now, op.commands, op.place
-    if now.is_known and shard_id is not None and shard_id not in now.known_shards:
+    if now.is_known and shard is not None and shard not in now.known_shards:
         raise wrong_usage(
             "SHARD",
-            f"stream {now.stream.name} does not list {shard_id}, and application "
+            f"stream {now.stream.name} does not list {shard}, and application "
             f"{now.application} has no state of it; list the shards with kinesis-spout shards",
         )
-    found = grouped(look)
-    if shard_id is not None:
-        found = [Group(explain(look, shard_id), (shard_id,))]
+    found = grouped(look) if shard is None else [Group(explain(look, shard), (shard,))]
     width, whole = stdout_console().width, shard is None
     op.show(
         [explained_json(look, one, commands, place) for one in found],
@@ -103,8 +99,8 @@ def explained_screen(
         parts.append(Text(f"run by {owners_sentence(look)}"))
     if (moved := move_sentence(look)) is not None:
         parts.append(Text(moved))
-    if look.refused is not None:
-        parts.append(Text(f"no shard's tip could be read: {look.refused}", "yellow"))
+    if look.refusal is not None:
+        parts.append(Text(f"no shard's tip could be read: {look.refusal}", "yellow"))
     shown: dict[tuple[Action, ...], str] = {}
     for group in found:
         actions = tuple(group.explanation.actions(commands))

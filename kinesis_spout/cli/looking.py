@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.places import Place
 from kinesis_spout.cli.shared_options import errors
 from kinesis_spout.clock import Clock, SystemClock
@@ -16,7 +16,7 @@ from kinesis_spout.inspection.reader import TipReader, read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.service.client import KinesisClient
-from state.position import Position
+from state.store.identity import mismatch
 from state.znodes.topics import StoreTopics
 
 REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that it allows
@@ -24,14 +24,20 @@ REFRESH_S = 2.0  # a shard is asked once in it, of the five reads a second that 
 
 @dataclass(slots=True)
 class Looking:
-    """Looks at one application. `max_asked`: how many shards are asked for their tips in a look."""
+    """Looks at one application. `max_asked`: how many shards are asked for their tips in a look.
+    `patient`: as of `TipReader`.
+    """
 
     client: KinesisClient
     store: StoreTopics
-    tips: TipReader
     clock: Clock
     application: str
     max_asked: int
+    patient: InitVar[bool] = False
+    tips: TipReader = field(init=False)
+
+    def __post_init__(self, patient: bool) -> None:  # the library calls it so
+        self.tips = TipReader(self.client, self.clock, patient=patient)
 
     def snapshot(self) -> Snapshot:
         return read_snapshot(
@@ -112,37 +118,26 @@ class MovingWindow:
 
     def look(self) -> Look:
         """One snapshot, the oldest in the window before it, and the tips that decide. Blocks, and
-        raises the errors of both services, and `CliError` for the state of another stream. An error
-        changes nothing.
+        raises the errors of both services, and `StreamMismatchError` for the state of another
+        stream. An error changes nothing.
         """
         now = self.begin()
         return self._looks.look(self._seen[0], now)
 
 
 def refuse_another_stream(seen: Snapshot) -> None:
-    """Raise `CliError` when the state belongs to another stream."""
-    known, stream = seen.stored.identity, seen.stream.identity
-    if known is None or not seen.is_of_another_stream:
-        return
-    then, now = map(Position.at_timestamp, (known.created_ms, stream.created_ms))
-    which = f"another stream: to {known.arn}, and not to {stream.arn}"
-    if known.arn == stream.arn:
-        created = f"was created at {then}, and the present stream at {now}"
-        which = f"an earlier stream of this name: {known.arn} {created}"
-    raise CliError(
-        f"the application's state belongs to {which}",
-        "use another application name; or remove that state with kinesis-spout reset, and start "
-        "the job from TRIM_HORIZON: from LATEST, the job skips the records that the present stream "
-        "already contains",
-    )
+    """Raise `StreamMismatchError` when the state belongs to another stream."""
+    known = seen.stored.identity
+    if known is not None and seen.is_of_another_stream:
+        raise mismatch(known, seen.stream.identity, seen.application, "kinesis-spout reset")
 
 
 def looking(place: Place, stack: ExitStack, *, max_asked: int) -> Looking:
     """Open the connections, which the stack closes. Raises `CliError` for an embedded ZooKeeper
     that never ran.
     """
-    client, store, clock = place.client(stack), place.store(stack), SystemClock()
-    return Looking(client, store, TipReader(client, clock), clock, place.application, max_asked)
+    client, store = place.client(stack), place.store(stack)
+    return Looking(client, store, SystemClock(), place.application, max_asked)
 
 
 def say_watching(window_s: float) -> None:
@@ -154,8 +149,8 @@ def say_watching(window_s: float) -> None:
 def look_once(
     looks: Looking, signals: StopSignals, window_s: float, *, is_silent: bool = False
 ) -> ApplicationStatus:
-    """The status over a window. Blocks and raises as `watch`, and raises `CliError` for the state
-    of another stream.
+    """The status over a window. Blocks and raises as `watch`, and raises `StreamMismatchError`
+    for the state of another stream.
     """
     look = looks.watch(signals, window_s, is_silent=is_silent)
     refuse_another_stream(look.now)

@@ -7,8 +7,7 @@ import time
 from kinesis_spout.application.session import pause_clause
 from kinesis_spout.cli.exit_codes import CliError, StopSignals
 from kinesis_spout.cli.places import Operation, command, note, say
-from kinesis_spout.cli.shared_options import option, usage_errors, wrong_usage
-from kinesis_spout.config import parse_duration_ms
+from kinesis_spout.cli.shared_options import duration_option, option, wrong_usage
 from kinesis_spout.inspection.status import unrest
 from state.process import describe
 from state.store.identity import Pause
@@ -27,9 +26,7 @@ def pause(
         "The reason for the pause, which status and explain show.", metavar="TEXT"
     ),
     wait: bool = option("Wait until nothing is in flight."),
-    timeout: str = option(
-        "How long --wait waits at most, e.g. 10m.", default="60s", metavar="TIME"
-    ),
+    timeout: float = duration_option("How long --wait waits at most, e.g. 10m.", "60s"),
     before_start: bool = option("Also pause an application that has never run."),
 ) -> None:
     """Pause an application: it keeps its positions and its ownership, and reads nothing.
@@ -43,8 +40,6 @@ def pause(
     still be in flight at the timeout, or there is no such application; 3:
     ZooKeeper cannot be reached.
     """
-    with usage_errors("--timeout"):
-        limit_s = parse_duration_ms(timeout, option="timeout") / 1000
     if reason is not None and len(reason) > MAX_REASON:
         raise wrong_usage("--reason", f"the text is longer than {MAX_REASON} characters")
     try:
@@ -61,7 +56,7 @@ def pause(
     was = "paused" if stored == requested else "paused already"
     say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
     if wait:
-        say(_rested(op.store, signals, limit_s))
+        say(_rested(op.store, signals, timeout))
 
 
 @command(aws=False)

@@ -14,7 +14,6 @@ from kinesis_spout.checkpoints.record import (
 )
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Operation, command, reason_text
-from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import decoded_fields, json_text, payload_field
 from kinesis_spout.cli.shared_options import (
     argument,
@@ -23,6 +22,7 @@ from kinesis_spout.cli.shared_options import (
     usage_errors,
 )
 from kinesis_spout.config import nearest_name
+from kinesis_spout.inspection.wording import visible
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from scheme.record_scheme import RecordScheme

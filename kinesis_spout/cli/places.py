@@ -3,6 +3,7 @@ they ask and print.
 """
 
 import logging
+import os
 import shlex
 import sys
 import threading
@@ -29,7 +30,6 @@ from kinesis_spout.cli.exit_codes import (
     StopSignals,
     one_sentence,
 )
-from kinesis_spout.cli.plain_text import visible
 from kinesis_spout.cli.record_lines import json_text
 from kinesis_spout.cli.shared_options import (
     AWS,
@@ -37,6 +37,7 @@ from kinesis_spout.cli.shared_options import (
     argument,
     as_command,
     connection_of,
+    duration_option,
     errors,
     flag,
     known_option,
@@ -52,11 +53,12 @@ from kinesis_spout.cli.shared_options import (
 )
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef, duration
+from kinesis_spout.inspection.wording import visible
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import place_in_words
 from state.process import this_process
-from state.zookeeper.embedded import LOCK_NAME, embedded_directory
+from state.zookeeper.embedded import unused_directory
 from state.zookeeper.security import ZookeeperSecurity
 from state.zookeeper.store import DEFAULT_ROOT, StoredApplications, ZookeeperStateStore
 
@@ -85,11 +87,10 @@ COUNT = option(
     max=1_000_000,
 )
 REPLACE = option("Replace the state that the application already has.")
-WINDOW = option(
+WINDOW = duration_option(
     "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, without "
     "knowing whether positions move.",
-    default="10s",
-    metavar="TIME",
+    "10s",
 )
 ASK = option(
     "Number of shards whose tip is read; shards whose position does not move come first. Each "
@@ -185,8 +186,7 @@ class Place:
         return stack.enter_context(closing(stored))
 
     def _check_has_run(self) -> None:
-        directory = embedded_directory(self.zookeeper)
-        if directory is not None and not (directory / LOCK_NAME).is_file():
+        if unused_directory(self.zookeeper) is not None:
             raise CliError(
                 f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so it has "
                 "no state",
@@ -460,13 +460,27 @@ def shown_log(show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def write_file(file: Path, data: bytes, option: str = "") -> None:
-    """Raises `CliError`, which names the option."""
+def write_file(file: Path, data: bytes, option: str = "", *, is_new: bool = False) -> None:
+    """Raises `CliError`, which names the option. `is_new`: the file must not exist; it is on the
+    disk when this returns, as a backup must be.
+    """
     try:
-        file.write_bytes(data)
+        with file.open("xb" if is_new else "wb") as opened:
+            opened.write(data)
+            if is_new:
+                opened.flush()
+                os.fsync(opened.fileno())
+    except FileExistsError as exc:
+        raise exists_already(file, option) from exc
     except OSError as exc:
         problem = f"{option}{file} cannot be written: {exc.strerror}"
         raise CliError(problem, "choose a file that can be written") from exc
+
+
+def exists_already(file: Path, option: str) -> CliError:
+    """The refusal to overwrite a file."""
+    problem = f"{option}{file}: the file exists already"
+    return CliError(problem, "give the name of a file that does not exist yet")
 
 
 def stdout_console() -> Console:

@@ -13,7 +13,7 @@ from kinesis_spout.cli.places import Operation, command, fitting, note, stdout_c
 from kinesis_spout.cli.shared_options import option, wrong_usage
 from kinesis_spout.cli.status import lag_cell
 from kinesis_spout.clock import Clock
-from kinesis_spout.inspection.reader import TipReader, read_snapshot
+from kinesis_spout.inspection.reader import read_snapshot
 from kinesis_spout.inspection.snapshot import Snapshot
 from kinesis_spout.inspection.status import (
     ShardStatus,
@@ -70,16 +70,15 @@ def inspect_shards(
     """The shards, oldest first, then the holes. Blocks. `clock` is used if the service does not
     give its time.
 
-    Raises `CliError` when the state belongs to an earlier stream of that name, whose shards have
-    the same ids.
+    Raises `StreamMismatchError` when the state belongs to an earlier stream of that name, whose
+    shards have the same ids.
     """
     seen = read_snapshot(client, store, application=application, clock=clock)
     refuse_another_stream(seen)
     if store is None:
         return seen, [*shards_of_stream(seen), *holes_of(seen)]
-    tips = TipReader(client, clock, patient=True)
     most = len(seen.shard_ids) if lag else 0
-    look = Looking(client, store, tips, clock, application, most).look(seen, seen)
+    look = Looking(client, store, clock, application, most, patient=True).look(seen, seen)
     return seen, [*(shard_status(look, one) for one in seen.shard_ids), *holes_of(seen)]
 
 

@@ -22,7 +22,7 @@ from typer.models import OptionInfo, ParameterInfo
 from kinesis_spout import options
 from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import AwsConfig, nearest_name
+from kinesis_spout.config import AwsConfig, nearest_name, parse_duration_ms
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SECURITY, SHARED, Option, meaning_of
 from scheme.errors import SchemeDefinitionError
@@ -62,6 +62,18 @@ def flag(field: str, *names: str, needs: str = "", **more: Any) -> Any:
     text = meaning_of(field, lambda name: f"--{name.replace('_', '-')}").replace("`", "")
     text = f"{text[0].upper()}{text[1:]}."
     return option(f"{text} Requires {needs}." if needs else text, *names, **more)
+
+
+def duration_option(text: str, default: str, **more: Any) -> Any:
+    """An option like `10s`, whose value is in seconds."""
+    return option(text, default=default, metavar="TIME", parser=_seconds, **more)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration_ms(text, option="") / 1000
+    except ConfigError as exc:
+        raise typer.BadParameter(f"{exc.problem.removeprefix(': ')}; {exc.remedy}") from exc
 
 
 def scheme_flag(panel: str | None = None) -> Any:

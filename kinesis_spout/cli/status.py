@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_spout.cli.exit_codes import CliError, StopSignals, sentence_of
+from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.looking import (
     REFRESH_S,
     Looking,
@@ -36,23 +36,18 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import option, wrong_usage
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import StreamRef, duration, parse_duration_ms
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.config import StreamRef, duration
+from kinesis_spout.errors import KinesisError, error_sentence
 from kinesis_spout.inspection.health import EXIT_CODES, SEVERITY, Health
-from kinesis_spout.inspection.reader import TipReader
 from kinesis_spout.inspection.status import (
     ApplicationStatus,
     ShardStatus,
-    move_sentence,
-    owners_sentence,
-    plan_sentence,
+    facts_of,
     status_of,
-    unresolved_sentence,
     verdict_sentence,
-    waits_sentence,
 )
 from kinesis_spout.inspection.wording import are, brief, cut_expiry, short_shard, shortened
-from state.errors import StoredDataError
+from state.errors import StoredDataError, StreamMismatchError
 
 SHOWN = 20
 MAX_CONCURRENT_LOOKS = 32
@@ -69,13 +64,14 @@ COLOURS = {
     Health.STALLED: "bold red",
     Health.LOSING: "bold red",
 }
+_FACT_COLOURS = {"paused": "magenta", "not asked": "yellow"}
 
 
 @command("any", shows=True)
 def status(
     op: Operation,
     *,
-    window: str = WINDOW,
+    window: float = WINDOW,
     ask: int = ASK,
     watch: bool = option("Refresh until Ctrl-C. Each verdict covers the latest --window."),
     show_all: bool = option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
@@ -93,17 +89,17 @@ def status(
     if watch and not op.place.application:
         needs = "--watch needs --application, because it watches one application"
         raise wrong_usage("--watch", needs)
-    signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
+    signals = op.signals()
     if not op.place.application:
-        lines = look_at_all(op.place, signals, window_s, ask)
+        lines = look_at_all(op.place, signals, window, ask)
         show_applications(op, lines)
         code = max((EXIT_CODES[one.verdict] for one in lines), default=0)
     else:
         looks = looking(op.place, op.stack, max_asked=ask)
         most = None if show_all else SHOWN
         if watch:
-            _watch(looks, signals, window_s, most)
-        found = look_once(looks, signals, window_s)
+            _watch(looks, signals, window, most)
+        found = look_once(looks, signals, window)
         width = stdout_console().width
         op.show(found.as_json(), [status_screen(found, width=width, most=most)])
         code = EXIT_CODES[found.verdict]
@@ -182,12 +178,11 @@ def look_at_all(
                 topics = stored.topics(application, stream)
                 known = topics.identity.read()  # its ARN has the region
                 client = replace(place, stream=known.arn if known else stream).client(stack)
-                tips = TipReader(client, clock)
-                looks = Looking(client, topics, tips, clock, application, max_asked)
+                looks = Looking(client, topics, clock, application, max_asked)
                 return replace(line, status=look_once(looks, signals, window_s, is_silent=True))
             # The others are still shown.
-            except (KinesisError, StoredDataError, CliError) as exc:
-                return replace(line, error=sentence_of(exc))
+            except (KinesisError, StoredDataError, StreamMismatchError) as exc:
+                return replace(line, error=error_sentence(exc))
 
         if window_s and named and not is_silent:
             say_watching(window_s)
@@ -230,29 +225,18 @@ def status_screen(status: ApplicationStatus, *, width: int, most: int | None) ->
 
 
 def _head(status: ApplicationStatus) -> Table:
-    look, now, verdict = status.look, status.look.now, status.verdict
+    now, verdict = status.look.now, status.verdict
     stream = f"{now.stream.name} ({now.stream.status}, keeps {duration(now.stream.retention_ms)})"
     counts = Counter(one.phase.value for one in status.shards)
-    paused = Text.assemble(("yes", "magenta"), "; end it with kinesis-spout resume")
-    verdict_text = Text.assemble((verdict.value, COLOURS[verdict]), f": {verdict_sentence(status)}")
-    rows: dict[str, Text | str | None] = {
-        "application": f"{now.application} on stream {stream}",
-        "verdict": verdict_text,
-        "owner": owners_sentence(look),
-        "paused": paused if now.stored.paused else None,
-        "plan": plan_sentence(look),
-        "moved": move_sentence(look),
-        "records": unresolved_sentence(status),
-        "shards": ", ".join(f"{count:,} {name}" for name, count in counts.items()),
-        "waiting": waits_sentence(look),
-        "not asked": None if look.refused is None else Text(look.refused, "yellow"),
-    }
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True, style="dim")
     lines.add_column(overflow="fold")
-    for name, said in rows.items():
-        if said is not None:
-            lines.add_row(name, Text(said) if isinstance(said, str) else said)
+    lines.add_row("application", Text(f"{now.application} on stream {stream}"))
+    verdict_text = (verdict.value, COLOURS[verdict])
+    lines.add_row("verdict", Text.assemble(verdict_text, f": {verdict_sentence(status)}"))
+    for name, said in facts_of(status).items():
+        lines.add_row(name, Text(said, _FACT_COLOURS.get(name, "")))
+    lines.add_row("shards", Text(", ".join(f"{count:,} {name}" for name, count in counts.items())))
     return lines
 
 

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from kinesis_spout.cli.exit_codes import Interrupted, StopSignals, sentence_of
+from kinesis_spout.cli.exit_codes import Interrupted, StopSignals
 from kinesis_spout.cli.explain import explained_json
 from kinesis_spout.cli.letter_folder import LetterFolder
 from kinesis_spout.cli.looking import REFRESH_S, MovingWindow, look_once, looking
@@ -27,7 +27,8 @@ from kinesis_spout.cli.places import ASK, WINDOW, Operation, Place, command, not
 from kinesis_spout.cli.shared_options import option, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import look_at_all
 from kinesis_spout.clock import Clock
-from kinesis_spout.config import StreamRef, parse_duration_ms
+from kinesis_spout.config import StreamRef
+from kinesis_spout.errors import error_sentence
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Look
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
@@ -132,7 +133,7 @@ class Watcher:
                 try:
                     self._observe()
                 except Exception as exc:  # noqa: BLE001  # whatever it is, the page reports it
-                    self._keep(trouble=sentence_of(exc))
+                    self._keep(trouble=error_sentence(exc))
                 pace_s = self._pace_s()
         finally:
             self.observed.close()
@@ -307,7 +308,7 @@ def ui(
         "page.",
         default=LOOPBACK,
     ),
-    window: str = WINDOW,
+    window: float = WINDOW,
     ask: int = ASK,
     dead_letters: Path | None = option(
         "File or folder with dead letters (JSON, parquet, orc). The page shows their reasons.",
@@ -334,16 +335,16 @@ def ui(
             raise wrong_usage("--dead-letters", needs)
         letters = LetterFolder(dead_letters, place.application, StreamRef.of(place.stream).name)
         letters.check()
-    signals, window_s = op.signals(), parse_duration_ms(window, option="window") / 1000
-    every = ObservedApplications(op, signals, window_s, ask, is_at_once=once is None)
-    observed = partial(ObservedApplication, window_s=window_s, max_asked=ask, commands=op.commands)
+    signals = op.signals()
+    every = ObservedApplications(op, signals, window, ask, is_at_once=once is None)
+    observed = partial(ObservedApplication, window_s=window, max_asked=ask, commands=op.commands)
     one = observed(place=place, letters=letters) if place.application else None
     if once is not None:
         if one is None:
             data = every.observe()
         else:
             looks = looking(place, op.stack, max_asked=ask)
-            data = one.json_of(look_once(looks, signals, window_s))
+            data = one.json_of(look_once(looks, signals, window))
         html = page({**data, "shard": None, "trouble": None})
         write_file(once, html, "--once ")
         return
@@ -353,11 +354,11 @@ def ui(
         if arn is None:
             return None
         found = observed(place=replace(place, application=application, stream=arn))
-        watcher = Watcher(found, slow_s=window_s, clock=op.clock)
+        watcher = Watcher(found, slow_s=window, clock=op.clock)
         watcher.open(first_look=False)
         return watcher
 
-    first = Watcher(one or every, slow_s=window_s, clock=op.clock)
+    first = Watcher(one or every, slow_s=window, clock=op.clock)
     answers = PageAnswers(first, None if one else opened)
     try:
         first.open()

@@ -29,8 +29,10 @@ from kinesis_spout.doctor.findings import (
 )
 from kinesis_spout.doctor.kinesis import Stream, tried
 from kinesis_spout.doctor.machine import Machine
-from kinesis_spout.doctor.zookeeper import Ensemble, check_directory, unused_directory
+from kinesis_spout.doctor.zookeeper import Ensemble, check_directory
+from kinesis_spout.inspection.wording import counted
 from kinesis_spout.service.client import KinesisClient
+from state.zookeeper.embedded import unused_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,8 +111,7 @@ def executor_findings(
         advice = "set PYSPARK_PYTHON to a Python of the same minor version"
         yield failed(f"{differs}; {advice}", PYTHON)
     else:
-        count = len({(one.host, one.worker) for one in seen})
-        executors = "1 executor" if count == 1 else f"{count} executors"
+        executors = counted(len({(one.host, one.worker) for one in seen}), "executor")
         found = ", ".join(sorted({one.python for one in seen}))
         yield ok(f"{found} on {executors}, on {_hosts(seen)}", PYTHON)
     without = [one for one in seen if one.error is not None]

@@ -16,12 +16,14 @@ from kinesis_spout.errors import (
     ConfigError,
     ConsumerNotFoundError,
     CredentialsError,
+    KeyAccessError,
     KinesisError,
     ServiceUnavailableError,
     ShardNotFoundError,
     StreamNotFoundError,
     ThrottledError,
 )
+from kinesis_spout.inspection.wording import counted, joined
 from kinesis_spout.service.consumers import ACTIVE, ConsumerRegistry
 from kinesis_spout.service.permissions import PERMISSIONS, READING, Use, action_of
 from state.position import TRIM_HORIZON, Position
@@ -120,7 +122,7 @@ class Stream:
         found = self.described
         if found is None:
             return not_tried("the check kinesis:DescribeStreamSummary must pass first")
-        shards = None if found.open_shards is None else _counted(found.open_shards, "open shard")
+        shards = None if found.open_shards is None else counted(found.open_shards, "open shard")
         key = f"encrypted with {found.encryption_key}" if found.encryption_key else "not encrypted"
         kept = f"keeps records for {found.retention_ms / 3_600_000:g} h"
         mode = found.mode and found.mode.lower().replace("_", "-")
@@ -137,7 +139,7 @@ class Stream:
             return failed(f"{self.client.where} lists no shards; wait until it is ACTIVE")
         # an open one, if there is one
         self._shard_id = min(shards, key=lambda shard: shard.is_closed).shard_id
-        return ok(f"allowed; {_counted(len(shards), 'shard')}, closed ones included")
+        return ok(f"allowed; {counted(len(shards), 'shard')}, closed ones included")
 
     def get_iterator(self) -> Finding:
         if not self._shard_id:
@@ -167,7 +169,7 @@ class Stream:
 
     def list_consumers(self) -> Finding:
         count = len(ConsumerRegistry(self.client).list())
-        return ok(f"allowed; {_counted(count, 'consumer')} registered")
+        return ok(f"allowed; {counted(count, 'consumer')} registered")
 
     def describe_consumer(self) -> Finding:
         is_arn = str(self.consumer).startswith("arn:")
@@ -211,8 +213,7 @@ class Stream:
         called = {name for use in uses.values() for name in use.all_operations}
         key = self.described and self.described.encryption_key
         for name in sorted(called - READING - (_OF_CONSUMER if self.consumer else set())):
-            *others, last = [use for use, needs in uses.items() if name in needs.all_operations]
-            users = f"{', '.join(others)} and {last}" if others else last
+            users = joined(use for use, needs in uses.items() if name in needs.all_operations)
             if name == "put_records" and key:
                 users += f", with kms:GenerateDataKey on {key}"
             check = "to check it, give --read-mode efo and --consumer-name"
@@ -247,7 +248,7 @@ def tried(
         except ShardNotFoundError:
             return warning("allowed, but the shard has expired meanwhile; try again")
         except AccessDeniedError as exc:
-            if "(KMS" in str(exc):
+            if isinstance(exc, KeyAccessError):
                 return refused(str(exc))
             where, consumer = stream.client.where, stream.consumer
             sentence = f"{meaning}; {remedy}"
@@ -276,7 +277,3 @@ def credentials_finding(found: CredentialsInUse, now_ms: int) -> Finding:
             f"{source}; they expire in {left_s / 60:.0f} min, at {until}; get new credentials"
         )
     return ok(f"{source}; they are valid until {until} and are not renewed")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -8,12 +8,13 @@ import time
 from typing import TYPE_CHECKING
 
 from kinesis_spout.doctor.findings import Finding, failed, not_tried, ok, warning
+from kinesis_spout.inspection.wording import counted
 from state.errors import StateError, StoreUnavailableError
-from state.position import Position
+from state.store.identity import mismatch
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.topics import StoreTopics
 from state.znodes.tree import Create, Delete, Operation, TransactionRefusedError
-from state.zookeeper.embedded import LOCK_NAME, embedded_directory, resolve_connect_string
+from state.zookeeper.embedded import embedded_directory, resolve_connect_string
 from state.zookeeper.servers import ConnectString, ServerWords, ask_server
 from state.zookeeper.tree import ZookeeperTree
 
@@ -136,22 +137,14 @@ class Ensemble:
         place = {"chroot": self._chroot, "root": self._target.zookeeper_root}
         paths = ZookeeperPaths(**place, application=application, stream=stream.name)
         topics = StoreTopics(self._tree, paths, reset_command="kinesis-spout reset")
-        known, state = topics.identity.read(), f"the state of application {application}"
+        known = topics.identity.read()
         if known is None:
             yield ok(f"application {application} has no state yet")
         elif known.is_same(self._described.identity):
-            yield ok(f"{state} belongs to this stream")
+            yield ok(f"the state of application {application} belongs to this stream")
         else:
-            created = Position.at_timestamp(known.created_ms)
-            remedy = "use another application name, or remove the state with kinesis-spout reset"
-            other = f"another stream, {known.arn}, created at {created}"
-            yield failed(f"{state} belongs to {other}; {remedy}")
-
-
-def unused_directory(address: str) -> Path | None:
-    """The directory of an embedded server, if none has run in it yet."""
-    directory = embedded_directory(address)
-    return None if directory is None or (directory / LOCK_NAME).is_file() else directory
+            described = self._described.identity
+            yield failed(str(mismatch(known, described, application, "kinesis-spout reset")))
 
 
 def check_directory(directory: Path) -> Finding:
@@ -167,5 +160,5 @@ def _shown(words: ServerWords) -> str:
     if words.version is None:
         return "answers, but refuses the command srvr, which gives its version"
     count = words.connections
-    clients = "" if count is None else f", {count} connection{'' if count == 1 else 's'}"
+    clients = "" if count is None else f", {counted(count, 'connection')}"
     return f"{words.role or 'of an unknown role'}, version {words.version}{clients}"

@@ -371,9 +371,9 @@ class _Written(NamedTuple):
             return "#"
         if isinstance(fact, tuple):
             said = wording.shards_named if how == "shards" else wording.joined
-            return wording.printable(said(fact))
+            return wording.visible(said(fact))
         if isinstance(fact, str):
-            return _TEXTS.get(how, wording.printable)(fact)
+            return _TEXTS.get(how, wording.visible)(fact)
         if how:
             return str(fact) if how == "id" else wording.records(fact)
         if name.endswith("_at_ms"):

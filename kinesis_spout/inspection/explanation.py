@@ -112,11 +112,11 @@ _TEXT = """
         increase-stream-retention-period), so that unread records do not expire meanwhile
 
 :: correct the error
-    [is_of_command] fix look: read in its log on {host} what the command wrote to stderr
-    [end=failed, !remedy, !is_of_command] fix look: read its log and the log of its supervisor
-        (systemd, Kubernetes, cron)
+    [topic=command] fix look: read in its log on {host} what the command wrote to stderr
+    [end=failed, !remedy, topic=access|loss|network|other|right] fix look: read its log and the log
+        of its supervisor (systemd, Kubernetes, cron)
     [end=failed] fix change: {remedy} #{topic}
-    [end=failed, !remedy] fix change: resolve that error
+    [end=failed, !remedy] fix change: resolve that error #{topic}
 
 :: correct the fault
     [fault=program] first change: find out what the program, or the command of --exec, does with a
@@ -467,7 +467,7 @@ _TEXT = """
     batch {plan_id}, which it had at {starts_with_batch} earlier {starts_with_batch:start|starts},
         is redelivered at the next one
     <correct the error>
-    [end=failed, topic=access|key|loss|network|other|right] fix start: start the job again
+    [end=failed] fix start: start the job again
     [starts_with_batch] <find the end>
     [end=silent, starts_with_batch] fix start: start the job again
     fix start: start the job again without --shard, or with {left_shards:shards} too

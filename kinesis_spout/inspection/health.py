@@ -107,10 +107,6 @@ class Look:
     refusal: KinesisError | None = None
 
     @property
-    def refused(self) -> str | None:
-        return None if self.refusal is None else str(self.refusal)
-
-    @property
     def window_ms(self) -> int:
         return max(0, self.now.now_ms - self.before.now_ms)
 

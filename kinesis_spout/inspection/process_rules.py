@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kinesis_spout.errors import KeyAccessError
 from kinesis_spout.inspection.cause import Found, Next, Noun, Subject
-from kinesis_spout.inspection.wording import Topic, error_text
+from kinesis_spout.inspection.wording import Topic, topic_of
 from state.plan import PlanStatus
 from state.store.ownership import ProcessState
 from state.store.runs import DONE, FAILED, FULL, NOT_TAKEN, SPARK
@@ -15,6 +16,7 @@ from state.store.runs import DONE, FAILED, FULL, NOT_TAKEN, SPARK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kinesis_spout.errors import KinesisError
     from kinesis_spout.inspection.cause import Fact
     from kinesis_spout.inspection.health import Look
     from state.store.ownership import OwnerInfo
@@ -107,11 +109,14 @@ def kinesis_refuses(look: Look, shard_id: str) -> Found | None:
     """The service refuses the credentials of `explain`. A job that reads needs no other right."""
     if look.refusal is None or shard_id in look.tips or look.has_moved(shard_id):
         return None
-    error = error_text(look.refusal.message, look.refusal.remedy)
-    state, is_key = look.now.states.get(shard_id), error.topic is Topic.KEY
+    state, is_key = look.now.states.get(shard_id), isinstance(look.refusal, KeyAccessError)
     if look.now.stored.owners and not is_key and state is not None and state.at_tip:
         return None
-    return Found(error=error.message, remedy=error.remedy, is_key=is_key)
+    return Found(error_facts(look.refusal), is_key=is_key)
+
+
+def error_facts(error: KinesisError) -> dict[str, Fact | None]:
+    return {"error": error.message, "remedy": error.remedy or None}
 
 
 def zookeeper_refuses(look: Look, _: str) -> Found | None:
@@ -125,7 +130,7 @@ def zookeeper_refuses(look: Look, _: str) -> Found | None:
         return Found(names, subject=application_of(look), nodes=len(locked), node=locked[0])
     run, was_refused = look.now.last_log.newest, look.now.hides_runs
     if run is not None and run.end is not None:
-        was_refused = error_text(run.end.says, run.end.remedy).topic is Topic.ACCESS
+        was_refused = topic_of(run.end.error) is Topic.ACCESS
     if look.now.stored.owners or not look.now.reserved or not was_refused:
         return None
     writers, paths = max(look.now.reserved.items(), key=lambda pair: len(pair[1]))
@@ -168,7 +173,7 @@ def _loop_that_runs(look: Look, shard_id: str, log: RunLog, runs: Sequence[Run])
         is_young = before.end is not None and now_ms - run.owner.since_ms <= young_ms
         if not has_same_batch and (plan is not None or not is_young):
             return None
-        facts |= {**_end_facts(look, before, is_loop=True), "has_same_batch": has_same_batch}
+        facts |= {**_end_facts(look, before), "has_same_batch": has_same_batch}
     # What it does is worth a look where it has a batch or some time behind it.
     is_gone = look.now.process_states.get(run.owner) is ProcessState.GONE
     is_old = plan is not None or now_ms - run.owner.since_ms > PATIENCE_MS
@@ -215,7 +220,7 @@ def _loop_facts(look: Look, runs: Sequence[Run]) -> dict[str, Fact | None]:
     ended = [run for run in runs if run.end is not None]
     lasted = sorted(max(0, one.end.time_ms - one.owner.since_ms) for one in ended if one.end)
     return {
-        **_end_facts(look, ended[-1] if ended else runs[-1], is_loop=True),
+        **_end_facts(look, ended[-1] if ended else runs[-1]),
         "starts": len(runs),
         "first_at_ms": runs[0].owner.since_ms,
         "every_ms": _interval_ms(runs),
@@ -279,7 +284,7 @@ def _until_facts(look: Look) -> dict[str, Fact | None]:
     return {"end": DONE, "schedule": "due", "until_at_ms": plan.until_ms}
 
 
-def _end_facts(look: Look, run: Run, *, is_loop: bool = False) -> dict[str, Fact | None]:
+def _end_facts(look: Look, run: Run) -> dict[str, Fact | None]:
     """How a run ended, as far as it reported. `suspect`: what may have ended a silent one."""
     facts: dict[str, Fact | None] = {
         "consumer": run.kind,
@@ -291,18 +296,9 @@ def _end_facts(look: Look, run: Run, *, is_loop: bool = False) -> dict[str, Fact
         return facts | {"end": "silent", "suspect": _suspect(look, run)}
     facts |= {"end": run.end.kind, "ended_at_ms": run.end.time_ms}
     if run.end.kind == FAILED:
-        message, remedy, topic = error_text(run.end.says, run.end.remedy)
-        if is_loop and topic is Topic.START:  # which alone does not help
-            remedy = None
-        topic = Topic.RIGHT if topic is Topic.KEY else topic
-        facts |= {"error": message, "remedy": _on_its_host(remedy, run), "topic": topic.value}
-        facts["is_of_command"] = message.startswith("the command ")
+        facts |= {"error": run.end.says or "an error", "remedy": run.end.remedy}
+        facts["topic"] = topic_of(run.end.error).value
     return facts
-
-
-def _on_its_host(remedy: str | None, run: Run) -> str | None:
-    """The remedy of an error, for a person on another machine."""
-    return remedy and remedy.replace("this machine's clock", f"the clock of {run.owner.host}")
 
 
 def _suspect(look: Look, run: Run) -> str:
@@ -366,12 +362,11 @@ def reads_fail(look: Look, shard_id: str) -> Found | None:
     fails, run = log.failing_reads, log.newest
     if fails is None or run is None or look.has_moved(shard_id):
         return None
-    message, remedy, topic = error_text(fails.says, fails.remedy)
     return _found_of(
         run,
         since_at_ms=fails.since_ms,
-        error=None if fails.says is None else message,
-        remedy=None if topic is Topic.NETWORK else _on_its_host(remedy, run),
+        error=fails.says,
+        remedy=None if topic_of(fails.error) is Topic.NETWORK else fails.remedy,
         explain_too=shard_id in look.unanswered,
         answers_explain=bool(look.tips),
     )
@@ -410,6 +405,9 @@ def not_subscribed(look: Look, shard_id: str) -> Found | None:
     fails = look.now.log_for(shard_id).not_subscribed
     if fails is None or not look.is_read(shard_id):
         return None
-    message, remedy, topic = error_text(fails.says, fails.remedy)
-    is_missing = topic is not Topic.RIGHT
-    return Found(since_at_ms=fails.since_ms, error=message, remedy=remedy, is_missing=is_missing)
+    return Found(
+        since_at_ms=fails.since_ms,
+        error=fails.says,
+        remedy=fails.remedy,
+        is_missing=topic_of(fails.error) is not Topic.RIGHT,
+    )

@@ -55,8 +55,9 @@ def read_snapshot(
             f"{client.where} does not exist, but application {application} has state of "
             f"{len(stored.states):,} of its shards: the stream was deleted with its unread "
             "records, or its job uses another region, account or endpoint",
-            "correct these options, or drop the state with kinesis-spout reset before the job "
-            "reads a new stream of that name",
+            "correct these options; or, before the job reads a new stream of that name, remove the "
+            "state with `kinesis-spout reset`, and start the job from TRIM_HORIZON: from LATEST, "
+            "the job skips the records that the new stream already contains",
         ) from exc
     runs = [log.newest.owner for log in stored.runs.values() if log.newest is not None]
     owners = [*(one.info for one in stored.owners), *runs]

@@ -12,12 +12,12 @@ from kinesis_spout.inspection.cause import Found, Next, Noun, Role, Subject
 from kinesis_spout.inspection.health import SEVERITY
 from kinesis_spout.inspection.process_rules import (
     application_of,
+    error_facts,
     has_reader,
     is_down,
     is_in_a_loop,
     is_restarting,
 )
-from kinesis_spout.inspection.wording import error_text, printable
 from kinesis_spout.shards.lineage import ShardPhase
 from state.plan import PlanStatus
 from state.report import OnFailure, ReportStatus
@@ -302,10 +302,8 @@ def kinesis_silent(look: Look, shard_id: str) -> Found | None:
 
 
 def _silence_facts(look: Look, shard_id: str) -> dict[str, Fact | None]:
-    if (silent := look.unanswered.get(shard_id)) is None:
-        return {}
-    message, remedy, _ = error_text(silent.message, silent.remedy)
-    return {"error": message, "remedy": remedy}
+    silent = look.unanswered.get(shard_id)
+    return {} if silent is None else error_facts(silent)
 
 
 def not_asked(look: Look, shard_id: str) -> Found | None:
@@ -543,7 +541,7 @@ def letters_refused_besides(
     return Found(
         letters=refused.count,
         refused_at_ms=refused.last_ms,
-        error=printable(refused.says),
+        error=refused.says,
         unresolved=state.unresolved_count,
         max_unresolved=max_unresolved,
         reason=next((one.reason for one in state.unresolved if one.reason), None),

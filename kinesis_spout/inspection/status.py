@@ -244,14 +244,11 @@ class ApplicationStatus:
         own = [one for one in alike if look.own_health(one.shard_id) is health]
         return tuple(own or alike)
 
-    @property
-    def cause(self) -> Cause | None:
-        """Why the verdict is what it is; None where all is well."""
-        return next(iter(self.causes), None)
-
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
-        """The cause of each of the worst shards, of at most so many; first one that is known."""
+        """Why the verdict is what it is: the cause of each of the worst shards, of at most so many;
+        first one that is known. Empty where all is well.
+        """
         if self.verdict is Health.OK:
             return ()
         kinds = {Health.PAUSED: Kind.PAUSED, Health.NOT_RUNNING: Kind.NOT_RUNNING}
@@ -279,7 +276,7 @@ class ApplicationStatus:
             "windowMs": self.look.window_ms,
             "verdict": self.verdict.value,
             "why": verdict_sentence(self),
-            "cause": None if (cause := self.cause) is None else cause.as_json(),
+            "cause": self.causes[0].as_json() if self.causes else None,
             "lagMs": self.lag_ms,
             "unresolved": sum(one.unresolved for one in self.shards),
             "paused": now.stored.paused,
@@ -354,7 +351,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
             yield f"{not_asked:,} of {shards} {are(not_asked, 'was', 'were')} not asked"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
         yield f"nothing is known of {shards}"
-        yield "Kinesis refused the read" if look.refused else "no shard's tip was read"
+        yield "Kinesis refused the read" if look.refusal else "no shard's tip was read"
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
         if status.silent and look.now.is_readable:
@@ -376,8 +373,9 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     else:
         said = causes[0].sentences
         if verdict is Health.PAUSED:
-            said = tuple(one for one in said if not one.startswith("resume alone"))
-            yield from said[1:] or said
+            # Of what else is to be done, the others name the reason.
+            is_more = "is_running" not in causes[0].facts and len(said) > 1
+            yield from said[1 : len(said) - is_more] or said[:1]
             yield from _besides_the_pause(status)
         else:
             yield from said[:2]
@@ -443,6 +441,22 @@ def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
     known_ms = [look.expires_soon_ms(one.shard_id) for one in alike]
     if soon_ms := [one for one in known_ms if one is not None]:
         yield f"unread records expire in {duration(min(soon_ms))}"
+
+
+def facts_of(status: ApplicationStatus) -> dict[str, str]:
+    """What stands below the verdict on the screen and on the page, by its name."""
+    look = status.look
+    paused = "yes: it keeps its positions and reads nothing; end it with kinesis-spout resume"
+    facts = {
+        "owner": owners_sentence(look),
+        "paused": paused if look.now.stored.paused else None,
+        "plan": plan_sentence(look),
+        "moved": move_sentence(look),
+        "records": unresolved_sentence(status),
+        "waiting": waits_sentence(look),
+        "not asked": None if look.refusal is None else str(look.refusal),
+    }
+    return {name: said for name, said in facts.items() if said is not None}
 
 
 def owners_sentence(look: Look) -> str:

@@ -1,18 +1,20 @@
-"""Times, positions and errors as people read them. Pure.
-
-An error comes as a message and its remedy. Of one that came through Spark, and of one that an older
-version stored, a text "message; remedy" alone is known: no other text is split.
-"""
+"""Times, positions and errors as people read them. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kinesis_spout.config import duration
+from kinesis_spout.errors import (
+    AccessDeniedError,
+    DataLossError,
+    KeyAccessError,
+    ServiceUnavailableError,
+)
+from state.errors import StoreAccessError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,15 +25,20 @@ MAX_REASON = 80
 _BRIEF_DIGITS = 8
 _TIME = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d)")
 _SHARD_PREFIX = "shardId-"
-_DENIED = re.compile(
-    r"not authorized to perform: ([a-z]+:[A-Za-z]+)(?: on resource: (arn:[^\s,;]+[^\s,;.]))?"
+# Controls, formats (bidirectional overrides, zero widths, soft hyphens, tags), separators of lines,
+# surrogates and what Unicode says is no character. A terminal hides them, reorders the text around
+# them, or reads them as something else; an encoder refuses some.
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u115f\u1160"
+    "\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufdd0-"
+    "\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "|["
+    + "".join(
+        f"{chr(plane * 0x10000 + 0xFFFE)}-{chr(plane * 0x10000 + 0xFFFF)}" for plane in range(1, 17)
+    )
+    + "]"
 )
-_VERBS = frozenset(
-    {"allow", "check", "correct", "enable", "give", "lower", "raise", "repair", "restore", "set"}
-    | {"start", "use", "ask", "create", "get", "install", "keep", "leave", "let", "make", "name"}
-    | {"pass", "put", "register", "remove", "run", "see", "split", "stop", "try", "upgrade", "wait"}
-)
-_AND_START = re.compile(r",? and start the (?:job|query) again\b")  # an action of its own
 
 
 def moment(time_ms: int, now_ms: int) -> str:
@@ -112,8 +119,9 @@ def cut_expiry(lost_ms: int | None, retention_ms: int) -> str:
     return duration(lost_ms) if lost_ms else "now"
 
 
-def printable(text: str) -> str:
-    return text if text.isprintable() else repr(text)
+def visible(text: str) -> str:
+    r"""The text with an escape (`\x00`, `\n`, `\u202e`) for each character that is not seen."""
+    return _UNSEEN.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 # errors -------------------------------------------------------------------------------------------
@@ -122,53 +130,23 @@ class Topic(StrEnum):
 
     LOSS = "loss"
     ACCESS = "access"
-    KEY = "key"
     RIGHT = "right"
     NETWORK = "network"
-    START = "start"
+    COMMAND = "command"
     OTHER = "other"
 
 
-# By words of the error, and else of its remedy; the first counts. An end is stored without the
-# class of its error.
+# By the error's class, whose name is stored with it.
 _TOPICS = {
-    Topic.LOSS: re.compile("fail_on_data_loss|failOnDataLoss"),
-    Topic.ACCESS: re.compile("denies access"),
-    Topic.KEY: re.compile("KMS"),
-    Topic.RIGHT: re.compile("not authorized to perform: [a-z]+:|AccessDenied"),
+    DataLossError.__name__: Topic.LOSS,
+    StoreAccessError.__name__: Topic.ACCESS,
+    AccessDeniedError.__name__: Topic.RIGHT,
+    KeyAccessError.__name__: Topic.RIGHT,
+    ServiceUnavailableError.__name__: Topic.NETWORK,
+    "CommandEndedError": Topic.COMMAND,  # that of `consume --exec`
 }
-_ABOUT = {"check the network": Topic.NETWORK, "try again": Topic.NETWORK, "start ": Topic.START}
 
 
-class ErrorText(NamedTuple):
-    """`remedy`: what the error asks for; None where it asks for nothing."""
-
-    message: str
-    remedy: str | None
-    topic: Topic
-
-
-def error_text(message: str | None, remedy: str | None = None) -> ErrorText:
-    """The error; without a remedy, `message` may be the whole text. Safe to print."""
-    if message is None:
-        return ErrorText("an error", None, Topic.OTHER)
-    text = message = printable(message)
-    if remedy:
-        text = f"{message}; {remedy}"
-    else:
-        first, *others = message.split("; ")
-        remedies = list(takewhile(_is_remedy, reversed(others)))[::-1]
-        message = "; ".join([first, *others[: len(others) - len(remedies)]])
-        remedy = "; or, ".join(remedies)
-    if (denied := _DENIED.search(text)) is not None:
-        on = f" on {denied[2]}" if denied[2] else ""
-        remedy = f"allow {denied[1]}{on} to the role or user of the job (IAM)"
-    remedy = _AND_START.sub("", remedy)
-    topics = [topic for topic, words in _TOPICS.items() if words.search(text)]
-    topics += [topic for begin, topic in _ABOUT.items() if remedy.startswith(begin)]
-    return ErrorText(message, remedy or None, next(iter(topics), Topic.OTHER))
-
-
-def _is_remedy(clause: str) -> bool:
-    """Whether it begins as one, and was not cut."""
-    return clause.split(" ", 1)[0] in _VERBS and not clause.endswith("...")
+def topic_of(error: str | None) -> Topic:
+    """Of the name of an error's class; None where an older version stored none."""
+    return _TOPICS.get(error or "", Topic.OTHER)

@@ -19,14 +19,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.inspection.health import OVER, Health
-from kinesis_spout.inspection.status import (
-    move_sentence,
-    owners_sentence,
-    plan_sentence,
-    unresolved_sentence,
-    verdict_sentence,
-    waits_sentence,
-)
+from kinesis_spout.inspection.status import facts_of, verdict_sentence
 from kinesis_spout.service.shard_info import HASH_KEYS
 from kinesis_spout.shards.lineage import ShardPhase
 from state.plan import PlanStatus
@@ -50,24 +43,13 @@ _NEVER_MS = 1 << 62
 def observation_json(status: ApplicationStatus, explained: Sequence[Any]) -> dict[str, Any]:
     """`explained`: groups of shards, as `explain --json` prints them."""
     look = status.look
-    facts = {
-        "owner": owners_sentence(look),
-        "paused": ("yes: it keeps its positions and reads nothing")
-        if look.now.stored.paused
-        else None,
-        "plan": plan_sentence(look),
-        "moved": move_sentence(look),
-        "records": unresolved_sentence(status),
-        "waiting": waits_sentence(look),
-        "not asked": look.refused,
-    }
     return {
         "kind": "application",
         "status": status.as_json(),
         "sentence": verdict_sentence(status),
         "explain": explained,
         "needy": len(needy(status)),
-        "facts": [[name, said] for name, said in facts.items() if said is not None],
+        "facts": list(facts_of(status).items()),
         "lanes": list(_Lanes(look)),
         "records": records_json(look, look.now.states),
     }

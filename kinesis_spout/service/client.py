@@ -43,7 +43,7 @@ from kinesis_spout.errors import (
     UnreadableRecordError,
 )
 from kinesis_spout.service.botocore_session import code_of, local_error, new_client, new_session
-from kinesis_spout.service.faults import REFUSED_CREDENTIALS, meaning_of
+from kinesis_spout.service.faults import REFUSED_CREDENTIALS, meaning_of, missing_right
 from kinesis_spout.service.shard_info import (
     ShardInfo,
     StreamSummary,
@@ -528,7 +528,7 @@ class KinesisClient:
         raise kind(
             f"{exc.operation_name} failed for {where} "
             f"({code}{': ' + message[0][:300] if message else ''})",
-            advice,
+            next(filter(None, map(missing_right, message)), advice),
         ) from exc
 
     def _raise_local_error(self, exc: Exception) -> NoReturn:

@@ -69,5 +69,5 @@ def _service_error(exc: vendor.ClientError, where: str) -> KinesisError:
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
     kind, advice = meaning_of(code, status, operation=exc.operation_name)
     message = "" if kind is CredentialsError else f": {text}"
-    kind = kind if kind in _ADVICE else RequestRefusedError
+    kind = kind if issubclass(kind, tuple(_ADVICE)) else RequestRefusedError
     return kind(f"{where} cannot be read ({code}{message})", _ADVICE.get(kind, advice))

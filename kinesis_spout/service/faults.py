@@ -6,11 +6,14 @@ DescribeStreamSummary, PutRecords), from the errors that all AWS services share,
 
 from __future__ import annotations
 
+import re
+
 from kinesis_spout.errors import (
     AccessDeniedError,
     ConfigError,
     CredentialsError,
     ExpiredIteratorError,
+    KeyAccessError,
     KeyThrottledError,
     KinesisError,
     MalformedResponseError,
@@ -19,6 +22,11 @@ from kinesis_spout.errors import (
     StreamNotFoundError,
     SubscriptionInUseError,
     ThrottledError,
+)
+
+# As IAM and KMS write it.
+_DENIED = re.compile(
+    r"not authorized to perform: ([a-z]+:[A-Za-z]+)(?: on resource: (arn:[^\s,;]+[^\s,;.]))?"
 )
 
 _THROTTLED = "lower the read rate, or move other consumers of the shard to enhanced fan-out"
@@ -79,6 +87,7 @@ _ADVICE_OF = {
 
 _AGAIN = "try again later"
 _KEYS = "check the access key and the secret key"
+_CLOCK = "the clock of the machine that sent the request"
 _KMS_KEY = "the KMS key that the stream is encrypted with"
 _RENEW = "get new temporary credentials"
 _CODES: dict[tuple[type[KinesisError], str], str] = {
@@ -89,20 +98,20 @@ _CODES: dict[tuple[type[KinesisError], str], str] = {
     "InternalServerError ServiceUnavailable RequestTimeout RequestTimeoutException",
     (ServiceUnavailableError, _IN_USE): "ResourceInUseException",
     (AccessDeniedError, _POLICY): "AccessDenied AccessDeniedException NotAuthorized",
-    (AccessDeniedError, _KMS_DECRYPT): "KMSAccessDeniedException",
-    (AccessDeniedError, f"enable {_KMS_KEY}"): "KMSDisabledException",
-    (AccessDeniedError, f"check {_KMS_KEY}"): "KMSInvalidStateException KMSNotFoundException",
-    (AccessDeniedError, "sign the account up for KMS"): "KMSOptInRequired",
+    (KeyAccessError, _KMS_DECRYPT): "KMSAccessDeniedException",
+    (KeyAccessError, f"enable {_KMS_KEY}"): "KMSDisabledException",
+    (KeyAccessError, f"check {_KMS_KEY}"): "KMSInvalidStateException KMSNotFoundException",
+    (KeyAccessError, "sign the account up for KMS"): "KMSOptInRequired",
     (CredentialsError, "sign the account up for the region or the service"): "OptInRequired",
     (CredentialsError, _KEYS): "UnrecognizedClientException InvalidClientTokenId "
     "InvalidAccessKeyId IncompleteSignature IncompleteSignatureException "
     "MissingAuthenticationToken MissingAuthenticationTokenException",
     (
         CredentialsError,
-        f"{_KEYS}, and this machine's clock",
+        f"{_KEYS}, and {_CLOCK}",
     ): "InvalidSignatureException SignatureDoesNotMatch",
     (CredentialsError, _RENEW): "ExpiredToken ExpiredTokenException",
-    (CredentialsError, f"{_RENEW}, and check this machine's clock"): "RequestExpired",
+    (CredentialsError, f"{_RENEW}, and check {_CLOCK}"): "RequestExpired",
     (
         StreamNotFoundError,
         "check the stream's name, the region and the account",
@@ -185,6 +194,14 @@ def meaning_of_local(kind: type[Exception]) -> tuple[type[KinesisError], str, st
     """
     names = (ancestor.__name__ for ancestor in kind.__mro__)
     return next(_LOCAL_MEANINGS[name] for name in names if name in _LOCAL_MEANINGS)
+
+
+def missing_right(message: str) -> str | None:
+    """What to do about a refusal whose message names the missing right; None where it does not."""
+    if (denied := _DENIED.search(message)) is None:
+        return None
+    on = f" on {denied[2]}" if denied[2] else ""
+    return f"allow {denied[1]}{on} to the role or user of these credentials (IAM)"
 
 
 def meaning_of(

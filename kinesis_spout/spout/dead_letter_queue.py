@@ -16,10 +16,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kinesis_spout.application.run_recorder import error_sentence
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.dead_letter.letter import Letter, moment
-from kinesis_spout.errors import KinesisError, described
+from kinesis_spout.errors import KinesisError, described, error_sentence
 from kinesis_spout.spout.outages import SpoutPart
 from state.store.runs import RefusedLetters, sentence
 

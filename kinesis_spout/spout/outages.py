@@ -160,8 +160,7 @@ class SpoutOutages:
                 if trouble is None:
                     return ReadTrouble(since_ms=since_ms)
                 if not _is_of_the_shard(trouble.error):
-                    error = reported(trouble.error)
-                    return ReadTrouble(since_ms=since_ms, says=error.message, remedy=error.remedy)
+                    return ReadTrouble(since_ms=since_ms, **reported(trouble.error)._asdict())
         return None
 
     def failed(

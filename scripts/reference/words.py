@@ -246,8 +246,8 @@ FIELDS = {
         "kind": "`stopped`: somebody stopped it; `done`: nothing was left to do; `failed`",
         "says": "what was wrong and where, without secrets, at most 500 characters; for a run "
         "that is `done`, what remains for the next run",
-        "remedy": "what to do about it; none if nothing is known, or if an older version wrote "
-        "it into `says`",
+        "remedy": "what to do about it; none if nothing is known, or if `says` contains it",
+        "error": "the class of the error; none if an older version wrote this",
     },
     "RefusedLetters": {
         "count": "how many dead letters",
@@ -259,6 +259,7 @@ FIELDS = {
         "says": "the last error's sentence, without secrets, at most 500 characters; none if no "
         "service answers",
         "remedy": "what to do about it",
+        "error": "the class of the error; none if an older version wrote this",
     },
     "NoAnswers": {
         "sinceMs": "since when, by the owner's clock",
@@ -595,6 +596,10 @@ ERRORS = {
         "Correct `dead_letter`, or the place to which it writes. The dead letter is sent "
         "again within a minute.",
     ),
+    "KeyAccessError": Trouble(
+        "The KMS key of the stream cannot be used, or not with these credentials.",
+        "Enable the key, or allow the use that the message names.",
+    ),
     "MoveRefusedError": Trouble(
         "`checkpoint set` names a shard, a record or a time that does not exist, or the end of a "
         "shard that is open.",
@@ -610,6 +615,10 @@ ERRORS = {
         "a drill could not be done: the job failed before the drill disturbed it, or never came "
         "to the step at which the drill kills it",
         "read the log of the job; `--keep DIR` keeps it",
+    ),
+    "CommandEndedError": Trouble(
+        "The command of `consume --exec` ended while the stream was still read.",
+        "Repair the command. The next run redelivers the records without an answer.",
     ),
     "CliError": Trouble(
         "A command cannot do what it was asked for.",

@@ -42,11 +42,11 @@ from spark_job.kinesis_source import KinesisSource
 from spark_job.metrics import serve
 from spark_job.metrics.source_report import reports_in
 from spark_job.process_services import open_store
-from spark_job.query_failure import failure_sentence, for_spark
+from spark_job.query_failure import failure_report, failure_sentence, for_spark
 from spark_job.registration import refuse_embedded_on_cluster
 from spark_job.settings import texts_from_options
 from state.failpoint import failpoint
-from state.store.runs import DONE, STOPPED, ReportedError, RunEnd
+from state.store.runs import DONE, STOPPED, RunEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -485,13 +485,13 @@ def follow(
     progress = _caught_up(query, progress)
     show(progress)
     error = None if interrupted else query.exception()
-    cause = None if error is None else failure_sentence(str(error))
     now_ms = SystemClock().now_ms()
     end = RunEnd(time_ms=now_ms, kind=STOPPED if interrupted else DONE)
-    if cause is not None:
-        end = failure(ReportedError.of_text(cause), now_ms)
+    if error is not None:
+        end = failure(failure_report(str(error)), now_ms)
     _amend(job, lambda runs: runs.ended(end))
     if error is not None:
+        cause = failure_sentence(str(error))
         raise CliError(f"the query failed: {cause}", log_file=job.log_file) from error
     return progress
 

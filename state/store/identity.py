@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from state.errors import StreamMismatchError
 from state.position import Position
 
 if TYPE_CHECKING:
@@ -29,6 +30,27 @@ class StreamIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     def is_same(self, other: StreamIdentity) -> bool:
         """Whether it is the same stream, and not one that was created again under its name."""
         return (self.arn, self.created_ms) == (other.arn, other.created_ms)
+
+
+def mismatch(
+    known: StreamIdentity, present: StreamIdentity, application: str, reset_command: str
+) -> StreamMismatchError:
+    """The error of an application whose state belongs to `known`, which is not the stream
+    `present`. `reset_command` drops the state.
+    """
+    what = f"the state of application {application!r} belongs to"
+    if known.arn == present.arn:
+        then, now = map(Position.at_timestamp, (known.created_ms, present.created_ms))
+        what = f"stream {present.arn} was deleted and created again: {what} the stream created at"
+        what = f"{what} {then}, but the present stream was created at {now}"
+    else:
+        what = f"{what} stream {known.arn}, not to {present.arn}"
+    return StreamMismatchError(
+        what,
+        f"use another application name; or remove the old state with `{reset_command}`, and start "
+        "the job from TRIM_HORIZON: from LATEST, the job skips the records that the present stream "
+        "already contains",
+    )
 
 
 class StartPin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -34,32 +34,33 @@ _SECRETS = re.compile(
 
 
 class ReportedError(NamedTuple):
-    """An error as a process reports it: a line each without secrets, at most `MAX_SENTENCE` long.
-    `remedy` is None where there is none, or where the error was known as a text only.
+    """An error as a process reports it: lines without secrets, each at most `MAX_SENTENCE` long.
+
+    - `says`: its message. Of an error that was known as a text only, as of one that came through
+      Spark, the whole text.
+    - `remedy`: None where there is none, or where `says` contains it.
+    - `error`: the name of its class, which says what the error is about.
     """
 
-    message: str
+    says: str
     remedy: str | None = None
-
-    @classmethod
-    def of_text(cls, text: str) -> ReportedError:
-        """Of a text such as Spark has of an error."""
-        return cls(sentence(text))
+    error: str | None = None
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """How a run ended, told by the process that ends, by its own clock.
 
     - `kind`: `stopped`: somebody stopped it; `done`: nothing was left to do; `failed`: an error.
-    - `says`: the error's message (`ReportedError`). Of a run that is `done`, what it leaves to the
+    - `says`, `remedy`, `error`: those of a `ReportedError`. Ends that older versions stored have
+      the remedy in `says`, and no `error`. Of a run that is `done`, `says` is what it leaves to the
       next one, as a clause; None where that is nothing.
-    - `remedy`: the error's remedy. Ends that older versions stored have it in `says`.
     """
 
     time_ms: int
     kind: str
     says: str | None = None
     remedy: str | None = None
+    error: str | None = None
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -128,6 +129,7 @@ class ReadTrouble(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     since_ms: int
     says: str | None = None
     remedy: str | None = None
+    error: str | None = None
 
 
 class NoAnswers(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -17,11 +17,17 @@ from state.errors import (
     InvalidPositionError,
     StateError,
     StoredDataError,
-    StreamMismatchError,
     UnfinishedImportError,
 )
 from state.position import Position
-from state.store.identity import IdentityStore, Pause, PauseStore, StartPin, StreamIdentity
+from state.store.identity import (
+    IdentityStore,
+    Pause,
+    PauseStore,
+    StartPin,
+    StreamIdentity,
+    mismatch,
+)
 from state.store.ownership import OwnerInfo
 from state.znodes.fence import Nodes
 from state.znodes.paths import is_shard
@@ -47,22 +53,8 @@ class IdentityZnodes(Nodes, IdentityStore):
         data = encode(identity, path)
         stored = self._create_once(path, data, as_owner=self._fence.ever_held)
         known = decode(stored, StreamIdentity, path)
-        if known.is_same(identity):
-            return
-        if known.arn == identity.arn:
-            then, now = map(Position.at_timestamp, (known.created_ms, identity.created_ms))
-            what = (
-                f"stream {identity.arn} was deleted and created again: the state belongs to the "
-                f"stream created at {then}, but the current stream was created at {now}"
-            )
-        else:
-            what = (
-                f"the state of application {self._paths.application!r} belongs to stream "
-                f"{known.arn}, not to {identity.arn}"
-            )
-        raise StreamMismatchError(
-            what, f"use another application name, or drop the old state with: {self._reset_command}"
-        )
+        if not known.is_same(identity):
+            raise mismatch(known, identity, self._paths.application, self._reset_command)
 
     def read(self) -> StreamIdentity | None:
         return self._decoded(self._paths.identity, StreamIdentity)

@@ -119,6 +119,12 @@ def embedded_directory(text: str) -> Path | None:
     return Path(directory).expanduser().absolute()
 
 
+def unused_directory(text: str) -> Path | None:
+    """The directory of an embedded server, if none has run in it yet. Connecting starts one."""
+    directory = embedded_directory(text)
+    return None if directory is None or (directory / LOCK_NAME).is_file() else directory
+
+
 def ensure_running(
     directory: Path, *, timeout_s: float = 30.0, idle_s: float = DEFAULT_IDLE_S
 ) -> str:

@@ -187,9 +187,9 @@ SPARKS = PySparkRuntimeError(
         ),
         (
             KinesisError("no dead letters", "repair the sink"),
-            ReportedError("no dead letters", "repair the sink"),
+            ReportedError("no dead letters", "repair the sink", "KinesisError"),
         ),
-        (SPARKS, ReportedError("denied")),
+        (SPARKS, ReportedError("denied", error="AccessDeniedError")),
     ],
 )
 def test_the_error_that_fails_a_batch_is_told_with_where_it_comes_from(
@@ -207,8 +207,8 @@ def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException
     trace = "".join(traceback.format_exception(taken))
     assert len(trace.encode()) < 1_000_000
     assert type(error).__name__ in trace
-    assert reported_failure(taken).message.startswith("the function given to tracked(...) raised")
-    assert reported_failure(error).message.encode()
+    assert reported_failure(taken).says.startswith("the function given to tracked(...) raised")
+    assert reported_failure(error).says.encode()
 
 
 def test_an_error_that_spark_can_take_is_left_as_it_is() -> None:

@@ -11,16 +11,17 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from kinesis_spout.cli import status
-from kinesis_spout.cli.exit_codes import CliError, StopSignals
+from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.looking import Looking, look_once, refuse_another_stream
 from kinesis_spout.cli.main import app
 from kinesis_spout.cli.shards import inspect_shards
 from kinesis_spout.errors import StreamNotFoundError
 from kinesis_spout.inspection.health import Health
-from kinesis_spout.inspection.reader import TipReader, read_snapshot
+from kinesis_spout.inspection.reader import read_snapshot
 from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.testing import error, throttle
 from kinesis_spout.testing.service import requests
+from state.errors import StreamMismatchError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
 @contextmanager
 def looking(job: SimulatedJob, *, max_asked: int = 100) -> Iterator[Looking]:
     with closing(job.client()) as client, closing(job.store()) as store:
-        tips = TipReader(client, job.clock)
-        yield Looking(client, store, tips, job.clock, APPLICATION, max_asked)
+        yield Looking(client, store, job.clock, APPLICATION, max_asked)
 
 
 def store_states(job: SimulatedJob, *states: ShardState) -> None:
@@ -107,12 +107,13 @@ def test_the_state_of_an_earlier_stream_is_refused_with_both_times() -> None:
     """And with what the records that the present stream contains depend on."""
     seen = look(identity=RECREATED).now
     then, now = map(Position.at_timestamp, (RECREATED.created_ms, seen.stream.created_ms))
-    with pytest.raises(CliError, match=f"was created at {then}, and the present stream at {now};"):
+    both = f"the stream created at {then}, but the present stream was created at {now};"
+    with pytest.raises(StreamMismatchError, match=both):
         refuse_another_stream(seen)
-    with pytest.raises(CliError, match="from TRIM_HORIZON: from LATEST, the job skips"):
+    with pytest.raises(StreamMismatchError, match="from TRIM_HORIZON: from LATEST, the job skips"):
         refuse_another_stream(seen)
     moved = look(identity=replace(RECREATED, arn="arn:elsewhere")).now
-    with pytest.raises(CliError, match="another stream: to arn:elsewhere, and not to arn:aws:"):
+    with pytest.raises(StreamMismatchError, match="to stream arn:elsewhere, not to arn:aws:"):
         refuse_another_stream(moved)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 
-from kinesis_spout.cli.plain_text import visible
+from kinesis_spout.inspection.wording import visible
 
 
 def test_no_character_is_unseen_and_what_is_seen_stays() -> None:
