@@ -25,8 +25,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesis_spout.application.run_recorder import error_sentence
-from kinesis_spout.errors import InterruptedSleepError, KinesisError, described, malformed_reason
+from kinesis_spout.errors import (
+    InterruptedSleepError,
+    KinesisError,
+    described,
+    error_sentence,
+    malformed_reason,
+)
 from kinesis_spout.spout.assigner import SpoutAssigner
 from kinesis_spout.spout.committer import SpoutCommitter
 from kinesis_spout.spout.config import SpoutConfig

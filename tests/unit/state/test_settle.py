@@ -40,7 +40,7 @@ def test_settling_again_changes_nothing() -> None:
 
 def test_a_plan_before_the_last_settled_one_is_refused() -> None:
     """Plans are ordered by number, not as texts."""
-    told = f"shard {SHARD}: plan 4-a is stored in that state already"
+    told = f"plan 3-b does not fit .* shard {SHARD}: plan 4-a is stored in that state already"
     with pytest.raises(PlanMismatchError, match=told):
         settle_shard(READ, EMPTY, "3-b")
     with pytest.raises(PlanMismatchError, match="plan 10-a is stored in that state already"):
@@ -275,7 +275,7 @@ def test_a_range_that_was_read_from_another_position_than_the_states_is_refused(
 ) -> None:
     """Another process has read on, or the state was restored: acking it would skip records."""
     elsewhere = replace(STATE, read_position=Position.after(seq(45)))
-    told = f"shard {SHARD}: the plan was read from .*, but the state is at AFTER:45$"
+    told = f"{PLAN} does not fit .* {SHARD}: the plan was read from .*, but the state is at AFTER:45$"
     with pytest.raises(PlanMismatchError, match=told):
         settled(state=elsewhere, end=replace(RETRIED, position=of_end))
     one, empty = replace(SLICE, max_records=1), ShardReadResult(shard_id=SHARD, position=of_end)

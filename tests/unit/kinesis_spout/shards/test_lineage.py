@@ -175,6 +175,8 @@ def test_an_ended_shard_is_unfollowed_until_children_cover_its_hash_keys() -> No
         assert lineage(listing, ended).unfollowed() == []
     half, beyond = shard("p", keys=(0, 4)), shard("d", "p", keys=(6, 9))
     assert lineage([half, shard("c", "p", keys=(0, 4)), beyond], ended).unfollowed() == []
+    part, beyond = shard("p", keys=(0, 9)), shard("d", "p", keys=(10, 12))
+    assert lineage([part, shard("c", "p", keys=(0, 4)), beyond], ended).unfollowed() == ["p"]
     # the parent's last page names all children, before the list shows any
     assert lineage([parent], ended, state("c", "p")).unfollowed() == []
     assert lineage([parent], state("p")).unfollowed() == []

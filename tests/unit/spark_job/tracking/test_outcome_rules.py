@@ -418,7 +418,7 @@ def test_records_that_failed_without_a_counted_failure_in_earlier_batches_are_ev
     waiting: list[UnresolvedRecord], *, outage: bool
 ) -> None:
     """With batches of one record, an outage would never show in one of them."""
-    slices = {"s": slice_of()}  # of which nothing was read
+    slices = {"s": slice_of(first_try(1))}  # of which nothing was read
     outcomes = decide([failed(50)], context(*waiting, records=1, first_tries=1, slices=slices))
     assert outcomes.report.outage is outage
     assert [row.attempts for row in queued(outcomes)] == [0]
