@@ -159,7 +159,7 @@ class Backlog:
         run = self.run
         wanted = [
             shard
-            for shard in self._catalog.readable()
+            for shard in self._catalog.view.readable
             if not (run is not None and run.is_done(shard))
             and not self._outcomes.blocks_reading(shard)
         ]
@@ -231,7 +231,7 @@ class Backlog:
         return max(search_s, retry_wait_s if comes_in_time else 0.0)
 
     def _unread(self, run: AvailableNowRun) -> list[str]:
-        return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
+        return run.unread(self._catalog.view.lineage.states, self._catalog.unfollowed())
 
     # observations ---------------------------------------------------------------------------------
     def on_read(self, read: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
