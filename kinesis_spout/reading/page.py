@@ -104,7 +104,7 @@ class Page(DecodedPage):
 
         A head that leaves records out is followed by these records. So it is neither at the tip nor
         at the shard's end, names no children, and does not know how far it is behind. It has no
-        next iterator: that one would skip the records that were left out.
+        next iterator and no continuation: these would skip the records that were left out.
         """
         if count >= self.count:
             return self
@@ -112,6 +112,7 @@ class Page(DecodedPage):
             self._of(self.columns.part(0, count), count),
             millis_behind_latest=0,
             child_shards=(),
+            continuation=None,
             next_iterator=None,
             ended=False,
             at_tip=False,
