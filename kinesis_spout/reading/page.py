@@ -109,7 +109,7 @@ class Page(DecodedPage):
         if count >= self.count:
             return self
         return replace(
-            self._of(self.columns.part(0, count), count),
+            self._of(self.columns.part(0, count)),
             millis_behind_latest=0,
             child_shards=(),
             continuation=None,
@@ -120,19 +120,11 @@ class Page(DecodedPage):
 
     def after(self, count: int) -> Self:
         """The page without its first `count` records."""
-        return self._of(self.columns.part(count), self.count - count) if count else self
+        return self._of(self.columns.part(count)) if count else self
 
-    def _of(self, columns: RecordColumns, count: int) -> Self:
-        """The page with these `count` of its records."""
-        return replace(
-            self,
-            columns=columns,
-            count=count,
-            first=SequenceNumber.parse(columns.number_at(0)) if count else None,
-            last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
-            last_arrival_ms=columns.last_arrival_ms() if count else None,
-            payload_bytes=columns.payload_bytes,
-        )
+    def _of(self, columns: RecordColumns) -> Self:
+        """The page with these of its records."""
+        return replace(self.with_records(columns), payload_bytes=columns.payload_bytes)
 
     def up_to(self, last: SequenceNumber) -> int:
         """How many of its records have a sequence number up to `last`."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -271,6 +271,18 @@ class DecodedPage:
         """The records as Arrow: see `RecordColumns.to_arrow`."""
         return self.columns.to_arrow()
 
+    def with_records(self, columns: RecordColumns) -> Self:
+        """The page with these records in the place of its own."""
+        count = len(columns.arrivals)
+        return replace(
+            self,
+            columns=columns,
+            count=count,
+            first=SequenceNumber.parse(columns.number_at(0)) if count else None,
+            last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
+            last_arrival_ms=columns.last_arrival_ms() if count else None,
+        )
+
 
 # gc=False: the structs hold only strings, bytes and numbers, so they cannot be part of a cycle and
 # the garbage collector need not visit them.
@@ -350,7 +362,7 @@ def page_of_rows(body: Body, micros_of: Callable[[Times], NDArray[np.int64]]) ->
     """
     rows = body.Records
     if not rows:
-        return decoded_page(body, NO_RECORDS, 0)  # most answers at the tip have no records
+        return page_beside(body)  # most answers at the tip have no records
     times = [row.ApproximateArrivalTimestamp for row in rows]
     micros = micros_of(times)
     known = None
@@ -366,18 +378,13 @@ def page_of_rows(body: Body, micros_of: Callable[[Times], NDArray[np.int64]]) ->
         [row.Data for row in rows],
         array_of(micros, ARRIVAL_TYPE, known),
     )
-    return decoded_page(body, columns, len(rows))
+    return page_beside(body).with_records(columns)
 
 
-def decoded_page(body: Body, columns: RecordColumns, count: int) -> DecodedPage:
-    """A page with `columns`, of `count` records, and what `body` says beside the records."""
+def page_beside(body: Body) -> DecodedPage:
+    """A page with what the body says beside its records, and without these."""
     continuation = body.ContinuationSequenceNumber
     return DecodedPage(
-        columns=columns,
-        count=count,
-        first=SequenceNumber.parse(columns.number_at(0)) if count else None,
-        last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
-        last_arrival_ms=columns.last_arrival_ms() if count else None,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
         child_shards=tuple(
