@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
+    from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.shards.catalog import ShardCatalog
     from spark_job.driver.outcome_summary import OutcomeSummary
     from spark_job.driver.retry_queue import RetryQueue
@@ -281,12 +282,12 @@ class AvailableNowRun:
         if read.last_arrival_ms is not None and read.last_arrival_ms > self.until_ms:
             self._done.add(read.shard_id)
 
-    def note_closed(self, listed: Mapping[str, bool]) -> None:
+    def note_closed(self, listed: Mapping[str, ShardInfo]) -> None:
         """Note which shards are closed, as a listing of this run shows. The first that shows a
         shard counts: what a later reshard closes, the run need not follow.
         """
-        for shard_id, is_closed in listed.items():
-            self._closed.setdefault(shard_id, is_closed)
+        for shard_id, shard in listed.items():
+            self._closed.setdefault(shard_id, shard.is_closed)
 
     def on_tip(self, shard_id: str) -> None:
         """Note that a shard was read to its tip.

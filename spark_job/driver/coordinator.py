@@ -261,7 +261,7 @@ class Coordinator:
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
         if self._catalog.refresh(pin) and self._backlog.run is not None:
-            self._backlog.run.note_closed(self._catalog.stream.listing.closed)
+            self._backlog.run.note_closed(self._catalog.stream.listing.shards)
 
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
