@@ -104,14 +104,15 @@ class Page(DecodedPage):
 
         A head that leaves records out is followed by these records. So it is neither at the tip nor
         at the shard's end, names no children, and does not know how far it is behind. It has no
-        next iterator: that one would skip the records that were left out.
+        next iterator and no continuation: these would skip the records that were left out.
         """
         if count >= self.count:
             return self
         return replace(
-            self._of(self.columns.part(0, count), count),
+            self._of(self.columns.part(0, count)),
             millis_behind_latest=0,
             child_shards=(),
+            continuation=None,
             next_iterator=None,
             ended=False,
             at_tip=False,
@@ -119,19 +120,11 @@ class Page(DecodedPage):
 
     def after(self, count: int) -> Self:
         """The page without its first `count` records."""
-        return self._of(self.columns.part(count), self.count - count) if count else self
+        return self._of(self.columns.part(count)) if count else self
 
-    def _of(self, columns: RecordColumns, count: int) -> Self:
-        """The page with these `count` of its records."""
-        return replace(
-            self,
-            columns=columns,
-            count=count,
-            first=SequenceNumber.parse(columns.number_at(0)) if count else None,
-            last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
-            last_arrival_ms=columns.last_arrival_ms() if count else None,
-            payload_bytes=columns.payload_bytes,
-        )
+    def _of(self, columns: RecordColumns) -> Self:
+        """The page with these of its records."""
+        return replace(self.with_records(columns), payload_bytes=columns.payload_bytes)
 
     def up_to(self, last: SequenceNumber) -> int:
         """How many of its records have a sequence number up to `last`."""

@@ -109,7 +109,6 @@ class _Event:
     """What is left to hand over of an event, which `share` holds with all its bytes."""
 
     page: Page
-    continuation: SequenceNumber | None
     wire_bytes: int
     share: EventShare
 
@@ -237,10 +236,10 @@ class SubscribedGetter:
         page = _pushed_page(pushed, self.shard_id, position=self.position)
         if not self._polling.keeps_lists:
             page.columns.to_arrow()  # once: what is cut from it is sliced
-        event = _Event(page, pushed.continuation, pushed.wire_bytes, opened.share)
+        event = _Event(page, pushed.wire_bytes, opened.share)
         self._event = event  # from now on `close` keeps its bytes
         self._on_event(opened, page)
-        if pushed.continuation is None and not page.ended:
+        if page.continuation is None and not page.ended:
             # No subscription until the polling getter knows whether the shard has ended.
             self._must_poll = True
             what = (
@@ -330,8 +329,8 @@ class SubscribedGetter:
             return part
         self._event = None
         event.share.release(event.wire_bytes)
-        if event.continuation is not None:
-            self._continuation = event.continuation
+        if part.continuation is not None:
+            self._continuation = part.continuation
         if part.ended:
             self._polling.move_to(SHARD_END)
             self.close()
@@ -381,7 +380,7 @@ def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position)
     decoded = event.page
     behind_ms = decoded.millis_behind_latest
     # An end that names no children is no evidence, and nothing that a malformed event says counts.
-    is_end, is_proven = event.continuation is None, continue_shard(shard_id, decoded.child_shards)
+    is_end, is_proven = decoded.continuation is None, continue_shard(shard_id, decoded.child_shards)
     # An event without records that does not say how far behind it is comes at the tip.
     is_at_tip = not decoded.count if behind_ms is None else not behind_ms
     page = Page.of(

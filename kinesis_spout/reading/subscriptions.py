@@ -153,12 +153,12 @@ class SubscriptionTotals:
 
 class SubscriptionCounts:
     """Counts, and says once that shards are polled, once that none is any more, and once that
-    another reader has the same consumer, which is given by its name or ARN. Any thread may call it.
-    Times are monotonic.
+    another reader has the same consumer. Any thread may call it. Times are monotonic. The arguments
+    are those of `SharedConsumer`.
     """
 
-    def __init__(self, consumer: str) -> None:
-        self._shared = SharedConsumer(consumer, option="consumer_name")
+    def __init__(self, consumer: str, *, option: str) -> None:
+        self._shared = SharedConsumer(consumer, option=option)
         self._lock = threading.RLock()
         self._opened = 0
         self._failed = 0

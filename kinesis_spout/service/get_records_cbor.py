@@ -42,8 +42,8 @@ from kinesis_spout.service.get_records_decoder import (
     RecordColumns,
     Times,
     array_of,
-    decoded_page,
     malformed_explained,
+    page_beside,
     page_of_rows,
     rounded_micros,
 )
@@ -139,7 +139,7 @@ def _regular_page(body: bytes, *, as_lists: bool) -> DecodedPage:
     else:
         arrays = [*texts, _strings(body, spans[_DATA]), arrivals]
         columns = RecordColumns.of(pa.RecordBatch.from_arrays(arrays, schema=PAGE_SCHEMA))
-    return decoded_page(rest, columns, len(micros))
+    return page_beside(rest).with_records(columns)
 
 
 def _strings(body: bytes, span: Span) -> pa.Array:

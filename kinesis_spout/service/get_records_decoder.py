@@ -12,13 +12,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -237,14 +237,17 @@ def _length(values: list[Any]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedPage:
-    """One GetRecords answer: its records, in the service's order, and what it says beside them. By
-    default it has no records, and says nothing.
+    """One GetRecords answer or event of SubscribeToShard: its records, in the service's order, and
+    what it says beside them. By default it has no records, and says nothing.
 
     - `first`, `last`: the records' sequence numbers; None without records.
     - `last_arrival_ms`: arrival of the last record, ms since 1970.
     - `millis_behind_latest`: None when the answer has none.
     - `next_iterator`: None at the end of the shard, which may come together with records, and in a
       malformed answer.
+    - `continuation`: the number after which the next subscription continues; None at the end of the
+      shard, which may come together with records. It is at or above the last record's number, and
+      need not be that of a record. An answer has none.
     - `service_time_ms`: the service's clock when it answered (ms since 1970, to the second); None
       if the answer has no date.
     - `answered_s`: the client's clock then (monotonic): when the answer's first bytes came, before
@@ -259,6 +262,7 @@ class DecodedPage:
     millis_behind_latest: int | None = None
     next_iterator: str | None = None
     child_shards: tuple[ChildShard, ...] = ()
+    continuation: SequenceNumber | None = None
     service_time_ms: int | None = None
     answered_s: float = 0.0
 
@@ -266,6 +270,18 @@ class DecodedPage:
     def records(self) -> pa.RecordBatch:
         """The records as Arrow: see `RecordColumns.to_arrow`."""
         return self.columns.to_arrow()
+
+    def with_records(self, columns: RecordColumns) -> Self:
+        """The page with these records in the place of its own."""
+        count = len(columns.arrivals)
+        return replace(
+            self,
+            columns=columns,
+            count=count,
+            first=SequenceNumber.parse(columns.number_at(0)) if count else None,
+            last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
+            last_arrival_ms=columns.last_arrival_ms() if count else None,
+        )
 
 
 # gc=False: the structs hold only strings, bytes and numbers, so they cannot be part of a cycle and
@@ -283,52 +299,36 @@ class _ChildShard(msgspec.Struct):
 
 
 class Body(msgspec.Struct):
-    """The answer of GetRecords, in JSON or in CBOR."""
+    """The answer of GetRecords, in JSON or in CBOR, or the payload of an event of SubscribeToShard,
+    which has the last of these members in the place of the iterator.
+    """
 
     # Required: else a proxy's {"message": ...} would look like an empty page at the shard's end.
     Records: list[Record]
     NextShardIterator: str | None = None
     MillisBehindLatest: int | None = None
     ChildShards: list[_ChildShard] | None = None
-
-
-class _EventBody(Body):
-    """The payload of an event of SubscribeToShard. It has no iterator."""
-
     ContinuationSequenceNumber: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(Body)
-_EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 # The years 1 to 9999, which Python and Spark have, in microseconds since 1970.
 _MIN_MICROS, _MAX_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 NO_TIME = _MAX_MICROS + 1
 Times = list[float | str | None]
+ANSWER, EVENT = "answer to GetRecords", "event of SubscribeToShard"
 
 
-def decode_get_records(body: bytes) -> DecodedPage:
-    """Decode the body of a GetRecords answer with status 200. Raises `MalformedResponseError`.
-    Pure.
+def decode_get_records(body: bytes, *, what: str = ANSWER) -> DecodedPage:
+    """Decode the body of a GetRecords answer with status 200, or the payload of an event. `what`:
+    which of them, for errors. Raises `MalformedResponseError`. Pure.
     """
-    with malformed_explained(body):
+    with malformed_explained(body, what=what):
         return page_of_rows(_DECODER.decode(body), _micros)
 
 
-def decode_event(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None]:
-    """Decode an event of SubscribeToShard: the page, and the number after which the next
-    subscription continues, None at the end of the shard. Raises `MalformedResponseError`. Pure.
-    """
-    with malformed_explained(payload, what="event of SubscribeToShard"):
-        body = _EVENT_DECODER.decode(payload)
-        number = body.ContinuationSequenceNumber
-        continuation = None if number is None else SequenceNumber.parse(number)
-        return page_of_rows(body, _micros), continuation
-
-
 @contextmanager
-def malformed_explained(
-    body: bytes, encoding: str = "", *, what: str = "answer to GetRecords"
-) -> Iterator[None]:
+def malformed_explained(body: bytes, encoding: str = "", *, what: str = ANSWER) -> Iterator[None]:
     """Translate the errors of a body that is no answer into `MalformedResponseError`, and that of a
     record in it into `UnreadableRecordError`.
     """
@@ -362,7 +362,7 @@ def page_of_rows(body: Body, micros_of: Callable[[Times], NDArray[np.int64]]) ->
     """
     rows = body.Records
     if not rows:
-        return decoded_page(body, NO_RECORDS, 0)  # most answers at the tip have no records
+        return page_beside(body)  # most answers at the tip have no records
     times = [row.ApproximateArrivalTimestamp for row in rows]
     micros = micros_of(times)
     known = None
@@ -378,23 +378,20 @@ def page_of_rows(body: Body, micros_of: Callable[[Times], NDArray[np.int64]]) ->
         [row.Data for row in rows],
         array_of(micros, ARRIVAL_TYPE, known),
     )
-    return decoded_page(body, columns, len(rows))
+    return page_beside(body).with_records(columns)
 
 
-def decoded_page(body: Body, columns: RecordColumns, count: int) -> DecodedPage:
-    """A page with `columns`, of `count` records, and what `body` says beside the records."""
+def page_beside(body: Body) -> DecodedPage:
+    """A page with what the body says beside its records, and without these."""
+    continuation = body.ContinuationSequenceNumber
     return DecodedPage(
-        columns=columns,
-        count=count,
-        first=SequenceNumber.parse(columns.number_at(0)) if count else None,
-        last=SequenceNumber.parse(columns.number_at(-1)) if count else None,
-        last_arrival_ms=columns.last_arrival_ms() if count else None,
         millis_behind_latest=body.MillisBehindLatest,
         next_iterator=body.NextShardIterator,
         child_shards=tuple(
             ChildShard(shard_id=c.ShardId, parents=tuple(c.ParentShards or ()))
             for c in body.ChildShards or ()
         ),
+        continuation=None if continuation is None else SequenceNumber.parse(continuation),
     )
 
 

@@ -40,18 +40,6 @@ def decode_natively(body: bytes, *, is_cbor: bool, as_lists: bool = False) -> De
     `as_lists`: for a caller that reads record by record. The columns are lists then, else Arrow,
     whose memory is used for another page as soon as nobody holds any part of it.
     """
-    found = _decoded(body, is_cbor=is_cbor, as_lists=as_lists)
-    return None if found is None else found[0]
-
-
-def decode_event_natively(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None] | None:
-    """What `decode_event` returns, its columns in Arrow; None where that has to read the event."""
-    return _decoded(payload, is_cbor=False, as_lists=False)
-
-
-def _decoded(
-    body: bytes, *, is_cbor: bool, as_lists: bool
-) -> tuple[DecodedPage, SequenceNumber | None] | None:
     native = _module()
     page = None if native is None else native.decode(body, is_cbor=is_cbor, as_lists=as_lists)
     if page is None:
@@ -71,7 +59,7 @@ def _decoded(
         buffers = [None, pa.py_buffer(micros)]
         arrivals = pa.Array.from_buffers(ARRIVAL_TYPE, page.count, buffers)
         columns = RecordColumns(numbers, keys, data, arrivals)
-    decoded = DecodedPage(
+    return DecodedPage(
         columns=columns,
         count=page.count,
         first=first,
@@ -79,8 +67,8 @@ def _decoded(
         last_arrival_ms=page.last_arrival_ms,
         millis_behind_latest=page.millis_behind_latest,
         next_iterator=page.next_iterator,
+        continuation=continuation,
     )
-    return decoded, continuation
 
 
 @cache

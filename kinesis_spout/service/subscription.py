@@ -23,8 +23,8 @@ import urllib3.exceptions
 from botocore.eventstream import EventStreamBuffer, ParserError
 
 from kinesis_spout.errors import MalformedResponseError, ServiceUnavailableError
-from kinesis_spout.service.get_records_decoder import decode_event
-from kinesis_spout.service.native_decoder import decode_event_natively
+from kinesis_spout.service.get_records_decoder import EVENT, decode_get_records
+from kinesis_spout.service.native_decoder import decode_natively
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.get_records_decoder import DecodedPage
-    from state.sequence_number import SequenceNumber
 
 SILENT_S = 15.0
 _LIFETIME_S = 300.0
@@ -45,10 +44,8 @@ _READING_FAULTS = (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeE
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionEvent:
-    """One event: its records, and the number after which the next subscription continues.
+    """One event.
 
-    - `continuation`: None at the shard's end, which may come together with records. It is at or
-      above the last record's number, and need not be that of a record.
     - `wire_bytes`: its size as it came.
     - `page`: its `service_time_ms` is a time at which the event had not been made yet, or just
       then: what it says of the tip is true of that time.
@@ -57,7 +54,6 @@ class SubscriptionEvent:
     """
 
     page: DecodedPage
-    continuation: SequenceNumber | None
     latest_ms: int | None = None
     wire_bytes: int = 0
 
@@ -263,8 +259,8 @@ class ShardSubscription:
             self._refused(str(code), _text_of(message))
         if headers.get(":event-type") != "SubscribeToShardEvent":
             return None
-        found = decode_event_natively(message.payload)
-        page, continuation = found or decode_event(message.payload)
+        payload = message.payload
+        page = decode_natively(payload, is_cbor=False) or decode_get_records(payload, what=EVENT)
         # Bytes may wait in the connection for long, so the time of their receiving says nothing of
         # when the event was made. But an event that arrives after the connection was empty was made
         # after that, and no record arrived after its event. Arrival times are approximate.
@@ -274,7 +270,6 @@ class ShardSubscription:
         received_s = min(self._received_s, self._answered_s + _LIFETIME_S)  # its bytes were here
         return SubscriptionEvent(
             replace(page, service_time_ms=made_after_ms),
-            continuation,
             latest_ms=self._by_service(received_s),
             wire_bytes=message.prelude.total_length,
         )

@@ -159,9 +159,13 @@ class TipWatch(Protocol):
 
 
 @dataclass(frozen=True)
-class _View:
+class CatalogView:
     """What one listing and one mapping of states say. Each answer is computed once, because a
-    driver that waits for records asks many times a second.
+    driver that waits for records asks many times a second. Callers must not change an answer.
+
+    - `lineage`: of all shards. `wanted`: of the shards that are read.
+    - `readable`: the shards to read now, in the order of their ids.
+    - `childless`: see `ShardLineage.unfollowed`.
     """
 
     listing: Listing
@@ -182,7 +186,7 @@ class _View:
         return self.wanted.readable()
 
     @cached_property
-    def unfollowed(self) -> list[str]:
+    def childless(self) -> list[str]:
         return self.lineage.unfollowed()
 
 
@@ -231,7 +235,7 @@ class ShardCatalog:
         self._saved_list: tuple[str, ...] = ()
         self._watch = watch
         self._only = only
-        self._view = _View(self.stream.listing, self.states, only)
+        self._view = CatalogView(self.stream.listing, self.states, only)
         self._judged = self.stream.listing  # nothing is missing of it any more
 
     # listing --------------------------------------------------------------------------------------
@@ -246,13 +250,13 @@ class ShardCatalog:
             return False
         listing = self.stream.list_shards(bind=True)
         # Before the new shards get a state: afterwards they would look as if they had been tracked.
-        lineage = self.lineage()
+        lineage = self.view.lineage
         self.loss.check_never_read(lineage, pin, has_begun=self._has_begun)
         self._forget(self.loss.children_unobserved(lineage))
         with self.lock:
             fresh = new_shards(
                 listing.shards.values(),
-                self.shard_states(),
+                self.view.lineage.states,
                 pin,
                 tracked_since_ms=self.tracked_since_ms(pin),
             )
@@ -267,7 +271,7 @@ class ShardCatalog:
         self.loss.check_holes(listing)
         if listing.is_active:
             # The states of finished shards that are not listed any more would pile up for ever.
-            self._forget(self.lineage().removable(self._horizon_ms()))
+            self._forget(self.view.lineage.removable(self._horizon_ms()))
         self.stream.is_late = self._lacks_retries() or bool(self.unfollowed())
         return True
 
@@ -288,7 +292,7 @@ class ShardCatalog:
         listing = self.stream.listing
         if listing is self._judged:
             return
-        gone = self.loss.vanished(self.wanted(), listing)
+        gone = self.loss.vanished(self.view.wanted, listing)
         self._judged = listing
         with self.lock:
             known = (self.states[shard] for shard in gone if shard in self.states)
@@ -317,9 +321,15 @@ class ShardCatalog:
             self.states = dict(self._shard_states.load())
 
     # views ----------------------------------------------------------------------------------------
-    def shard_states(self) -> dict[str, ShardState]:
-        """The cached states without their versions."""
-        return dict(self.lineage().states)
+    @property
+    def view(self) -> CatalogView:
+        """What the last listing and the cached states say. It does not follow later changes."""
+        # Both are replaced, never changed: the same objects give the same view.
+        listing, states = self.stream.listing, self.states
+        view = self._view
+        if view.listing is not listing or view.states is not states:
+            view = self._view = CatalogView(listing, states, self._only)
+        return view
 
     def verified_states(self, shards: Iterable[str]) -> dict[str, ShardState]:
         """The states of these shards, verified up to the last tips that were observed, for a plan
@@ -335,18 +345,6 @@ class ShardCatalog:
                 found[shard] = msgspec.structs.replace(state, verified_until_ms=horizon_ms)
         return found
 
-    def lineage(self) -> ShardLineage:
-        """The lineage of all shards. It does not follow later changes."""
-        return self._now().lineage
-
-    def wanted(self) -> ShardLineage:
-        """The lineage of the shards that are read."""
-        return self._now().wanted
-
-    def readable(self) -> list[str]:
-        """The shards to read now, in the order of their ids."""
-        return list(self._now().readable)
-
     def unfollowed(self) -> list[str]:
         """Shards that were read to their ends and whose children are not known yet.
 
@@ -354,10 +352,10 @@ class ShardCatalog:
         complete about them: it will not show their children either.
         """
         late_ms = self.listed_ms - LISTED_LATE_MS
-        view = self._now()  # one for both: another thread may replace the states
+        view = self.view  # one for both: another thread may replace the states
         return [
             shard
-            for shard in view.unfollowed
+            for shard in view.childless
             if (view.lineage.states[shard].verified_until_ms or 0) > late_ms
         ]
 
@@ -385,7 +383,7 @@ class ShardCatalog:
         """
         if self.stream.retention_ms is None:
             return
-        states, wanted = self.states, self.wanted()
+        states, wanted = self.states, self.view.wanted
         others = [
             shard
             for shard, state in wanted.states.items()
@@ -396,12 +394,6 @@ class ShardCatalog:
             {shard: self._verified(states[shard].state) for shard in {*shards, *others}},
             retention_ms=self.stream.retention_ms,
         )
-
-    def report_lapsed(self, shards: Sequence[str]) -> None:
-        """Report shards of which a task has found that records may have expired before it read
-        them. Raises `DataLossError` where `failOnDataLoss` is true.
-        """
-        self.loss.report_lapsed(shards, self.shard_states())
 
     def save_verified(self) -> None:
         """Store the times at which idle shards were last seen at their tips, some 24 times per
@@ -432,14 +424,6 @@ class ShardCatalog:
         return msgspec.structs.replace(state, verified_until_ms=observed_ms)
 
     # private --------------------------------------------------------------------------------------
-    def _now(self) -> _View:
-        # Listing and states are replaced, never changed: the same objects give the same view.
-        listing, states = self.stream.listing, self.states
-        view = self._view
-        if view.listing is not listing or view.states is not states:
-            view = self._view = _View(listing, states, self._only)
-        return view
-
     def _horizon_ms(self) -> int:
         return self.stream.now_ms() - (self.stream.retention_ms or 0)
 
@@ -451,7 +435,7 @@ class ShardCatalog:
 
     def _lacks_retries(self) -> bool:
         """Whether a shard with unresolved records is not listed and not proven gone."""
-        wanted = self.wanted()
+        wanted = self.view.wanted
         gone = self.loss.gone_with_retries(wanted, self.stream.listing)
         return not gone.issuperset(wanted.unlisted_with_retries())
 

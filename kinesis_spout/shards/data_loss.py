@@ -122,7 +122,9 @@ class DataLossDetector:
         self.checked_until_ms |= dict.fromkeys(shards, horizon_ms)
 
     def report_lapsed(self, shards: Sequence[str], states: Mapping[str, ShardState]) -> None:
-        """Report shards of which records may have expired before they were read."""
+        """Report shards of which records may have expired before a task read them. Raises
+        `DataLossError` where `failOnDataLoss` is true.
+        """
         known = (shard for shard in shards if shard in states)
         self._report_data_loss(
             "were read after some of their records had expired",

@@ -67,11 +67,6 @@ class Listing:
     is_active: bool = False
     listed_s: float = float("-inf")
 
-    @property
-    def closed(self) -> dict[str, bool]:
-        """Whether each shard is closed."""
-        return {shard_id: shard.is_closed for shard_id, shard in self.shards.items()}
-
 
 @dataclass(frozen=True, slots=True)
 class ShardLineage:

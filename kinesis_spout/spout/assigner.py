@@ -275,7 +275,7 @@ class SpoutAssigner:
         catalog.save_verified()
         for shard_id in self.release():
             self._context.hooks.notify("shard_finished", shard_id)
-        readable = [shard for shard in catalog.readable() if self._is_new(shard)]
+        readable = [shard for shard in catalog.view.readable if self._is_new(shard)]
         catalog.check_retention(readable)
         endings = catalog.stream.endings()
         for shard_id in readable:
@@ -380,7 +380,7 @@ class SpoutAssigner:
                 if lapse.lapsed_ms is not None:
                     lapsed.append(shard_id)
         if lapsed:
-            self.catalog.report_lapsed(lapsed)
+            self.catalog.loss.report_lapsed(lapsed, self.catalog.view.lineage.states)
             with self._context.changed:
                 self._acknowledge(lapsed)
 
@@ -437,7 +437,7 @@ class SpoutAssigner:
             return True
         if not config.shards and self.catalog.unfollowed():
             return False  # a shard has ended, and its children are not known yet
-        lineage = self.catalog.wanted()
+        lineage = self.catalog.view.wanted
         return all(self._is_done(shard_id, lineage) for shard_id in lineage.states)
 
     def _is_done(self, shard_id: str, lineage: ShardLineage) -> bool:

@@ -237,7 +237,7 @@ class SpoutPrefetcher:
             self.subscriptions = Subscriptions(
                 subscribe=consumer.subscribe,
                 poll_after_s=config.efo_fallback_after_s,
-                counts=SubscriptionCounts(name or arn or ""),
+                counts=SubscriptionCounts(name or arn or "", option="consumer_name"),
                 new_feed=services.new_feed,
                 wait_for=services.wait_for,
                 clock=services.clock,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Executor, Future
 
+    from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.shards.catalog import ShardCatalog
     from spark_job.driver.outcome_summary import OutcomeSummary
     from spark_job.driver.retry_queue import RetryQueue
@@ -159,7 +160,7 @@ class Backlog:
         run = self.run
         wanted = [
             shard
-            for shard in self._catalog.readable()
+            for shard in self._catalog.view.readable
             if not (run is not None and run.is_done(shard))
             and not self._outcomes.blocks_reading(shard)
         ]
@@ -231,7 +232,7 @@ class Backlog:
         return max(search_s, retry_wait_s if comes_in_time else 0.0)
 
     def _unread(self, run: AvailableNowRun) -> list[str]:
-        return run.unread(self._catalog.shard_states(), self._catalog.unfollowed())
+        return run.unread(self._catalog.view.lineage.states, self._catalog.unfollowed())
 
     # observations ---------------------------------------------------------------------------------
     def on_read(self, read: ShardReadResult, *, is_of_this_run: bool, redelivered: bool) -> None:
@@ -281,12 +282,12 @@ class AvailableNowRun:
         if read.last_arrival_ms is not None and read.last_arrival_ms > self.until_ms:
             self._done.add(read.shard_id)
 
-    def note_closed(self, listed: Mapping[str, bool]) -> None:
+    def note_closed(self, listed: Mapping[str, ShardInfo]) -> None:
         """Note which shards are closed, as a listing of this run shows. The first that shows a
         shard counts: what a later reshard closes, the run need not follow.
         """
-        for shard_id, is_closed in listed.items():
-            self._closed.setdefault(shard_id, is_closed)
+        for shard_id, shard in listed.items():
+            self._closed.setdefault(shard_id, shard.is_closed)
 
     def on_tip(self, shard_id: str) -> None:
         """Note that a shard was read to its tip.

@@ -261,7 +261,7 @@ class Coordinator:
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
         if self._catalog.refresh(pin) and self._backlog.run is not None:
-            self._backlog.run.note_closed(self._catalog.stream.listing.closed)
+            self._backlog.run.note_closed(self._catalog.stream.listing.shards)
 
     # looking --------------------------------------------------------------------------------------
     def look(self, begun_s: float) -> Found:
@@ -393,7 +393,7 @@ class Coordinator:
             "plan": "" if newest is None else newest.plan_id,
             "lagMs": max(lags_ms.values(), default=0),
             "retentionMs": self._catalog.stream.retention_ms,
-            "readableShards": len(self._catalog.readable()),
+            "readableShards": len(self._catalog.view.readable),
             "dataLosses": self._catalog.loss.reports,
             **self._outcomes.report(self._backlog.now_ms()),
             **self._subscriptions.report(),

@@ -127,7 +127,7 @@ class StreamPlans:
         seen = [] if unreported else _seen(results, report, plan_id)
         planned = {} if plan is None else plan.slices  # a part of the plan may be gone
         if lapsed := [read.shard_id for read in seen if read.lapsed_ms is not None]:
-            self._catalog.report_lapsed(lapsed)
+            self._catalog.loss.report_lapsed(lapsed, self._catalog.view.lineage.states)
         if report is None:  # a tracked batch has dead-lettered them
             _warn_of_gone(seen, planned)
         unresolved = {} if report is None else report.unresolved

@@ -73,7 +73,7 @@ def subscriptions_of(consumer_arn: str, services: ProcessServices) -> Subscripti
         poll_after_s=0.0,
         silent_s=_SILENT_S,
         refused_s=_REFUSED_S,
-        counts=SubscriptionCounts(consumer_arn),
+        counts=SubscriptionCounts(consumer_arn, option="consumerName"),
         new_feed=services.new_feed,
         wait_for=services.wait_for,
         clock=services.clock,

@@ -94,7 +94,7 @@ def test_the_next_subscription_goes_on_after_the_continuation(
     (shard,) = shards_of(one_shard)
     put(one_shard, b"0")
     events = events_until(client.subscribe(consumer_arn, shard["ShardId"], TRIM_HORIZON), has(1))
-    number = events[-1].continuation
+    number = events[-1].page.continuation
     assert number is not None
     assert events[-1].page.last is None or number >= events[-1].page.last
     put(one_shard, b"1")
@@ -124,7 +124,7 @@ def test_the_last_event_of_a_closed_shard_names_its_children(
     subscription = client.subscribe(consumer_arn, parent["ShardId"], TRIM_HORIZON)
     events: Events = []
     try:
-        while not events or events[-1].continuation is not None:
+        while not events or events[-1].page.continuation is not None:
             event = subscription.next_event()
             assert event is not None, "it is over without a word of the shard's end"
             events.append(event)

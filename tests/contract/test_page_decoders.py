@@ -19,8 +19,8 @@ import cbor2
 import pytest
 
 from kinesis_spout.errors import MalformedResponseError
-from kinesis_spout.service.get_records_decoder import decode_event
-from kinesis_spout.service.native_decoder import decode_event_natively, decode_natively
+from kinesis_spout.service.get_records_decoder import EVENT, decode_get_records
+from kinesis_spout.service.native_decoder import decode_natively
 from state.sequence_number import SequenceNumber
 from tests.property.damaged_pages import decoded_in_python
 from tests.support.shell.tools import NATIVE_DECODER, ROOT
@@ -271,16 +271,16 @@ def test_an_event_of_a_subscription_says_where_the_next_one_continues(
     """With a number that is none, the event is an error in Python."""
     NATIVE_DECODER.path()
     event = in_json({"Records": [RECORD], "ContinuationSequenceNumber": continuation})
-    found = decode_event_natively(event)
+    found = decode_natively(event, is_cbor=False)
     if continuation == "x":
         assert found is None
         with pytest.raises(MalformedResponseError, match="event of SubscribeToShard"):
-            decode_event(event)
+            decode_get_records(event, what=EVENT)
         return
     assert found is not None
-    for page, continues_at in (found, decode_event(event)):
+    for page in (found, decode_get_records(event)):
         assert page.records.column("data").to_pylist() == [b"payload"]
-        assert continues_at == (continuation and SequenceNumber.parse(continuation))
+        assert page.continuation == (continuation and SequenceNumber.parse(continuation))
 
 
 def test_records_are_handed_over_once() -> None:

@@ -67,13 +67,13 @@ def test_events_come_with_what_botocore_would_say(
     assert event is not None
     lists = event.page.columns.lists()
     assert (lists.keys, lists.data, event.page.millis_behind_latest) == (["k"], [b"one"], 0)
-    assert event.continuation == event.page.last
+    assert event.page.continuation == event.page.last
     assert event.page.service_time_ms is not None
     assert abs(event.page.service_time_ms - SystemClock().now_ms()) < 5_000
     orders.model.split("orders", SHARD)
     last = subscription.next_event()
     assert last is not None
-    assert (last.continuation, len(last.page.child_shards)) == (None, 2)
+    assert (last.page.continuation, len(last.page.child_shards)) == (None, 2)
     assert subscription.next_event() is None
     subscription.release()
 

@@ -145,10 +145,10 @@ def test_with_fail_on_data_loss_off_it_is_given_up_with_a_warning_and_its_childr
     with closing(World(job, fail_on_data_loss=False)) as lenient:
         lenient.store(msgspec.structs.replace(GONE, unresolved=unresolved), CHILD)
         lenient.refresh()
-        assert lenient.catalog.readable() == [shard(1)]
+        assert lenient.catalog.view.readable == [shard(1)]
         with caplog.at_level(logging.WARNING, "kinesis_spout"):
             lenient.refresh(after_s=10)
-        assert lenient.catalog.readable() == [shard(0), shard(1)]
+        assert lenient.catalog.view.readable == [shard(0), shard(1)]
         state = lenient.job.states()[GONE.shard_id]
         assert (state.read_position, state.lifecycle) == (SHARD_END, lifecycle)
         assert (state.checkpoint, state.unresolved) == (SequenceNumber(7), unresolved)
@@ -162,7 +162,7 @@ def test_a_shard_that_is_not_read_is_not_missed(job: SimulatedJob) -> None:
         world.store(GONE)
         world.refresh()
         world.refresh(after_s=10)
-        assert world.catalog.readable() == [shard(0)]
+        assert world.catalog.view.readable == [shard(0)]
         assert GONE.shard_id in world.catalog.states
 
 
@@ -173,7 +173,7 @@ def test_one_listing_without_it_or_some_of_a_changing_stream_do_not_count() -> N
         world.refresh()
         world.catalog.stream.expire()
         world.refresh(after_s=10)
-        assert world.catalog.readable() == [shard(0), shard(1)]
+        assert world.catalog.view.readable == [shard(0), shard(1)]
         world.store(GONE)
         job.fake.split(STREAM, shard(0))
         without_the_first(world, times=None)
@@ -291,7 +291,7 @@ def test_the_state_of_a_finished_shard_goes_when_it_is_not_listed_any_more(
     assert GONE.shard_id in world.job.states()
     world.refresh(after_s=10)
     assert set(world.job.states()) == set(world.catalog.states) == {shard(0), shard(1), shard(98)}
-    assert world.catalog.readable() == [shard(0), shard(1)]
+    assert world.catalog.view.readable == [shard(0), shard(1)]
 
 
 # holes --------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from kinesis_spout.testing import (
     throttle,
 )
 from kinesis_spout.threads import thread_pool
-from spark_job.executor.shard_feed import MAX_SUBSCRIPTIONS
+from spark_job.executor.shard_feed import MAX_SUBSCRIPTIONS, subscriptions_of
 from spark_job.executor.task_reader import Pace
 from state.codec.values import encode_unchecked
 from state.errors import PlanClosedError, TaskLogError
@@ -610,6 +610,16 @@ def test_a_task_subscribes_to_some_of_many_shards_and_polls_the_others() -> None
         assert sorted(pushed.rows(pace=BY_TWOS)) == sorted(put)
         assert pushed.service.subscriptions >= MAX_SUBSCRIPTIONS
         assert pushed.service.reads > 0
+
+
+def test_a_task_whose_consumer_is_shared_names_the_option_of_the_source(
+    pairs: SimulatedJob,
+) -> None:
+    """A spout's has another spelling."""
+    counts = subscriptions_of("an ARN", pairs.services()).counts
+    for now_s in range(3):
+        counts.failed(shard(0), None, in_a_row=1, was_taken=True, now_s=now_s)
+    assert str(counts.refusal(now_s=3)).endswith("its own consumer with consumerName")
 
 
 def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(
