@@ -193,7 +193,7 @@ class Tracked:
             known = self._reported_plan(stream, frame)
             if known is None:
                 continue
-            if self._query.is_of_one or rows_in(_store(stream).plans.read_ends(known)):
+            if self._query.is_of_one or rows_in(_store(stream).plans.read_results(known)):
                 log.warning(
                     "batch %d was processed and reported before its plan %s of stream %s was "
                     "closed, so the function is not called again. Records that the report does "
@@ -216,7 +216,7 @@ class Tracked:
                 plan = store.plans.read(plan_id)
                 if plan is None:
                     continue
-                results = store.plans.read_ends(plan_id)
+                results = store.plans.read_results(plan_id)
                 firsts = {shard: read.first for shard, read in reads_of(results).items()}
                 try:
                     check_content_of(plan, results, batch.content(firsts), stream)
