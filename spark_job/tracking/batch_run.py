@@ -111,12 +111,12 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
     try:
         with running(batch):
             process(batch)
-            batch.end(None)
+            batch.call_back(None)
         run.evaluations += batch.evaluations
         run.failures |= batch.failures
     except BaseException as exc:
         error = for_spark(exc, "the function given to tracked(...)")
-        batch.end(error)
+        batch.call_back(error)
         batch.close()
         if error is exc:
             raise

@@ -258,7 +258,7 @@ class TrackedBatch:
         """
         self._at_end.append(callback)
 
-    def end(self, error: BaseException | None) -> None:
+    def call_back(self, error: BaseException | None) -> None:
         """Run the callbacks: the function has returned, or raised `error`. Raises their errors."""
         while self._at_end:
             self._at_end.pop()(error)
