@@ -20,7 +20,6 @@ from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.page import ExpiryDetector
 from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from kinesis_spout.service.surroundings import for_executors
@@ -36,7 +35,6 @@ from spark_job.batch_read.shard_ranges import (
 )
 from spark_job.data_source import selected_columns, with_scheme
 from spark_job.rows import COLUMNS, ShardRows
-from spark_job.settings import FAIL
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
@@ -286,7 +284,7 @@ class RangeFeed:
 
     def accept(self, page: Page) -> Page | None:
         """The records of the next page that are in the range; None if there are none. Raises
-        `AggregatedRecordError`, and `DataLossError` where records before them have expired.
+        `DataLossError` where records before them have expired.
         """
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
@@ -304,11 +302,7 @@ class RangeFeed:
             self.is_done = True
         if self.is_done and self._awaits_start:
             self._report(f"record {self._range.start.sequence} has expired")
-        if not part.count:
-            return None
-        if self._settings.aggregated_records == FAIL:
-            refuse_aggregates(part.records, part.shard_id)
-        return part
+        return part if part.count else None
 
     # private
     def _from_start(self, page: Page) -> Page:
