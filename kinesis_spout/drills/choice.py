@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from kinesis_spout.config import nearest_name
+from kinesis_spout.config import did_you_mean
 from kinesis_spout.drills.drill import Drilled, run_drill
 from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.soak import SOAK, random_soak, spout_soak
@@ -49,8 +49,7 @@ def choose(
             chosen[SOAK] = Chosen(SOAK, f"disturbs the job at random for {minutes:g} minutes", soak)
             continue
         if name not in DRILLS and name != ALL:
-            nearest = nearest_name(name, [*DRILLS, ALL, SOAK])
-            hint = f"did you mean {nearest}?" if nearest else "see all with --list"
+            hint = did_you_mean(name, [*DRILLS, ALL, SOAK], "see all with --list")
             raise ConfigError(f"there is no drill {name!r}", hint)
         wanted = [one for one in DRILLS.values() if one.of_all] if name == ALL else [DRILLS[name]]
         for one in wanted:

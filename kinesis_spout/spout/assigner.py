@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.application.session import ApplicationSession, close_open_plan
-from kinesis_spout.config import nearest_name
+from kinesis_spout.config import did_you_mean
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.lineage import is_ours
@@ -267,9 +267,8 @@ class SpoutAssigner:
         config, known = self._context.config, self.catalog.states
         for shard_id in config.shards:
             if shard_id not in known:
-                nearest = nearest_name(shard_id, known)
                 what = f"is not a shard of stream {config.stream_ref.name}"
-                remedy = f"did you mean {nearest}?" if nearest else _NAME_SHARDS
+                remedy = did_you_mean(shard_id, known, _NAME_SHARDS)
                 raise ConfigError.of("shards", what, shard_id, remedy=remedy)
 
     def _assign(self) -> None:
