@@ -86,9 +86,9 @@ class RegisteredSource(DataSource):
         from spark_job.batch_read.batch_reader import pin_load  # noqa: PLC0415  # not in a query
         from spark_job.batch_read.batch_settings import BatchSettings  # noqa: PLC0415  # as above
 
-        scheme = BatchSettings.from_options(self._read_options).scheme
-        self._pin = pin_load(self._read_options)
-        return schema_ddl(scheme)
+        settings = BatchSettings.from_options(self._read_options)
+        self._pin = pin_load(settings)
+        return schema_ddl(settings.scheme)
 
     def streamReader(self, schema: StructType) -> KinesisStreamReader:
         query = self.query()

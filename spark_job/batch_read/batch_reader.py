@@ -163,16 +163,14 @@ def new_reader(
     settings = BatchSettings.from_options(options)
     columns = COLUMNS if schema is None else selected_columns(schema, settings.scheme)
     kind = FilteringBatchReader if settings.push_down_filters else KinesisBatchReader
+    pin = pin or pin_load(settings)
     # The executors have neither the driver's files nor its environment.
     settings = replace(settings, aws=for_executors(settings.aws, settings.stream))
-    return kind(settings, pin or pin_load(options), columns)
+    return kind(settings, pin, columns)
 
 
-def pin_load(options: Mapping[str, str]) -> LoadPin:
-    """Check the options of a batch read and that the stream exists, and pin the stream as it is
-    now. Calls the service once. Raises `KinesisError`.
-    """
-    settings = BatchSettings.from_options(options)
+def pin_load(settings: BatchSettings) -> LoadPin:
+    """Pin the stream as it is now. Calls the service once. Raises `KinesisError`."""
     with closing(KinesisClient(settings.aws, settings.stream)) as client:
         summary = client.describe()
     return LoadPin.at(summary.now_ms(_CLOCK.now_ms()), summary.created_ms)
