@@ -351,7 +351,7 @@ def retries_read(retries: Sequence[PlannedRetry], read: ShardReadResult) -> list
 
 def retries_with_rows(retries: Sequence[PlannedRetry], read: ShardReadResult) -> list[PlannedRetry]:
     """The planned `retries` of which `read` has rows, each cut to what was read of it."""
-    return [one.as_retry for one in retries_read(retries, read) if not one.is_gone]
+    return [found.as_retry for found in retries_read(retries, read) if not found.is_gone]
 
 
 def make_plan_id(number: int, nonce: str) -> str:

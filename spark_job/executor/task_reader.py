@@ -249,7 +249,7 @@ class _Attempt:
             found = find_retries(self._plan, self._services)
             self._found = {retries.entry.shard_id: retries for retries in found}
             if found:
-                new = self._writer.log.extended((one.entry for one in found), seal=False)
+                new = self._writer.log.extended((retries.entry for retries in found), seal=False)
                 is_full = new.payload_bytes >= self._plan.max_bytes
                 return self._sealed(new) if is_full or not self._feeds else new
         return self._proposed(is_done=self._gather())

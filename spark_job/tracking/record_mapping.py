@@ -1,5 +1,5 @@
-"""`map_records` on the executors: calls the user's function for each record. `RowSurvey` notes the
-same of rows for which nothing is called.
+"""`map_records` on the executors: calls the user's function for each record. `RowSurvey` makes such
+notes of rows for which no function is called.
 
 What the function returns becomes rows, and what it raises becomes notes of failed records. An
 output that does not fit the schema fails its own record, never the batch.
@@ -107,8 +107,9 @@ class RecordMapper:
 
 @dataclass(frozen=True, slots=True)
 class RowSurvey:
-    """A function for `mapInArrow` over `shardId` and the columns of `SURVEYED`, which calls none of
-    the user's: notes (`NOTED`) of the rows that the rules withhold, and a summary of each shard.
+    """A function for `mapInArrow` over `shardId` and the columns of `SURVEYED`, which calls no
+    function of the user: notes (`NOTED`) of the rows that the rules withhold, and a summary of each
+    shard.
 
     `with_keys`: the order of a key matters.
     """
