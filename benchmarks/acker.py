@@ -88,7 +88,7 @@ def seconds(job: Callable[[TrackedBatch, str], None], frame: BatchFrame, path: s
     started = time.perf_counter()
     with running(batch):
         job(batch, path)
-        batch.end(None)
+        batch.call_back(None)
     return time.perf_counter() - started
 
 

@@ -225,13 +225,13 @@ def parse_bool(text: str, *, option: str) -> bool:
     raise ConfigError.of(option, "must be true or false", text)
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` is most likely a misspelling of, ignoring case; None when none is
-    similar.
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A question for the known name that `name` is most likely a misspelling of, ignoring case;
+    `otherwise` when none is similar.
     """
     by_key = {candidate.lower(): candidate for candidate in known}
     nearest = difflib.get_close_matches(name.lower(), sorted(by_key), n=1)
-    return by_key[nearest[0]] if nearest else None
+    return f"did you mean {by_key[nearest[0]]}?" if nearest else otherwise
 
 
 def _amount(text: str, units: dict[str, int], option: str, rule: str, remedy: str) -> int:

@@ -1,5 +1,5 @@
-"""`spark.readStream.format("kinesis")`: the data source that Spark sees. `spark_job.driver` plans
-and settles; `spark_job.executor` reads a task.
+"""`spark.readStream.format("kinesis")`: the reader that Spark sees. `spark_job.driver` plans and
+settles; `spark_job.executor` reads a task. `spark_job.registration` has the data source.
 
 Spark constructs readers in several processes (planning, driver, executors) and does not always call
 `stop`. So a reader holds settings only. Its connections are made at the first driver call and are
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -26,11 +26,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kinesis_spout.errors import ConfigError
-from spark_job.settings import QuerySettings
 from state.failpoint import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, MutableMapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from kinesis_spout.config import AwsConfig
     from scheme.record_scheme import RecordScheme
     from spark_job.driver.query_driver import QueryDriver
+    from spark_job.settings import QuerySettings
     from state.plan import TaskPlan
 
 # At DEBUG py4j logs what a driver sends to its JVM: the options, with their secrets. It does so
@@ -207,36 +207,6 @@ def _reporting(driver: QueryDriver) -> Iterator[None]:
     except Exception as exc:
         driver.failed(exc)
         raise
-
-
-class KinesisDataSource(DataSource):
-    """The data source of a streaming query. What a session registers is a subclass, which can also
-    read a range and write (`spark_job.registration`): a reader of a stream needs none of that.
-    """
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        self._read_options = dict(options)
-
-    @classmethod
-    def name(cls) -> str:
-        return "kinesis"
-
-    def query(self) -> QuerySettings:
-        """The checked settings, with the passwords in them: the executors have neither the driver's
-        files nor its environment.
-        """
-        return QuerySettings.from_options(self._read_options).with_passwords()
-
-    def schema(self) -> str:
-        """The columns. Spark calls this once at `load()`, and keeps this object for all that is
-        done with the frame.
-        """
-        return schema_ddl(self.query().scheme)
-
-    def streamReader(self, schema: StructType) -> KinesisStreamReader:
-        query = self.query()
-        return KinesisStreamReader(query, selected_columns(schema, query.scheme))
 
 
 def schema_ddl(scheme: RecordScheme | None) -> str:

@@ -13,9 +13,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql.datasource import DataSource
+
 from kinesis_spout.errors import ConfigError
-from spark_job.data_source import KinesisDataSource, schema_ddl
+from spark_job.data_source import KinesisStreamReader, schema_ddl, selected_columns
 from spark_job.options import OPTIONS
+from spark_job.settings import QuerySettings
 from state.zookeeper.servers import EMBEDDED_PREFIX
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from spark_job.batch_read.batch_reader import KinesisBatchReader
     from spark_job.batch_read.shard_ranges import LoadPin
-    from spark_job.settings import QuerySettings, SourceSettings
+    from spark_job.settings import SourceSettings
     from spark_job.sink.record_writer import KinesisBatchWriter, KinesisStreamWriter
 
 
@@ -43,8 +46,8 @@ SERVICE_READS_PER_SECOND = 5
 RETRY_FOR_S = 15.0  # short, because a user is waiting at the line that starts the query
 
 
-class RegisteredSource(KinesisDataSource):
-    """The source in a session.
+class RegisteredSource(DataSource):
+    """The data source in a session: it makes the readers and the writers.
 
     - `master`: the session's master URL, to refuse an embedded ZooKeeper on a cluster.
     - `task_slots`: how many tasks the session runs at a time, which is the default of `maxTasks`.
@@ -55,7 +58,7 @@ class RegisteredSource(KinesisDataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._write_options = self._read_options
+        self._read_options = self._write_options = dict(options)
         name = OPTIONS["max_tasks"].name
         if self.task_slots is not None and name.lower() not in map(str.lower, options):
             # As many tasks as run at a time read all shards side by side: with more, the shards of
@@ -64,22 +67,32 @@ class RegisteredSource(KinesisDataSource):
         self._pin: LoadPin | None = None
 
     def query(self) -> QuerySettings:
-        query = super().query()
+        """The checked settings, with the passwords in them: the executors have neither the driver's
+        files nor its environment.
+        """
+        query = QuerySettings.from_options(self._read_options).with_passwords()
         for settings in query.streams:
             refuse_embedded_on_cluster(settings.zookeeper, self.master)
         return query
 
     def schema(self) -> str:
+        """The columns. Spark calls this once at `load()`, and keeps this object for all that is
+        done with the frame.
+        """
         # Spark does not say whether it loads a query or a batch read, so the options decide: a
         # query has an application and a ZooKeeper.
         if any(key.lower() in ("applicationname", "zookeeper") for key in self._read_options):
-            return super().schema()
+            return schema_ddl(self.query().scheme)
         from spark_job.batch_read.batch_reader import pin_load  # noqa: PLC0415  # not in a query
         from spark_job.batch_read.batch_settings import BatchSettings  # noqa: PLC0415  # as above
 
-        scheme = BatchSettings.from_options(self._read_options).scheme
-        self._pin = pin_load(self._read_options)
-        return schema_ddl(scheme)
+        settings = BatchSettings.from_options(self._read_options)
+        self._pin = pin_load(settings)
+        return schema_ddl(settings.scheme)
+
+    def streamReader(self, schema: StructType) -> KinesisStreamReader:
+        query = self.query()
+        return KinesisStreamReader(query, selected_columns(schema, query.scheme))
 
     def reader(self, schema: StructType) -> KinesisBatchReader:
         from spark_job.batch_read.batch_reader import new_reader  # noqa: PLC0415  # not in a query

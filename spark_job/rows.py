@@ -13,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_spout.aggregation.unpacking import Unpacker, has_candidates
-from kinesis_spout.reading.user_records import begins_within, number_at, numbers_of, unpacked
+from kinesis_spout.reading.user_records import (
+    begins_within,
+    number_at,
+    numbers_of,
+    refuse_aggregates,
+    unpacked,
+)
 from kinesis_spout.service.shard_info import HashRange
 from spark_job.settings import FAIL, UNPACK
 from state.plan import UserRecords
@@ -81,7 +87,8 @@ def hash_range_of(shard: ShardSlice) -> HashRange | None:
 class ShardRows:
     """Rows of one shard, for one thread.
 
-    - `aggregated_records`: as the option; only `unpack` changes the records here.
+    - `aggregated_records`: as the option. Where it is `fail`, the methods raise
+      `AggregatedRecordError` for the first aggregate; only `unpack` changes the records here.
     - `hash_range`: of the shard; None: no user record is left out.
     - `columns`: of `ARROW_SCHEMA`, those that are wanted, in their order. The others are not made.
     - `id_prefix`: stands before the shard id in message ids (`SourceSettings.id_prefix`).
@@ -110,7 +117,8 @@ class ShardRows:
         self._columns = columns
         self._schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
         self._unpacks = aggregated_records == UNPACK
-        self.refuses_aggregates = aggregated_records == FAIL
+        self._refuses = aggregated_records == FAIL
+        self._shard_id = shard_id
         self._unpacker = Unpacker(lambda: hash_range, f"shard {shard_id} of stream {stream}")
         self._start = start
         self._kept: dict[tuple[object, ...], list[pa.RecordBatch]] = {}
@@ -175,9 +183,11 @@ class ShardRows:
         yield from self.of(page.records)
 
     def _must_unpack(self, records: pa.RecordBatch) -> bool:
-        return has_candidates(records) and (
-            self._unpacks or begins_within(number_at(records, 0), self._start)
-        )
+        if not has_candidates(records):
+            return False
+        if self._refuses:
+            refuse_aggregates(records, self._shard_id)
+        return self._unpacks or begins_within(number_at(records, 0), self._start)
 
     def _unpacked(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if records.num_rows and self._must_unpack(records):

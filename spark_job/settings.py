@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from kinesis_spout.config import ReadRate, StreamRef, nearest_name
+from kinesis_spout.config import ReadRate, StreamRef, did_you_mean
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import check_consumer, connection_of, security_of
 from spark_job.options import OPTIONS, RETIRED, translated, warn_retired
@@ -317,8 +317,8 @@ def texts_from_options(
                 for field, option in table.items()
                 for spelt in (field, field.replace("_", ""))
             }
-            nearest = by_field.get(key.lower()) or nearest_name(key, known)
-            hint = f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
+            meant = by_field.get(key.lower(), key)
+            hint = did_you_mean(meant, known, f"the options are {', '.join(known)}")
             raise ConfigError(f"option {key} is not known", hint)
         texts[name] = value
     return texts

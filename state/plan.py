@@ -362,17 +362,17 @@ class RetryRead(NamedTuple):
         return rest_of_range(stored, self.part.rest, left)
 
 
-def retries_read(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[RetryRead]:
-    """What `end` says was read of the planned `retries`, in their order; the others were not read.
+def retries_read(retries: Sequence[PlannedRetry], read: ShardReadResult) -> list[RetryRead]:
+    """What `read` says was read of the planned `retries`, in their order; the others were not read.
     One that is gone counts as read, also after one of which rows are deferred (`poison_search`).
     """
-    gone = set(end.retries_gone)
-    missing = {short.first: short.missing for short in end.retries_short}
+    gone = set(read.retries_gone)
+    missing = {short.first: short.missing for short in read.retries_short}
     missing |= {retry.first: retry.count for retry in retries if retry.first in gone}
     reads = []
     for index, retry in enumerate(retries):
-        part = end.retry_part if index == end.retries_done else None
-        if index >= end.retries_done and part is None and retry.first not in gone:
+        part = read.retry_part if index == read.retries_done else None
+        if index >= read.retries_done and part is None and retry.first not in gone:
             continue
         lost = missing.get(retry.first, 0)
         found = max(0, retry.count - lost) if part is None else part.count
@@ -380,9 +380,9 @@ def retries_read(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[
     return reads
 
 
-def retries_with_rows(retries: Sequence[PlannedRetry], end: ShardReadResult) -> list[PlannedRetry]:
-    """The planned `retries` of which `end` has rows, each cut to what was read of it."""
-    return [read.as_retry for read in retries_read(retries, end) if not read.is_gone]
+def retries_with_rows(retries: Sequence[PlannedRetry], read: ShardReadResult) -> list[PlannedRetry]:
+    """The planned `retries` of which `read` has rows, each cut to what was read of it."""
+    return [found.as_retry for found in retries_read(retries, read) if not found.is_gone]
 
 
 def make_plan_id(number: int, nonce: str) -> str:

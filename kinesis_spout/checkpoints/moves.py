@@ -21,7 +21,7 @@ from typing import Self
 from msgspec import structs
 
 from kinesis_spout.checkpoints.located import END, NONE, Counted, Located, ShardSearch
-from kinesis_spout.config import nearest_name
+from kinesis_spout.config import did_you_mean
 from kinesis_spout.errors import RequestRefusedError, ShardNotFoundError
 from kinesis_spout.shards.data_loss import expired_unread
 from kinesis_spout.shards.start_position import pinned
@@ -71,8 +71,7 @@ class MoveRefusedError(RemediedError):
 
 def unknown_shard(shard_id: str, known: Collection[str]) -> MoveRefusedError:
     """The refusal of a shard that the application does not have."""
-    nearest = nearest_name(shard_id, known)
-    hint = f"did you mean {nearest}?" if nearest else f"name one of {', '.join(sorted(known))}"
+    hint = did_you_mean(shard_id, known, f"name one of {', '.join(sorted(known))}")
     return MoveRefusedError(f"the application does not know shard {shard_id}", hint)
 
 

@@ -21,7 +21,7 @@ from kinesis_spout.cli.shared_options import (
     shard_id_of,
     usage_errors,
 )
-from kinesis_spout.config import nearest_name
+from kinesis_spout.config import did_you_mean
 from kinesis_spout.inspection.wording import visible
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
@@ -60,8 +60,7 @@ def peek(
             state = None if stored is None else stored.state
         listed = {one.shard_id: one for one in op.client.list_shards()}
         if shard not in listed:
-            nearest = nearest_name(shard, listed)
-            hint = f"did you mean {nearest}?" if nearest else "`kinesis-spout shards` lists them"
+            hint = did_you_mean(shard, listed, "`kinesis-spout shards` lists them")
             raise CliError(f"the stream does not list shard {shard}", hint)
         found = peek_record(op.client, listed[shard], sequence, op.clock)
 

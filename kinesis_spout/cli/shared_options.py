@@ -22,7 +22,7 @@ from typer.models import OptionInfo, ParameterInfo
 from kinesis_spout import options
 from kinesis_spout.cli.exit_codes import one_sentence
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.config import AwsConfig, nearest_name, parse_duration_ms
+from kinesis_spout.config import AwsConfig, did_you_mean, parse_duration_ms
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SECURITY, SHARED, Option, meaning_of
 from scheme.errors import SchemeDefinitionError
@@ -246,8 +246,7 @@ def known_option(key: str) -> str:
     if key.lower() in by_key:
         return by_key[key.lower()]
     known = [option.name for option in CONNECTION_OPTIONS.values()]
-    nearest = nearest_name(key, known)
-    hint = f"did you mean {nearest}?" if nearest else f"connection options are {', '.join(known)}"
+    hint = did_you_mean(key, known, f"connection options are {', '.join(known)}")
     raise ConfigError.about(key, " is not a connection option", hint)
 
 

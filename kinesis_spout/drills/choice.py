@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kinesis_spout.config import nearest_name
+from kinesis_spout.config import did_you_mean
 from kinesis_spout.drills.scenarios import DRILLS
 from kinesis_spout.drills.soak import SOAK, soak
 from kinesis_spout.errors import ConfigError
@@ -33,8 +33,7 @@ def choose(
             chosen[SOAK] = soak(setting, minutes)
             continue
         if name not in DRILLS and name != ALL:
-            nearest = nearest_name(name, [*DRILLS, ALL, SOAK])
-            hint = f"did you mean {nearest}?" if nearest else "see all with --list"
+            hint = did_you_mean(name, [*DRILLS, ALL, SOAK], "see all with --list")
             raise ConfigError(f"there is no drill {name!r}", hint)
         wanted = [one for one in DRILLS.values() if one.of_all] if name == ALL else [DRILLS[name]]
         for one in wanted:

@@ -27,7 +27,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.clock import Clock, SystemClock
-from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
+from kinesis_spout.config import AwsConfig, StreamRef, did_you_mean
 from kinesis_spout.errors import (
     ConfigError,
     CredentialsError,
@@ -568,9 +568,7 @@ class KinesisClient:
         ]
         if region in known:
             return
-        nearest = nearest_name(region, known)
-        rule = "is not a region that can be reached"
-        hint = f"did you mean {nearest}?" if nearest else ""
+        rule, hint = "is not a region that can be reached", did_you_mean(region, known)
         if self.aws.region is not None:
             raise ConfigError.of("region", rule, region, remedy=hint) from exc
         raise ConfigError(f"region {region!r} of stream {self.stream} {rule}", hint) from exc

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinesis_spout.config import nearest_name
+from kinesis_spout.config import did_you_mean
 from kinesis_spout.errors import ConfigError, RequestRefusedError, ShardNotFoundError
 from state.position import TRIM_HORIZON, Position, StartingPosition
 from state.shard_state import ShardState
@@ -109,8 +109,7 @@ def check_listed(option: str, named: Iterable[str], listed: Collection[str]) -> 
     """Raise `ConfigError` for a shard that the option names and the stream does not list."""
     for shard in named:
         if shard not in listed:
-            nearest = nearest_name(shard, listed)
-            hint = f"did you mean {nearest}?" if nearest else "name shards as the stream lists them"
+            hint = did_you_mean(shard, listed, "name shards as the stream lists them")
             raise ConfigError.about(
                 option, f" names shard {shard!r}, which the stream does not list", hint
             )

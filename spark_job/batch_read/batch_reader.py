@@ -20,7 +20,6 @@ from kinesis_spout.reading.pacing import Pacer
 from kinesis_spout.reading.page import ExpiryDetector
 from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
-from kinesis_spout.reading.user_records import refuse_aggregates
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from kinesis_spout.service.surroundings import for_executors
@@ -37,7 +36,6 @@ from spark_job.batch_read.shard_ranges import (
 )
 from spark_job.data_source import selected_columns, with_scheme
 from spark_job.rows import COLUMNS, ShardRows
-from spark_job.settings import FAIL
 from state.position import Position, PositionKind
 
 if TYPE_CHECKING:
@@ -166,16 +164,14 @@ def new_reader(
     settings = BatchSettings.from_options(options)
     columns = COLUMNS if schema is None else selected_columns(schema, settings.scheme)
     kind = FilteringBatchReader if settings.push_down_filters else KinesisBatchReader
+    pin = pin or pin_load(settings)
     # The executors have neither the driver's files nor its environment.
     settings = replace(settings, aws=for_executors(settings.aws, settings.stream))
-    return kind(settings, pin or pin_load(options), columns)
+    return kind(settings, pin, columns)
 
 
-def pin_load(options: Mapping[str, str]) -> LoadPin:
-    """Check the options of a batch read and that the stream exists, and pin the stream as it is
-    now. Calls the service once. Raises `KinesisError`.
-    """
-    settings = BatchSettings.from_options(options)
+def pin_load(settings: BatchSettings) -> LoadPin:
+    """Pin the stream as it is now. Calls the service once. Raises `KinesisError`."""
     with closing(KinesisClient(settings.aws, settings.stream)) as client:
         summary = client.describe()
     return LoadPin.at(summary.now_ms(_CLOCK.now_ms()), summary.created_ms)
@@ -287,7 +283,7 @@ class RangeFeed:
 
     def accept(self, page: Page) -> Page | None:
         """The records of the next page that are in the range; None if there are none. Raises
-        `AggregatedRecordError`, and `DataLossError` where records before them have expired.
+        `DataLossError` where records before them have expired.
         """
         self._lapse.note(page)
         if self._lapse.lapsed_ms is not None:
@@ -305,11 +301,7 @@ class RangeFeed:
             self.is_done = True
         if self.is_done and self._awaits_start:
             self._report(f"record {self._range.start.sequence} has expired")
-        if not part.count:
-            return None
-        if self._settings.aggregated_records == FAIL:
-            refuse_aggregates(part.records, part.shard_id)
-        return part
+        return part if part.count else None
 
     # private
     def _from_start(self, page: Page) -> Page:

@@ -254,11 +254,7 @@ def _confirmed(notes: Console, count: int) -> bool:
 
 
 def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> int:
-    put = 0
-
     def progress(count: int) -> None:
-        nonlocal put
-        put = count
         if notes.is_terminal:
             notes.print(f"put {count:,} of {asked:,}", highlight=False)
 
@@ -268,8 +264,8 @@ def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> i
             return work.put(limit=asked, stopping=lambda: stop.stopping, progress=progress)
     except BaseException:
         notes.print(
-            f"{put:,} of {asked:,} records were put and recorded as put. Run the command again "
-            "for the rest",
+            f"{work.count:,} of {asked:,} records were put and recorded as put. Run the command "
+            "again for the rest",
             highlight=False,
         )
         raise

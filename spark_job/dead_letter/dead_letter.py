@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
-from kinesis_spout.config import AwsConfig, StreamRef, nearest_name
+from kinesis_spout.config import AwsConfig, StreamRef, did_you_mean
 from kinesis_spout.dead_letter.letter import LETTER_COLUMNS, Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import envelopes, payload_records
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
@@ -285,8 +285,7 @@ class StreamSink:
         """Check the arguments. Raises `ConfigError`."""
         known = [field.name for field in fields(AwsConfig)]
         for name in sorted(aws.keys() - set(known)):
-            nearest = nearest_name(name, known)
-            hint = f"did you mean {nearest}?" if nearest else f"the options are {', '.join(known)}"
+            hint = did_you_mean(name, known, f"the options are {', '.join(known)}")
             raise ConfigError(f"DeadLetter.to_stream: option {name} is not known", hint)
         if not isinstance(stream, str):
             raise ConfigError(

@@ -181,7 +181,7 @@ class Coordinator:
             # The newest plan says when its tasks have subscribed, so that this run waits for that.
             pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
             if pointer is not None:
-                for task in self._store.plans.read_ends(pointer.id).values():
+                for task in self._store.plans.read_results(pointer.id).values():
                     for read in task.shards:
                         self._tips.on_subscribed(read)
         return self.session.pin_start(partial(self._requested_start, known_plan))

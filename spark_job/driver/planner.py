@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.shard_info import HashRange
     from state.shard_state import ShardState
 
+_T = TypeVar("_T")
 Retries = Sequence[tuple[str, PlannedRetry]]  # with their shards, the most urgent one first
 
 # A task's plan takes one znode, and what it appends to its log at once half of one. In the
@@ -103,8 +104,10 @@ def make_plan(
         # Retries get at most half of the limit while shards have new records to read.
         retries = _within(retries, max(1, total // 2 if shards else total))
         total = max(0, total - sum(retry.max_rows for _, retry in retries))
-    chosen, per_shard = share_records(shards, total, limits.max_records_per_shard, turn)
-    new = dict.fromkeys(chosen, per_shard)
+    new = dict.fromkeys(sorted(shards), limits.max_records_per_shard)
+    if total is not None:
+        shared = shares(list(new), total, turn)
+        new = {shard: min(most, new[shard]) for shard, most in shared.items()}
     if (allowance := limits.max_unresolved_per_shard) is not None:
         room = {shard: allowance - states[shard].unresolved_count for shard in new}
         new = {shard: min(most, room[shard]) for shard, most in new.items() if room[shard] > 0}
@@ -242,17 +245,16 @@ def _within_tasks(
     return chosen
 
 
-def share_records(
-    shards: Sequence[str], total: int | None, per_shard: int, turn: int
-) -> tuple[list[str], int]:
-    """The shards of a plan and the records that each may give, so that the trigger's limit holds
-    however many records they have.
+def shares(members: Sequence[_T], total: int, turn: int) -> dict[_T, int]:
+    """The members of a batch (streams, or shards), and how many records each may give, so that
+    together they never exceed `total`.
+
+    How much a member has is not known before it is read, so all of them get equal parts. With a
+    lower limit than there are members, they take turns.
     """
-    if total is None or not shards:
-        return sorted(shards), per_shard
-    if total < len(shards):
-        return sorted(_rotated(sorted(shards), turn * total)[:total]), 1
-    return sorted(shards), min(per_shard, total // len(shards))
+    chosen = _rotated(members, turn * total)[:total]
+    each, rest = divmod(total, max(1, len(chosen)))
+    return {member: each + (place < rest) for place, member in enumerate(chosen)}
 
 
 def assign(shards: Iterable[str], tasks: int) -> list[tuple[str, ...]]:
@@ -265,6 +267,6 @@ def assign(shards: Iterable[str], tasks: int) -> list[tuple[str, ...]]:
     return [tuple(ordered[first::tasks]) for first in range(min(tasks, len(ordered)))]
 
 
-def _rotated(shards: Sequence[str], by: int) -> list[str]:
-    first = by % len(shards)
-    return [*shards[first:], *shards[:first]]
+def _rotated(members: Sequence[_T], by: int) -> list[_T]:
+    first = by % max(1, len(members))
+    return [*members[first:], *members[:first]]

@@ -49,6 +49,7 @@ from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.threads import thread_pool
 from spark_job.driver.backlog import POLL_S, Found
 from spark_job.driver.coordinator import Coordinator
+from spark_job.driver.planner import shares
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import named_error
 
@@ -381,9 +382,13 @@ class QueryDriver:
     ) -> dict[str, str]:
         """New plans by stream. Their tasks share the limit of tasks by the shards of each."""
         self._turn += 1
-        limits = _shares(
-            [stream for stream in looked_at if stream.found.is_any], max_records, self._turn
-        )
+        working = [stream for stream in looked_at if stream.found.is_any]
+        limits = {stream: stream.settings.max_records_per_trigger for stream in working}
+        if max_records is not None:
+            limits = {
+                stream: min(most, limits[stream] or most)
+                for stream, most in shares(working, max_records, self._turn).items()
+            }
         shards = sum(len(stream.found.shards) for stream in limits)
         max_tasks = max(stream.settings.max_tasks for stream in self._streams)
 
@@ -481,25 +486,6 @@ class QueryDriver:
             wait_s,
             error,
         )
-
-
-def _shares(
-    working: Sequence[_Stream], max_records: int | None, turn: int
-) -> dict[_Stream, int | None]:
-    """The streams of a batch, and how many records each may give.
-
-    How much a stream has is not known before it is read, so the streams get equal parts of the
-    batch's limit. With a lower limit than there are streams, they take turns.
-    """
-    if max_records is None or not working:
-        return {stream: stream.settings.max_records_per_trigger for stream in working}
-    first = turn * max(1, max_records) % len(working)
-    rotated = [*working[first:], *working[:first]][:max_records]
-    each, rest = divmod(max_records, len(rotated))
-    return {
-        stream: min(each + (place < rest), stream.settings.max_records_per_trigger or max_records)
-        for place, stream in enumerate(rotated)
-    }
 
 
 # The offsets that Spark logs for a query: which plan of each stream a batch ends with.

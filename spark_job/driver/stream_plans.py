@@ -115,7 +115,7 @@ class StreamPlans:
         plans, reports = self._plans, self._reports
         plans.close(plan_id)
         failpoint("plan-closed")
-        results = plans.read_ends(plan_id)
+        results = plans.read_results(plan_id)
         plan = self.made(plan_id) or plans.read(plan_id)
         policy, report = reports.read_policy(), reports.read(plan_id)
         states = dict(self._catalog.states)
@@ -234,7 +234,7 @@ class StreamPlans:
         if is_open and not self._may_go_on(plan):
             self._plans.close(plan_id)
             is_open = False
-        logs = self._plans.read_ends(plan_id)
+        logs = self._plans.read_results(plan_id)
         if is_open:
             # Once the plan is settled, a loss of what it has not read could no longer be detected.
             unread = [tasks[task] for task in tasks if task not in logs or not logs[task].sealed]

@@ -90,7 +90,7 @@ class ShardFeed:
     `first`: the first entry of the log for this shard, if it has one already: the read begins
     there. `total_records`: the most records that may be read; `held_records`: the most that are
     held. `subscriptions`: of the attempt; None: the shard is polled. `rows`: makes the rows of its
-    pages. Where these refuse aggregates, a page with one raises `AggregatedRecordError`.
+    pages, and may refuse aggregates in them.
     """
 
     def __init__(
@@ -110,7 +110,6 @@ class ShardFeed:
         self._services = services
         self._rows = rows
         self._expiry = ExpiryDetector(shard.verified_until_ms, retention_ms, shard.position)
-        self._checked: list[Page] = []
         self._rest: Page | None = None  # of a page that the log has cut
         self._pacer = services.pacers.of(shard.shard_id)
         if shard.next_read_ms is not None:
@@ -185,8 +184,6 @@ class ShardFeed:
         parts: list[Page] = []
         expiry = replace(self._expiry)
         for page in held:
-            if page is not self._rest:
-                self._check(page)
             expiry.note(page)
             last = page
             if page.count:
@@ -280,8 +277,6 @@ class ShardFeed:
                     self._subscribed.demand()
                 await_page()
                 continue
-            if page is not self._rest:
-                self._check(page)
             if page.first is not None and page.first > entry.last:
                 break
             part = page.head(page.up_to(entry.last))
@@ -318,7 +313,6 @@ class ShardFeed:
         self._rest = None
         while self.getter.take() is not None:
             pass
-        self._checked = []
 
     def _consume(self, page: Page, count: int) -> None:
         """Let the first `count` records of the oldest page go; all of it if it has no more."""
@@ -326,18 +320,8 @@ class ShardFeed:
             self._rest = None
         elif not self.getter.drop(page):
             return  # an empty page, replaced by a newer one
-        else:
-            self._checked = [checked for checked in self._checked if checked is not page]
         if count < page.count:
             self._rest = page.after(count)
-
-    def _check(self, page: Page) -> None:
-        """Refuse aggregates in a page of the getter. It is looked at once."""
-        if not page.count or not self._rows.refuses_aggregates:
-            return
-        if not any(page is checked for checked in self._checked):
-            refuse_aggregates(page.records, page.shard_id)
-            self._checked.append(page)
 
 
 @dataclass(frozen=True, slots=True)

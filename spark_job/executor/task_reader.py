@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -97,13 +97,6 @@ def read_task(
             services.store.plans, plan_id, task, max_bytes=pace.max_log_bytes
         )
     return _Attempt(plan, writer, services, columns=columns, pace=pace, is_retry=is_retry).rows()
-
-
-class Round(NamedTuple):
-    """The entries that are appended at once. `is_last`: the log is complete with them."""
-
-    entries: list[ShardReadResult]
-    is_last: bool
 
 
 class _Attempt:
@@ -226,39 +219,39 @@ class _Attempt:
         """Append what comes next, or follow the log if another attempt was faster. Then what this
         one has fetched serves for that log as well.
         """
-        new_round = self._next_round()
-        if not new_round.entries and not new_round.is_last:
-            return
         writer = self._writer
-        new = writer.log.extended(new_round.entries, seal=new_round.is_last)
+        new = self._next_log()
+        if new is writer.log:
+            return
         if writer.is_too_long(new):
             new = new.without_hints()  # without hints it fits: the planner sees to that
-            if not new_round.is_last and writer.is_too_long(new):
-                last = self._as_last(new_round)
-                new = writer.log.extended(last.entries, seal=True).without_hints()
+            if not new.sealed and writer.is_too_long(new):
+                new = self._sealed(new).without_hints()
         if not writer.append(new):
             self._unsubscribe()
             self._found = (self._found or {}) if writer.log.entries else None
         elif new.sealed:
             self._unsubscribe()
 
-    def _as_last(self, new_round: Round) -> Round:
-        """The round as the last one, which also says what is to say of shards without records."""
-        read = {entry.shard_id for entry in new_round.entries if entry.count}
-        tails = self._proposed(is_done=True).entries
+    def _sealed(self, new: TaskLog) -> TaskLog:
+        """`new` as the complete log, which also describes the shards without records."""
+        begun = len(self._writer.log.entries)
+        read = {entry.shard_id for entry in new.entries[begun:] if entry.count}
+        tails = self._proposed(is_done=True).entries[begun:]
         others = (tail for tail in tails if not tail.count and tail.shard_id not in read)
-        return Round([*new_round.entries, *others], is_last=True)
+        return new.extended(others, seal=True)
 
-    def _next_round(self) -> Round:
+    def _next_log(self) -> TaskLog:
+        """The log with what comes next: the retries first, then the new records. The log itself
+        where nothing is to be appended yet.
+        """
         if self._found is None:
             found = find_retries(self._plan, self._services)
             self._found = {retries.entry.shard_id: retries for retries in found}
             if found:
-                new_round = Round([retries.entry for retries in found], is_last=False)
-                room = self._plan.max_bytes - sum(
-                    entry.payload_bytes for entry in new_round.entries
-                )
-                return self._as_last(new_round) if not self._feeds or room <= 0 else new_round
+                new = self._writer.log.extended((retries.entry for retries in found), seal=False)
+                is_full = new.payload_bytes >= self._plan.max_bytes
+                return self._sealed(new) if is_full or not self._feeds else new
         return self._proposed(is_done=self._gather())
 
     def _gather(self) -> bool:
@@ -328,9 +321,9 @@ class _Attempt:
                 feed.getter.close()
                 feed.unsubscribe()
 
-    def _proposed(self, *, is_done: bool) -> Round:
-        """What is held, cut to the task's bytes. At least one record of the task is in it, or in
-        the log.
+    def _proposed(self, *, is_done: bool) -> TaskLog:
+        """The log with what is held, cut to the task's bytes; the log itself where nothing is held.
+        At least one record of the task is in it. `is_done`: nothing more will be fetched.
         """
         log = self._writer.log
         room = self._plan.max_bytes - log.payload_bytes
@@ -358,7 +351,7 @@ class _Attempt:
             if entry.count
             or (is_last and not (shard_id in known and self._feeds[shard_id].is_drained))
         ]
-        return Round(entries, is_last)
+        return log.extended(entries, seal=is_last) if entries or is_last else log
 
 
 class TaskLogWriter:

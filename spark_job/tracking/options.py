@@ -12,7 +12,7 @@ from enum import StrEnum
 from pickle import PickleError
 from typing import TYPE_CHECKING, TypeVar
 
-from kinesis_spout.config import nearest_name, parse_duration_ms
+from kinesis_spout.config import did_you_mean, parse_duration_ms
 from kinesis_spout.errors import ConfigError
 from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
@@ -117,9 +117,9 @@ def _choice(argument: str, value: str, choices: type[_Choice]) -> _Choice:
     names = [choice.value for choice in choices]
     if value in names:
         return choices(value)
-    nearest = nearest_name(str(value), names)
-    hint = f"; did you mean {nearest}?" if nearest else ""
-    raise _wrong(argument, value, f"give one of {', '.join(names)}{hint}")
+    hint = did_you_mean(str(value), names)
+    rule = f"give one of {', '.join(names)}"
+    raise _wrong(argument, value, f"{rule}; {hint}" if hint else rule)
 
 
 def _wrong(argument: str, value: object, rule: str) -> ConfigError:

@@ -70,7 +70,7 @@ class StreamPart:
         Call it after the rows were read: a task publishes before it hands rows over, so every row
         of the batch is in a log by then. Raises `BatchContentError` for a task whose log is open.
         """
-        self.results = self.store.plans.read_ends(self.plan.plan_id)
+        self.results = self.store.plans.read_results(self.plan.plan_id)
         if unsealed := sorted(task for task, result in self.results.items() if not result.sealed):
             # What is appended from now on would be settled as acked, and no sink has its rows.
             with naming(self.settings):

@@ -59,7 +59,7 @@ class PlanReader(Protocol):
     def read(self, plan_id: str) -> Plan | None:
         """A whole plan; None for one that was never created, is half created, or was removed."""
 
-    def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
+    def read_results(self, plan_id: str) -> Mapping[int, TaskResult]:
         """What a plan's tasks have published: their folded logs, by task. Final after `close`."""
 
     def known(self) -> Sequence[str]:

@@ -146,7 +146,7 @@ class PlanZnodes(Nodes, PlanStore):
         paths = {task: self._paths.task(plan_id, task) for task in range(header.tasks)}
         return self._values(paths, lambda data, path: decode(data, TaskPlan, path))
 
-    def read_ends(self, plan_id: str) -> Mapping[int, TaskResult]:
+    def read_results(self, plan_id: str) -> Mapping[int, TaskResult]:
         header = self.header(plan_id)
         logs = {} if header is None else self.logs(plan_id, header)
         return {task: log.folded() for task, log in logs.items()}

@@ -109,7 +109,7 @@ def test_everything_comes_back_as_it_was_written(
         assert reader.plans.read(drawn.plan_id) == drawn
         found = {task: reader.plans.read_log(drawn.plan_id, task).log for task in published}
         assert found == published
-        assert reader.plans.read_ends(drawn.plan_id) == {
+        assert reader.plans.read_results(drawn.plan_id) == {
             task: log.folded() for task, log in published.items()
         }
         assert reader.reports.read(drawn.plan_id) == report

@@ -60,7 +60,7 @@ def test_every_step_of_a_plan_and_the_list_is_done_once(
     assert store.plans.read("1-aa") == plan(1, tasks=700)
     store_world.open().plans.append_log("1-aa", 3, log_of(3), None)
     store.plans.close("1-aa")
-    assert store.plans.read_ends("1-aa") == {3: log_of(3).folded()}
+    assert store.plans.read_results("1-aa") == {3: log_of(3).folded()}
     store.plans.mark_settled("1-aa")
     store.shard_list.save(["a"])
     store.plans.create(plan(2))

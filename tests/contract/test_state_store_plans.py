@@ -132,7 +132,7 @@ def test_a_zombie_of_a_closed_plan_publishes_nothing(
         with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
             zombie.plans.append_log("1-aa", task, log, read)
     assert store_world.children("batches/1-aa/1") == []
-    assert store.plans.read_ends("1-aa") == {0: log_of(3, sealed=False).folded()}
+    assert store.plans.read_results("1-aa") == {0: log_of(3, sealed=False).folded()}
 
 
 def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> None:
@@ -144,7 +144,7 @@ def test_an_unknown_plan_or_task_creates_nothing(store_world: StoreWorld) -> Non
             store.plans.append_log(plan_id, task, log_of(3), None)
     assert store_world.children("batches") == ["1-aa"]
     assert store_world.children("batches/1-aa") == ["0", "1"]
-    assert (store.plans.read("1-bb"), store.plans.read_ends("1-bb")) == (None, {})
+    assert (store.plans.read("1-bb"), store.plans.read_results("1-bb")) == (None, {})
 
 
 def test_logs_and_reports_are_fenced_by_plan_and_not_by_epoch(store_world: StoreWorld) -> None:
@@ -159,7 +159,7 @@ def test_logs_and_reports_are_fenced_by_plan_and_not_by_epoch(store_world: Store
     store_world.open().plans.append_log("1-aa", 0, log_of(3), None)
     batch.reports.finish(opened, failures(1))
     new.plans.close("1-aa")
-    assert new.plans.read_ends("1-aa") == {0: log_of(3).folded()}
+    assert new.plans.read_results("1-aa") == {0: log_of(3).folded()}
     assert new.reports.read("1-aa") == failures(1)
 
 

@@ -76,7 +76,7 @@ def test_each_append_has_the_next_version(store: StoreTopics, store_world: Store
         log=log_of(3, 4, 5), version=2, plan_is_open=True
     )
     assert other.plans.read_log("1-aa", 1) == NOTHING
-    assert store.plans.read_ends("1-aa") == {0: log_of(3, 4, 5).folded()}
+    assert store.plans.read_results("1-aa") == {0: log_of(3, 4, 5).folded()}
 
 
 def test_an_attempt_that_another_has_overtaken_conflicts_and_appends_nothing(
@@ -231,8 +231,8 @@ def test_the_result_of_an_earlier_version_is_a_sealed_log(
     """It was written once, as a whole. Nothing is appended to it."""
     store_world.put("batches/1-aa/0/end", FORMAT_1)
     assert store.plans.read_log("1-aa", 0).log == log_of(3)
-    assert store.plans.read_ends("1-aa") == {0: log_of(3).folded()}
-    assert store.plans.read_ends("1-aa")[0].sealed
+    assert store.plans.read_results("1-aa") == {0: log_of(3).folded()}
+    assert store.plans.read_results("1-aa")[0].sealed
     with pytest.raises(ConflictError):
         store.plans.append_log("1-aa", 0, log_of(9), None)
     assert store_world.get("batches/1-aa/0/end") == FORMAT_1
@@ -249,7 +249,7 @@ def test_a_newer_or_damaged_log_is_never_taken_for_a_missing_one(
     store: StoreTopics, store_world: StoreWorld, data: bytes, message: str
 ) -> None:
     store_world.put("batches/1-aa/0/end", data)
-    for call in (lambda: store.plans.read_log("1-aa", 0), lambda: store.plans.read_ends("1-aa")):
+    for call in (lambda: store.plans.read_log("1-aa", 0), lambda: store.plans.read_results("1-aa")):
         with pytest.raises(StoredDataError, match=message):
             call()
     with pytest.raises(ConflictError):

@@ -15,9 +15,9 @@ from kazoo.protocol.states import KeeperState
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from kinesis_spout.spout import KinesisSpout, SpoutConfig
-from spark_job.data_source import KinesisDataSource
 from spark_job.driver.query_driver import start_offset
 from spark_job.process_services import ProcessServices
+from spark_job.registration import RegisteredSource
 from state.errors import StoreAccessError, StoreUnavailableError
 from state.store.shard_states import StateChange
 from state.zookeeper.security import ZookeeperSecurity
@@ -371,7 +371,7 @@ def test_a_task_has_the_password_though_its_machine_has_no_such_file(
         zookeeper_user=USER,
         zookeeper_password_file=str(file),
     )
-    reader = KinesisDataSource(dict(source.options())).streamReader(schema)
+    reader = RegisteredSource(dict(source.options())).streamReader(schema)
     start = start_offset(is_of_one=True)
     try:
         end = reader.latestOffset(start, reader.getDefaultReadLimit())

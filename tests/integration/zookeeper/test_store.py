@@ -123,7 +123,7 @@ def test_a_server_killed_under_load_loses_nothing(tmp_path: Path) -> None:
         assert store.shard_states.load() == {known.state.shard_id: known}
         assert store.ownership.acquire(this_process(0), timeout_s=10) == 1
         store.plans.close("1-aa")
-        assert store.plans.read_ends("1-aa") == {0: TaskResult(shards=(entry(1, 200),))}
+        assert store.plans.read_results("1-aa") == {0: TaskResult(shards=(entry(1, 200),))}
     finally:
         store.close()
         stop(directory)

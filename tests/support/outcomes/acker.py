@@ -82,9 +82,9 @@ def run_batch(
     try:
         with running(batch):
             process(batch)
-            batch.end(None)
+            batch.call_back(None)
     except BaseException as error:
-        batch.end(error)
+        batch.call_back(error)
         raise
     finally:
         batch.frame.close()

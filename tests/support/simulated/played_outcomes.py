@@ -145,7 +145,7 @@ class PlayedOutcomes:
                 return [row for row in rows if self.fails(row) is None]
             opened = store.reports.open(pointer.id, f"t{next(self._tokens)}")
             on_step("opened")
-            seen = _seen(store.plans.read_ends(pointer.id), rows)
+            seen = _seen(store.plans.read_results(pointer.id), rows)
             if seen is None:
                 # All comes again. What this batch has written does not count: a record that does
                 # not come again is a loss.

@@ -14,8 +14,8 @@ from kinesis_spout.config import (
     AwsConfig,
     ReadRate,
     StreamRef,
+    did_you_mean,
     duration,
-    nearest_name,
     parse_bool,
     parse_duration_ms,
     parse_size_bytes,
@@ -156,9 +156,9 @@ def test_a_rate_is_bounded_and_the_nearest_name_is_found_whatever_its_case() -> 
     assert ReadRate(reads_per_second=1_000).own_limits() == (None, None)
     assert ReadRate(reads_per_second=0.5, bytes_per_second=9.0).own_limits() == (0.5, 9.0)
     known = ["streamName", "streamArn", "startingPosition"]
-    assert nearest_name("streamname", known) == "streamName"
-    assert nearest_name("startPosition", known) == "startingPosition"
-    assert nearest_name("zzz", known) is None
+    assert did_you_mean("streamname", known) == "did you mean streamName?"
+    assert did_you_mean("startPosition", known) == "did you mean startingPosition?"
+    assert did_you_mean("zzz", known, "give one of them") == "give one of them"
 
 
 @pytest.mark.parametrize(

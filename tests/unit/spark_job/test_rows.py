@@ -127,7 +127,7 @@ WITHOUT_PANDAS = """
 import sys
 import cbor2
 from kinesis_spout.service.get_records_cbor import decode_get_records_cbor
-from spark_job.data_source import KinesisDataSource
+from spark_job.data_source import KinesisStreamReader
 from spark_job.rows import COLUMNS, ShardRows
 
 def body(count):

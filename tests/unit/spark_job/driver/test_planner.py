@@ -20,7 +20,7 @@ from spark_job.driver.planner import (
     assign,
     longest_round,
     make_plan,
-    share_records,
+    shares,
 )
 from spark_job.driver.retry_queue import RetryQueue, due_times
 from state.codec.values import MAX_VALUE_BYTES, encode
@@ -146,21 +146,20 @@ def test_shards_are_assigned_in_turn() -> None:
     assert assign(["d", "a", "c", "b", "e"], 2) == [("a", "c", "e"), ("b", "d")]
 
 
-@given(st.integers(1, 40), st.integers(1, 200), st.integers(1, 50), st.integers(0, 1_000))
-def test_the_shards_together_never_exceed_the_trigger_limit(
-    shards: int, total: int, per_shard: int, turn: int
+@given(st.integers(0, 40), st.integers(0, 200), st.integers(0, 1_000))
+def test_a_limit_is_shared_as_a_whole_and_in_equal_parts(
+    members: int, total: int, turn: int
 ) -> None:
-    chosen, each = share_records([f"{n:03}" for n in range(shards)], total, per_shard, turn)
-    assert len(chosen) * each <= total
-    assert 1 <= each <= max(1, per_shard)
+    parts = shares(range(members), total, turn)
+    assert sum(parts.values()) == (total if members else 0)
+    assert len(parts) == min(members, total)
+    assert not parts or 1 <= max(parts.values()) <= min(parts.values()) + 1
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 5])
 def test_a_trigger_limit_below_the_number_of_shards_starves_none(total: int) -> None:
     names = [f"s{n}" for n in range(7)]
-    assert {one for turn in range(14) for one in share_records(names, total, 9, turn)[0]} == set(
-        names
-    )
+    assert {one for turn in range(14) for one in shares(names, total, turn)} == {*names}
 
 
 # retries ------------------------------------------------------------------------------------------
