@@ -108,38 +108,18 @@ def run_drill(
         extras=drill.needs,
     )
     with opened(directory, setting, tell, spout_tasks=drill.spout_tasks) as world:
-
-        def act() -> None:
-            tell(f"the drill {drill.sentence}")
-            world.restarts.limit = drill.restarts
-            drill.play(world)
-
-        drilled = disturbed(
-            world, drill.name, act, is_cold=drill.is_cold, drain_limit_s=drill.drain_limit_s
-        )
-        drilled.troubles.extend(drill.after(world))
-        if drill.outlasts is Outlasts.ANY:
-            ended = world.restarts.ended
-            drilled.troubles.extend(f"{run} did not survive the disturbance" for run in ended)
-        return drilled
+        return disturbed(world, drill)
 
 
-def disturbed(
-    world: World,
-    name: str,
-    act: Callable[[], object],
-    *,
-    is_cold: bool = False,
-    drain_limit_s: float = DRAIN_LIMIT_S,
-) -> Drilled:
-    """Put records and start the job unless `is_cold`, disturb them, and let the job recover and
-    drain. An error of the act is a trouble: what happened until then is judged. A job that does not
-    get to work is not.
+def disturbed(world: World, drill: Drill) -> Drilled:
+    """Put records and start the job unless the drill `is_cold`, do its steps, and let the job
+    recover and drain. An error of a step is a trouble: what happened until then is judged. A job
+    that does not get to work is not.
     """
     drained_s, troubles, undone = None, [], None
     try:
         world.producers.start()
-        if not is_cold:
+        if not drill.is_cold:
             world.start()
             world.work(WARM)
     except DrillError as exc:
@@ -147,17 +127,21 @@ def disturbed(
         world.producers.stop()
         world.job.end()
     else:
-        world.restarts.limit = MAX_RESTARTS
+        world.tell(f"the drill {drill.sentence}")
+        world.restarts.limit = drill.restarts
         try:
-            act()
+            drill.play(world)
             world.wait(_AFTER_S)
-            drained_s = world.drain(drain_limit_s)
+            drained_s = world.drain(drill.drain_limit_s)
             world.job.close()
         except DrillError as exc:
             troubles.append(str(exc))
             world.job.end()
+    troubles += drill.after(world)
+    if drill.outlasts is Outlasts.ANY:
+        troubles += [f"{run} did not survive the disturbance" for run in world.restarts.ended]
     return Drilled(
-        drill=name,
+        drill=drill.name,
         history=world.history(),
         drained_s=drained_s,
         notes=world.notes,

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -176,18 +177,17 @@ class _SpoutSoak:
             (pace["zookeeper"], disturb_zookeeper),
         ]
         end_s = time.monotonic() + seconds
-        with ThreadPoolExecutor(len(loops)) as pool:
+        with ExitStack() as stack:
+            stack.callback(lambda: world.notes.extend(self._notes()))  # when no thread counts
+            pool = stack.enter_context(ThreadPoolExecutor(len(loops)))
+            stack.callback(self._ending.set)
             running = [
                 pool.submit(self._loop, _random(world.setting, number), *each)
                 for number, each in enumerate(loops)
             ]
-            try:
-                while time.monotonic() < end_s and not self._ending.wait(_TICK_S):
-                    world.look_after()
-                    self._forget_old_shards()
-            finally:
-                self._ending.set()
-                world.notes += self._notes()
+            while time.monotonic() < end_s and not self._ending.wait(_TICK_S):
+                world.look_after()
+                self._forget_old_shards()
         for loop in running:
             loop.result()
         self._fake.faults.clear()

@@ -9,15 +9,16 @@ ends it with a traceback.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
-import threading
 import time
 from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
+from tenacity import RetryError, Retrying, before_sleep_log, retry_if_exception, wait_fixed
 
 from kinesis_spout.config import ReadRate
 from kinesis_spout.drills.consumer import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.spout.emission import SpoutEmission
 
+log = logging.getLogger("kinesis_spout")
 MAX_HELD = 40
 _OPENING_PAUSE_S = 0.5
 
@@ -122,32 +124,25 @@ def config(given: JobArguments, consumer: Consumer) -> SpoutConfig:
     )
 
 
-def open_when_possible(spout: KinesisSpout, consumer: Consumer) -> bool:
-    """Open the spout, whatever outage there is at the moment. False: the end came first."""
-    pause = threading.Event()
-    while not consumer.is_ending:
-        try:
-            spout.open()
-        except Exception as exc:
-            if not is_transient(exc):
-                raise
-            sys.stderr.write(f"cannot open: {exc}\n")
-            pause.wait(_OPENING_PAUSE_S)
-        else:
-            return True
-    return False
-
-
 def main() -> None:
     given = msgspec.json.decode(sys.argv[1], type=JobArguments)
     consumer = Consumer(given)
     signal.signal(signal.SIGTERM, lambda *_: setattr(consumer, "is_asked_to_end", True))
     spout = KinesisSpout(config(given, consumer))
-    if open_when_possible(spout, consumer):
-        try:
-            consumer.consume(spout)
-        finally:
-            spout.close()
+    opening = Retrying(  # whatever outage there is at the moment
+        retry=retry_if_exception(lambda exc: isinstance(exc, Exception) and is_transient(exc)),
+        wait=wait_fixed(_OPENING_PAUSE_S),
+        stop=lambda _: consumer.is_ending,
+        before_sleep=before_sleep_log(log, logging.WARNING),
+    )
+    try:
+        opening(spout.open)
+    except RetryError:
+        return  # the end came first
+    try:
+        consumer.consume(spout)
+    finally:
+        spout.close()
 
 
 if __name__ == "__main__":

@@ -83,11 +83,17 @@ def kill_at_second_append(world: World) -> None:
     """Kill the driver of a task that has appended to its log and is not done: one of its shards
     answers slowly, and what the others have is published meanwhile.
     """
-    faults, shard = world.fake.faults, open_shards(world)[0]
-    # A task waits much shorter.
-    faults.add(slow(1.0), operation=READ, shard_id=shard.shard_id, times=None)
-    kill_at(world, "log-appended")
+    failpoint = "log-appended"
+    faults, run = world.fake.faults, world.start(failpoint)
+
+    def has_come() -> bool:
+        faults.clear()
+        faults.add(slow(1.0), operation=READ, times=1)  # a task waits much shorter
+        return world.job.marker(run).exists()
+
+    world.wait_until(has_come, f"{run}'s arrival at {failpoint}")
     faults.clear()
+    world.kill(f"{KILL} at {failpoint}")
 
 
 def kill_in_batch(

@@ -23,7 +23,7 @@ from state.store.ownership import OwnerInfo
 from state.znodes.paths import ZookeeperPaths
 from state.znodes.topics import StoreTopics
 from state.znodes.tree import Delete, Set, TransactionRefusedError
-from state.zookeeper.embedded import answers, java_environment, server_command
+from state.zookeeper.embedded import CONFIG, answers, java_environment, server_command
 from state.zookeeper.servers import ask_local
 from state.zookeeper.store import DEFAULT_ROOT
 from state.zookeeper.tree import ZookeeperTree
@@ -42,21 +42,7 @@ _STOP_S = 10.0
 # The end of the drill, which has the other end of the pipe, is that of the server.
 _UNTIL_STDIN_ENDS = ("sh", "-c", '"$@" & cat; kill $!; wait', "sh")
 _CHUNK_BYTES = 65_536
-_CONFIG = """\
-dataDir=data
-clientPortAddress=127.0.0.1
-clientPort={port}
-tickTime=500
-initLimit=20
-syncLimit=10
-minSessionTimeout=1000
-maxSessionTimeout=120000
-maxClientCnxns=0
-admin.enableServer=false
-4lw.commands.whitelist=srvr
-preAllocSize=4096
-{members}
-"""
+_ENSEMBLE_CONFIG = f"{CONFIG}initLimit=20\nsyncLimit=10\n{{members}}"
 
 
 class ZookeeperServers:
@@ -157,7 +143,7 @@ class ZookeeperServers:
         for id_, (folder, port) in enumerate(zip(self._folders, self.ports, strict=True), 1):
             (folder / "data").mkdir(parents=True)
             (folder / "data" / "myid").write_text(str(id_))
-            config = _CONFIG.format(port=port, members="\n".join(members))
+            config = _ENSEMBLE_CONFIG.format(port=port, members="\n".join(members))
             (folder / "zoo.cfg").write_text(config)
 
 

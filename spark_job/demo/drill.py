@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from kinesis_spout.drills.drill import disturbed
+from kinesis_spout.drills.drill import Drill, disturbed
 from kinesis_spout.drills.history.events import Put
 from kinesis_spout.drills.setting import Setting
 from kinesis_spout.drills.stream import Producers
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.drills.history.verdict import Drilled
     from kinesis_spout.drills.stream import DrillStream
+    from kinesis_spout.drills.world import World
     from spark_job.demo.flights import Flight
 
 OUTPUT = "scratch/flights"  # in the demo's directory
@@ -67,7 +68,7 @@ def run_demo(
 
                 world.wait_until(has_enough, f"an ack or a dead letter for {until:,.0f} flights")
 
-        def act() -> None:
+        def act(_: World) -> None:
             if kill:
                 follow("Spark job", _KILL_AT * len(flights))
                 world.faults.append(world.job.kill("kill -9 of the job"))
@@ -75,4 +76,4 @@ def run_demo(
                 world.start()
             follow("Resumed job" if kill else "Spark job", len(flights))
 
-        return disturbed(world, "demo", act)
+        return disturbed(world, Drill("demo", "kills a job that writes flights", (act,)))

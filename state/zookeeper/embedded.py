@@ -54,7 +54,7 @@ _SERVER_STOP_S = 5.0
 _TICK_S = 0.5
 _MAX_FAILED_STARTS = 3  # then another start would not help either
 _PR_SET_PDEATHSIG = 1  # prctl(2)
-_CONFIG = """\
+CONFIG = """\
 dataDir=data
 clientPortAddress=127.0.0.1
 clientPort={port}
@@ -345,7 +345,7 @@ def supervise(directory: Path, lock: int, idle_s: float, command: Sequence[str])
     port = free_port(before.port if before else 0)
     failed_starts = 0  # in a row
     while failed_starts < _MAX_FAILED_STARTS:
-        (directory / "zoo.cfg").write_text(_CONFIG.format(port=port))
+        (directory / "zoo.cfg").write_text(CONFIG.format(port=port))
         with (directory / "server.out").open("wb") as output:
             server = subprocess.Popen(
                 command,
