@@ -210,7 +210,7 @@ VERDICTS: list[tuple[Look, str]] = [
 def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
     found = status_of(seen)
     assert f"{found.verdict.value}: {verdict_sentence(found)}".startswith(told)
-    assert (found.cause is None) == (found.verdict is Health.OK)
+    assert (not found.causes) == (found.verdict is Health.OK)
 
 
 @pytest.mark.parametrize(
