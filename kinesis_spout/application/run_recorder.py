@@ -129,8 +129,11 @@ def failure(error: ReportedError, now_ms: int) -> RunEnd:
 
 def reported(error: BaseException) -> ReportedError:
     """The error as it is stored. One of another package is named by its class, without a remedy."""
-    name = type(error).__name__
+    name, cause = type(error).__name__, error.__cause__
     if isinstance(error, RemediedError) and error.remedy:
+        # One that has its cause's remedy adds a name to it, as that of a stream.
+        if isinstance(cause, RemediedError) and cause.remedy == error.remedy:
+            name = type(cause).__name__
         return ReportedError(sentence(text_of(error.message)), sentence(error.remedy), name)
     return ReportedError(sentence(error_sentence(error)), error=name)
 

@@ -373,7 +373,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     else:
         said = causes[0].sentences
         if verdict is Health.PAUSED:
-            # Of what else is to be done, the others name the reason.
+            # The last sentence says that resume alone does not help: the causes below say why.
             is_more = "is_running" not in causes[0].facts and len(said) > 1
             yield from said[1 : len(said) - is_more] or said[:1]
             yield from _besides_the_pause(status)

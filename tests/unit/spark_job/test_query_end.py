@@ -15,7 +15,7 @@ from pyspark.errors import PySparkRuntimeError
 
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.errors import KinesisError
+from kinesis_spout.errors import DataLossError, KinesisError
 from spark_job.query_failure import (
     MAX_LENGTH,
     QueryEnds,
@@ -188,6 +188,10 @@ SPARKS = PySparkRuntimeError(
         (
             KinesisError("no dead letters", "repair the sink"),
             ReportedError("no dead letters", "repair the sink", "KinesisError"),
+        ),
+        (
+            named_error("clicks", DataLossError("shard 1 has expired", "accept it")),
+            ReportedError("stream clicks: shard 1 has expired", "accept it", "DataLossError"),
         ),
         (SPARKS, ReportedError("denied", error="AccessDeniedError")),
     ],
