@@ -53,8 +53,10 @@ def _arranged(function: cst.FunctionDef, mutants: Any, class_name: str | None) -
 def mutate_properties() -> None:
     """Mutmut leaves out decorated functions, so the tracker's checkpoint, too; it has no option."""
     file_mutation.function_trampoline_arrangement = _arranged
-    file_mutation.MutationVisitor._skip_node_and_children = (  # noqa: SLF001
-        lambda self, node: not _is_property(node) and _skip(self, node)
+    setattr(  # noqa: B010  # a method is assigned, of a package that is not there for all who check
+        file_mutation.MutationVisitor,
+        "_skip_node_and_children",
+        lambda self, node: not _is_property(node) and _skip(self, node),
     )
 
 

@@ -19,7 +19,7 @@ from kinesis_spout.drills.setting import DrillError
 from kinesis_spout.errors import KinesisError, ServiceUnavailableError, StreamNotFoundError
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.record_putter import OutgoingRecord, RecordPutter
-from kinesis_spout.service.shard_info import ShardInfo
+from kinesis_spout.service.shard_info import HashRange, ShardInfo
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from kinesis_spout.testing.service.requests import UpdateShardCount
 from state.sequence_number import SequenceNumber
@@ -181,7 +181,7 @@ class OwnStream:
             ShardInfo(
                 shard_id=one.shard_id,
                 parents=one.parents,
-                hash_key_range=(one.hash_keys.start, one.hash_keys.end),
+                hash_key_range=HashRange(one.hash_keys.start, one.hash_keys.end),
                 starting_sequence=SequenceNumber(one.starting_sequence),
                 ending_sequence=None
                 if (end := one.ending_sequence) is None
