@@ -57,12 +57,6 @@ class DueQueue(Generic[K]):
         self._heap: list[tuple[int, K]] = []
         self._due_ms: ShrinkingDict[K, int] = ShrinkingDict()
 
-    def __len__(self) -> int:
-        return len(self._due_ms)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._due_ms
-
     def put(self, key: K, due_ms: int) -> None:
         """Add a key, or move it to another time."""
         if self._due_ms.get(key) == due_ms:

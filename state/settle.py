@@ -34,7 +34,6 @@ from state.tracker.inflight_record_tracker import InflightRecordTracker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
-    from collections.abc import Set as AbstractSet
 
     from state.plan import ShardReadResult, ShardSlice
     from state.report import ShardOutcome
@@ -107,50 +106,38 @@ def settle_shard(
     )
 
 
-def child_states(
-    end: ShardReadResult, known: Collection[str], *, tracked_since_ms: int | None = None
-) -> list[ShardState]:
-    """The first states of this shard's children, except for the children in `known`. A child starts
-    at its oldest record.
+def children_first(
+    changes: Iterable[StateChange],
+    ends: Iterable[ShardReadResult],
+    known: Collection[str],
+    *,
+    tracked_since_ms: int | None = None,
+) -> list[StateChange]:
+    """The `changes`, preceded by the first states of all children that `ends` name, except for
+    those in `known`. A child starts at its oldest record.
+
+    Write them in this order. A child's state is then stored no later than its parent's end, so a
+    process that stops between two writes leaves a parent that is read again, not a child that
+    nobody knows.
 
     `tracked_since_ms`: the latest service time by which every shard was known to be tracked. No
     record of a child can have been missed before it.
     """
-    children = {child.shard_id: child for child in end.children if child.shard_id not in known}
-    # The time at which the parent's end was read proves nothing by itself: the parent may have been
-    # closed, and its children written to, long before. So the earlier time counts.
-    verified_ms = min((ms for ms in (tracked_since_ms, end.tip_ms) if ms is not None), default=None)
-    return [
-        ShardState(
-            shard_id=child.shard_id,
-            read_position=TRIM_HORIZON,
-            parents=child.parents,
-            verified_until_ms=verified_ms,
-        )
-        for child in children.values()
-    ]
-
-
-def children_first(
-    changes: Iterable[StateChange],
-    ends: Iterable[ShardReadResult],
-    known: AbstractSet[str],
-    *,
-    tracked_since_ms: int | None = None,
-) -> list[StateChange]:
-    """The `changes`, preceded by the first states of all new children that `ends` name.
-
-    Write them in this order. A child's state is then stored no later than its parent's end, so a
-    process that stops between two writes leaves a parent that is read again, not a child that
-    nobody knows. `known` and `tracked_since_ms` are as in `child_states`.
-    """
-    children: list[ShardState] = []
-    all_known = set(known)
+    children: dict[str, ShardState] = {}
     for end in ends:
-        new = child_states(end, all_known, tracked_since_ms=tracked_since_ms)
-        all_known.update(child.shard_id for child in new)
-        children += new
-    return [*(StateChange(before=None, after=child) for child in children), *changes]
+        # The time at which the parent's end was read proves nothing by itself: the parent may have
+        # been closed, and its children written to, long before. So the earlier time counts.
+        times_ms = (tracked_since_ms, end.tip_ms)
+        verified_ms = min((ms for ms in times_ms if ms is not None), default=None)
+        for child in end.children:
+            if child.shard_id not in known and child.shard_id not in children:
+                children[child.shard_id] = ShardState(
+                    shard_id=child.shard_id,
+                    read_position=TRIM_HORIZON,
+                    parents=child.parents,
+                    verified_until_ms=verified_ms,
+                )
+    return [*(StateChange(before=None, after=child) for child in children.values()), *changes]
 
 
 def _apply(
@@ -162,7 +149,7 @@ def _apply(
     if read.retry is None:
         # Of a range none of whose user records the shard owns, nothing was handed over.
         count = end.count or (1 if read.first == read.last else 2)
-        emission = tracker.emit_span(read.first, read.last, count)
+        tracker.emit_span(read.first, read.last, count)
     else:
         planned, stored = read.retry.retry, tracker.queued(read.first)
         if stored is None:
@@ -173,12 +160,12 @@ def _apply(
                 f"{planned.attempts + 1}, is stored as {stored.first} to {stored.last} with "
                 f"{stored.attempts} attempts"
             )
-        emission = tracker.retry(read.first)
+        tracker.retry(read.first)
         rest = read.retry.rest_of(stored)
         left = left if rest is None else [*left, rest]
         # It was read as it had failed, whatever the option is now.
         left = [replace(record, whole=stored.whole) for record in left]
-    tracker.ack_except(emission.sequence, emission.attempt, left)
+    tracker.ack_except(read.first, left)
 
 
 def _by_read(

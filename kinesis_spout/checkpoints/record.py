@@ -221,8 +221,7 @@ def without(state: ShardState, records: Collection[UnresolvedRecord]) -> ShardSt
         restore_exhausted=False,
     )
     for record in records:
-        emission = tracker.retry(record.first)
-        tracker.ack(emission.sequence, emission.attempt)
+        tracker.ack(record.first, tracker.retry(record.first))
     return tracker.snapshot() if records else state
 
 

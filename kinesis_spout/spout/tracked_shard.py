@@ -361,9 +361,9 @@ class RetryBuffer:
         if queued is not None:
             # Only a pending record can fail, so the retry is begun first. It was never delivered:
             # `counts` False keeps its number of attempts.
-            emission = self._tracker.retry(record.first)
+            attempt = self._tracker.retry(record.first)
             self._tracker.fail(
-                record.first, emission.attempt, now_ms, reason=GONE, retry=False, counts=False
+                record.first, attempt, now_ms, reason=GONE, retry=False, counts=False
             )
         if any(record.first == one.first for one in self._tracker.exhausted):
             self.hold(record.first, found, is_letter=True)  # else a late ack came first
@@ -384,7 +384,7 @@ class RetryBuffer:
         numbers = found.sequences
         if queued.count > 1:
             # The tracker splits a pending range only; records that were not found count as acked.
-            emission = self._tracker.retry(queued.first)
+            self._tracker.retry(queued.first)
             records = [replace(queued, first=one, last=one, count=1) for one in numbers]
             if numbers[0] != queued.first:
                 # To be dead-lettered for all those of the range that are gone.
@@ -393,7 +393,7 @@ class RetryBuffer:
                 gone = replace(queued, last=queued.first, count=1, rejected=True, reason=what)
                 records.insert(0, gone)
                 self.hold(queued.first, found.part(0, 0), is_letter=True)
-            self._tracker.ack_except(queued.first, emission.attempt, records)
+            self._tracker.ack_except(queued.first, records)
         for at, sequence in enumerate(numbers):
             self.hold(sequence, found.part(at, at + 1))
             self._tracker.postpone(sequence, now_ms)
@@ -533,9 +533,9 @@ class TrackedShard:
         if self.waiting and not is_new_first:
             sequence = self.held.due_retry(now_ms)
             if sequence is not None:
-                emission = self.tracker.retry(sequence, deadline_ms=deadline_ms)
+                attempt = self.tracker.retry(sequence, deadline_ms=deadline_ms)
                 self._retries_in_a_row += 1
-                return self._again(sequence, emission.attempt)
+                return self._again(sequence, attempt)
         self._retries_in_a_row = 0
         if run is None:
             return None
@@ -645,10 +645,10 @@ class TrackedShard:
             self._register_through(due[-1])
         expired = self.tracker.expire(now_ms)
         self._check_each()
-        late = [self._again(one.sequence, one.attempt) for one in expired]
+        late = [self._again(*emission) for emission in expired]
         # From the latest deadline backwards, until the others fit.
-        for one in reversed(expired):
-            self.held.fit(one.sequence, max_held_bytes)
+        for sequence, _ in reversed(expired):
+            self.held.fit(sequence, max_held_bytes)
         return late
 
     def extend(self, delivery: Delivery, deadline_ms: int | None) -> bool:

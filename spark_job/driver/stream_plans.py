@@ -106,9 +106,9 @@ class StreamPlans:
         A shard or a retry without a published result was not read and stays as it was. All records
         of an untracked batch are acked; of a tracked batch, all that its report has seen and does
         not name. New children get their first states with `tracked_since_ms`
-        (`state.settle.child_states`). Where a task has found that records may have expired unread,
-        the catalog reports the loss, which may raise; then nothing is written. A state that has
-        changed since it was loaded raises `ConflictError`.
+        (`state.settle.children_first`). Where a task has found that records may have expired
+        unread, the catalog reports the loss, which may raise; then nothing is written. A state that
+        has changed since it was loaded raises `ConflictError`.
 
         Idempotent: stopped anywhere and called again, it gives the same states.
         """

@@ -1,11 +1,5 @@
 """The records of one shard that are in flight, and the checkpoint that follows from them.
 
-The data structure is a linked hash map: a doubly linked list of nodes in emission order, which is
-the order of the sequence numbers, and a hash map from a node's first sequence number to the node.
-An outcome finds its node by the map and changes at most its two neighbours in the list, whatever is
-in flight. Resolved records leave the map, so its size follows what is unresolved and not what was
-read.
-
 `state.tracker.transitions` has the theory of operation and the two tables: which event is allowed
 in which state, and what an ack does to its neighbours. This module applies them.
 """
@@ -14,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from state.collections import DueQueue, ShrinkingDict
@@ -45,25 +38,6 @@ knows such a record by it.
 """
 
 
-class Emission(msgspec.Struct, frozen=True):
-    """A delivered record or span, and its attempt, counted from 1.
-
-    `sequence` is the number of the record, or the first number of the span. `last` is inclusive; a
-    single record has `last == sequence` and a `count` of 1.
-    """
-
-    shard_id: str
-    sequence: SequenceNumber
-    attempt: int
-    last: SequenceNumber
-    count: int = 1
-
-    @property
-    def message_id(self) -> str:
-        """`shardId:sequence[.sub]:attempt`: the id that acks and fails name."""
-        return f"{self.shard_id}:{self.sequence}:{self.attempt}"
-
-
 def parse_message_id(message_id: str) -> tuple[str, SequenceNumber, int]:
     """Shard id, sequence number and attempt of `shardId:sequence[.sub]:attempt`. Raises ValueError
     for any other text.
@@ -92,7 +66,8 @@ class InflightRecordTracker:
     - Errors: an event that the table does not allow raises `IllegalTrackerEventError` and changes
       nothing. An outcome of an unknown emission changes nothing and returns `Effect.UNKNOWN`.
 
-    An emission is registered before its id is returned, so no ack can come too early.
+    An emission is registered before its record is handed out, so no ack can come too early. It is
+    named by a record, or the first record of a span, and its attempt, counted from 1.
     """
 
     def __init__(
@@ -189,12 +164,6 @@ class InflightRecordTracker:
         """
         return tuple(stored_record(node) for node in self._exhausted.values())
 
-    @property
-    def unresolved_count(self) -> int:
-        """Records that are pending, queued or exhausted."""
-        unresolved = NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED
-        return sum(map(self.count, unresolved))
-
     def queued(self, sequence: SequenceNumber) -> UnresolvedRecord | None:
         """The record, or the range with this first number, if it is queued for a retry."""
         node = self._nodes.get(sequence)
@@ -226,11 +195,6 @@ class InflightRecordTracker:
         """A number that no emission so far lies above; None before the first."""
         return self._bound
 
-    @property
-    def node_count(self) -> int:
-        """Nodes held, acked ones included. Memory is proportional to it."""
-        return len(self._nodes)
-
     def count(self, state: NodeState) -> int:
         """Number of records in an unresolved state; a span counts with all of its records. For
         ACKED: the number of records acked since the tracker was created.
@@ -246,16 +210,15 @@ class InflightRecordTracker:
         )
 
     # emissions ------------------------------------------------------------------------------------
-    def emit(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> Emission:
+    def emit(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> None:
         """Register a record's first emission. Records come in ascending order of their sequence
         numbers. With `deadline_ms`, `expire` fails the emission at that time.
         """
         self._append(sequence, sequence, 1)
         if deadline_ms is not None:
             self._deadlines.put(sequence, deadline_ms)
-        return Emission(self._state.shard_id, sequence, 1, sequence)
 
-    def emit_span(self, first: SequenceNumber, last: SequenceNumber, count: int) -> Emission:
+    def emit_span(self, first: SequenceNumber, last: SequenceNumber, count: int) -> None:
         """Register the first emission of `count` records, ends inclusive, which share a node."""
         if last < first or count < 1 or (count == 1) != (first == last):
             raise IllegalTrackerEventError(
@@ -263,7 +226,6 @@ class InflightRecordTracker:
                 "pass the first number, the last number and the count of one read",
             )
         self._append(first, last, count)
-        return Emission(self._state.shard_id, first, 1, last, count)
 
     def leave_rest(self, rest: SequenceNumber) -> None:
         """Note that the last emitted user record is not the last one of its aggregate: `rest` is
@@ -299,14 +261,16 @@ class InflightRecordTracker:
             raise self._illegal("postpone", sequence, node.state.value)
         self._retries.put(sequence, due_ms)
 
-    def retry(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> Emission:
-        """Emit this queued record, or the range with this first number, again, due or not."""
+    def retry(self, sequence: SequenceNumber, *, deadline_ms: int | None = None) -> int:
+        """Emit this queued record, or the range with this first number, again, due or not. Returns
+        the attempt.
+        """
         node = self._known(Event.RETRY, sequence)
         self._move(node, Event.RETRY)
         self._retries.discard(sequence)
         if deadline_ms is not None:
             self._deadlines.put(sequence, deadline_ms)
-        return self._emission(node)
+        return node.deliveries
 
     def announce(self, sequence: SequenceNumber, now_ms: int) -> None:
         """Let the state have this pending emission as failed, due at once, until it has an outcome.
@@ -339,30 +303,21 @@ class InflightRecordTracker:
         self._resolve(node, Event.ACK)
         return Effect.ACKED
 
-    def ack_except(
-        self, first: SequenceNumber, attempt: int, unresolved: Sequence[UnresolvedRecord]
-    ) -> Effect:
+    def ack_except(self, first: SequenceNumber, unresolved: Sequence[UnresolvedRecord]) -> None:
         """Ack a pending record, span or range except for `unresolved` (ascending), which are queued
         exactly as given.
 
         Each of `unresolved` is a record of it, or a range of consecutive records of it; of a
         restored range, they may be all the records that were found in it. A rejected one is
         exhausted instead of queued. The retry policy is not applied: the caller has applied it.
-
-        QUEUED when no record is left to ack. IGNORED when it is no longer pending in that attempt.
-        Then all of it is delivered again: to ack it now would ack its failed records with the rest.
         """
+        node = self._known(Event.ACK, first)
         if not unresolved:
-            return self.ack(first, attempt)
-        node = self._nodes.get(first)
-        if node is None or not _is_pending_in(node, attempt):
-            known = node is not None and 1 <= attempt <= node.deliveries
-            return Effect.IGNORED if known else Effect.UNKNOWN
-        left = node.count - sum(record.count for record in unresolved)
+            self._resolve(node, Event.ACK)
+            return
         self._split(node, unresolved)
         for record in unresolved:
             self._put_back(self._known(Event.FAIL, record.first), record, again=not record.rejected)
-        return Effect.ACKED if left > 0 else Effect.QUEUED
 
     def fail(
         self,
@@ -408,13 +363,15 @@ class InflightRecordTracker:
             self._deadlines.put(sequence, deadline_ms)
         return True
 
-    def expire(self, now_ms: int) -> list[Emission]:
-        """Fail all pending emissions that are due by `now_ms`; returns them, earliest first."""
+    def expire(self, now_ms: int) -> list[tuple[SequenceNumber, int]]:
+        """Fail all pending emissions that are due by `now_ms`. Returns their numbers and attempts,
+        the earliest deadline first.
+        """
         expired = []
         while (sequence := self._deadlines.pop_due(now_ms)) is not None:
-            emission = self._emission(self._known(Event.FAIL, sequence))
-            self.fail(sequence, emission.attempt, now_ms, reason=TIMED_OUT)
-            expired.append(emission)
+            attempt = self._known(Event.FAIL, sequence).deliveries
+            self.fail(sequence, attempt, now_ms, reason=TIMED_OUT)
+            expired.append((sequence, attempt))
         return expired
 
     def dead_lettered(self, sequence: SequenceNumber) -> Effect:
@@ -486,9 +443,6 @@ class InflightRecordTracker:
         for piece in (pieces[0], pieces[-1]):
             if piece.state is NodeState.ACKED:
                 self._collapse(piece)
-
-    def _emission(self, node: Node) -> Emission:
-        return Emission(self._state.shard_id, node.first, node.attempts + 1, node.last, node.count)
 
     def _known(self, event: Event, sequence: SequenceNumber) -> Node:
         node = self._nodes.get(sequence)

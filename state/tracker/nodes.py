@@ -1,6 +1,5 @@
-"""The tracker's linked hash map: nodes in a doubly linked list in emission order, and a hash map
-over the same nodes; what replaces a node whose span failed in part; and the stored state that the
-nodes make, and are made from.
+"""The tracker's linked hash map; what replaces a node whose span failed in part; and the stored
+state that the nodes make, and are made from.
 
 The list is a ring through a sentinel node, so no operation has a special case for the list's ends.
 
@@ -88,16 +87,12 @@ class Node:
             self.below = below
 
     @property
-    def attempts(self) -> int:
-        """Number of deliveries whose failure counted; the next is attempt `attempts + 1`."""
-        return 0 if self.record is None else self.record.attempts
-
-    @property
     def deliveries(self) -> int:
         """The highest attempt for which an outcome may still arrive; 0 once the node is acked."""
-        if self.state is NodeState.PENDING:
-            return self.attempts + 1
-        return 0 if self.state is NodeState.ACKED else self.attempts + self.uncounted
+        if self.state is NodeState.ACKED:
+            return 0
+        attempts = 0 if self.record is None else self.record.attempts
+        return attempts + (self.state is NodeState.PENDING or self.uncounted)
 
 
 class NodeList:
@@ -107,9 +102,6 @@ class NodeList:
         self._by_first: ShrinkingDict[SequenceNumber, Node] = ShrinkingDict()
         self.sentinel = Node(SequenceNumber(0), SequenceNumber(0), 0, NodeState.NONE)
         self.sentinel.before = self.sentinel.after = self.sentinel
-
-    def __len__(self) -> int:
-        return len(self._by_first)
 
     def __iter__(self) -> Iterator[Node]:
         node = self.sentinel.after
@@ -157,7 +149,7 @@ def split_span(shard_id: str, span: Node, failed: Sequence[UnresolvedRecord]) ->
     # A restored range counts its failed records only. Acked ones may lie between them, so its count
     # is not an upper bound.
     fits = span.detached or total + ends_in_rest <= span.count
-    if not (whole and ascending and inside and fits):
+    if not (whole and ascending and inside and fits and span.state is NodeState.PENDING):
         raise IllegalTrackerEventError(
             f"shard {shard_id}: {total} records from {first} to {last} cannot be split out of "
             f"the {span.count} records from {span.first} to {span.last} ({span.state.value})",

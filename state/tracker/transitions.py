@@ -2,8 +2,9 @@
 
 Nodes. Each record that was emitted and may still be needed is a node. The nodes form a doubly
 linked list in emission order, which is the order of the sequence numbers. A hash map finds a node
-by its first number. So an event touches one node and at most its two neighbours. A node may stand
-for a span: several records that were emitted together.
+by its first number. So an event touches one node and at most its two neighbours. Resolved records
+leave the map, so its size follows what is unresolved and not what was read. A node may stand for a
+span: several records that were emitted together.
 
 States. An emission makes a node PENDING. A failure makes it QUEUED until its retry is due, or
 EXHAUSTED if the retry policy allows no retry. The caller writes an exhausted record to the dead

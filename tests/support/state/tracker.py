@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING
 
 from state.position import TRIM_HORIZON
 from state.retry_policy import RetryPolicy
@@ -14,9 +13,6 @@ from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState
 from state.tracker.inflight_record_tracker import InflightRecordTracker
 from state.tracker.transitions import NodeState
-
-if TYPE_CHECKING:
-    from state.tracker.inflight_record_tracker import Emission
 
 SHARD = "shardId-000000000000"
 # Retries are due 100, 200, 400 ... ms after the failure, exactly.
@@ -56,10 +52,12 @@ def restart(tracker: InflightRecordTracker, policy: RetryPolicy = POLICY) -> Inf
 
 def take_retry(
     tracker: InflightRecordTracker, now_ms: int, *, deadline_ms: int | None = None
-) -> Emission | None:
-    """Emit the first retry that is due, as readers do; None when none is."""
+) -> tuple[SequenceNumber, int] | None:
+    """Emit the first retry that is due, as readers do: its number and attempt. None without one."""
     sequence = tracker.due_retry(now_ms)
-    return None if sequence is None else tracker.retry(sequence, deadline_ms=deadline_ms)
+    if sequence is None:
+        return None
+    return sequence, tracker.retry(sequence, deadline_ms=deadline_ms)
 
 
 def nodes(tracker: InflightRecordTracker) -> list[tuple[int, NodeState]]:
@@ -73,14 +71,15 @@ def check_structure(tracker: InflightRecordTracker) -> None:
     """
     listed = list(tracker._nodes)
     assert {node.first: node for node in listed} == tracker._nodes._by_first
-    assert len(listed) == tracker.node_count
     assert all(a.after is b and b.before is a and a.last < b.first for a, b in pairwise(listed))
     acked = [node.state is NodeState.ACKED for node in listed]
     assert not any(a and b for a, b in pairwise(acked)), "two acked neighbours"
     assert not listed or not acked[0], "the first node is acked"
     for state in (NodeState.PENDING, NodeState.QUEUED, NodeState.EXHAUSTED):
         assert tracker.count(state) == sum(node.count for node in listed if node.state is state)
-    assert len(tracker._retries) == sum(node.state is NodeState.QUEUED for node in listed)
+    assert set(tracker._retries._due_ms) == {
+        node.first for node in listed if node.state is NodeState.QUEUED
+    }
     assert set(tracker._exhausted) == {
         node.first for node in listed if node.state is NodeState.EXHAUSTED
     }

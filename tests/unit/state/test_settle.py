@@ -16,7 +16,7 @@ from state.plan import (
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.report import PlanReport, ShardOutcome
-from state.settle import child_states, children_first, settle_shard
+from state.settle import children_first, settle_shard
 from state.shard_state import FIRST_READ_GRACE_MS, ShardState, UnresolvedRecord, as_whole
 from state.store.shard_states import StateChange, StoredState
 from tests.support.state.tracker import SHARD, fresh_state, seq
@@ -159,9 +159,10 @@ def test_children_start_at_their_oldest_record_with_their_parents_kept() -> None
     expected_right = ShardState(
         shard_id="shardId-2", read_position=TRIM_HORIZON, parents=(SHARD, "shardId-9")
     )
-    assert child_states(end, {"shardId-1"}) == [expected_right]
-    assert [state.shard_id for state in child_states(end, [])] == ["shardId-1", "shardId-2"]
-    assert child_states(END, []) == []
+    assert children_first([], [end], {"shardId-1"}) == [StateChange(None, expected_right)]
+    new = children_first([], [end], [])
+    assert [change.after.shard_id for change in new] == ["shardId-1", "shardId-2"]
+    assert children_first([], [END], []) == []
 
 
 def test_states_of_new_children_come_before_those_of_their_parents_once_each() -> None:

@@ -10,7 +10,7 @@ from state.errors import IllegalTrackerEventError, StoredDataError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
 from state.shard_state import TIMED_OUT, Lifecycle, UnresolvedRecord
-from state.tracker.inflight_record_tracker import UNANSWERED, Emission, parse_message_id
+from state.tracker.inflight_record_tracker import UNANSWERED, parse_message_id
 from state.tracker.transitions import (
     CELLS,
     SEEN_AS,
@@ -131,7 +131,7 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
 def test_the_checkpoint_stays_below_an_aggregate_until_all_of_its_user_records_are_acked() -> None:
     """Acked records before it count, in whatever order they were acked."""
     tracker = make_tracker(5, 6, 7)
-    assert tracker.emit(seq(7, 1)) == Emission(SHARD, seq(7, 1), 1, seq(7, 1))
+    tracker.emit(seq(7, 1))
     tracker.emit(seq(7, 2))
     for acked in (seq(6), seq(7), seq(7, 1)):
         tracker.ack(acked, 1)
@@ -170,9 +170,7 @@ def test_after_an_aggregate_none_of_its_user_records_is_emitted_again() -> None:
     for number in (seq(7), seq(7, 1), seq(7, 2)):
         with pytest.raises(IllegalTrackerEventError):
             again.emit(number)
-    emission = take_retry(again, 1_000)
-    assert emission is not None
-    assert emission.message_id == f"{SHARD}:7:2"
+    assert take_retry(again, 1_000) == (seq(7), 2)
     again.ack(seq(7), 2)
     assert again.checkpoint == seq(7)
 
@@ -250,9 +248,7 @@ def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_or_its_retry_i
         tracker.fail(seq(number), 1, now_ms)
     take_retry(tracker, 1_100)
     assert tracker.fail(seq(1), 2, 1_501) is Effect.EXHAUSTED
-    emission = take_retry(tracker, 1_501)
-    assert emission is not None
-    assert emission.sequence == seq(3)
+    assert take_retry(tracker, 1_501) == (seq(3), 2)
     assert [record.first for record in tracker.exhausted] == seqs(1, 2)
     assert nodes(tracker) == [(1, EXHAUSTED), (2, EXHAUSTED), (3, PENDING)]
     assert tracker.next_retry_ms is None
@@ -267,13 +263,13 @@ def test_an_emission_times_out_at_its_deadline_unless_that_is_moved_or_met() -> 
     tracker.ack(seq(4), 1)
     tracker.fail(seq(5), 1, 99)
     assert (tracker.next_deadline_ms, tracker.expire(199)) == (200, [])
-    assert [emission.sequence for emission in tracker.expire(300)] == seqs(2, 1)
+    assert tracker.expire(300) == [(seq(2), 1), (seq(1), 1)]
     record = tracker.awaited(seq(1))
     assert record is not None
     assert (record.reason, record.last_failure_ms) == (TIMED_OUT, 300)
     tracker.retry(seq(1), deadline_ms=900)
     assert tracker.next_deadline_ms == 900
-    assert [emission.message_id for emission in tracker.expire(900)] == [f"{SHARD}:1:2"]
+    assert tracker.expire(900) == [(seq(1), 2)]
 
 
 def test_an_announced_delivery_is_stored_as_a_failure_until_it_has_its_outcome() -> None:
@@ -307,8 +303,7 @@ def test_a_message_id_names_the_emission() -> None:
     """The shard may have its stream before it, which may be an ARN."""
     for shard in (SHARD, f"arn:aws:kinesis:eu-west-1:1:stream/s/{SHARD}"):
         for number in (seq(7), seq(7, 2)):
-            text = Emission(shard, number, 12, number).message_id
-            assert parse_message_id(text) == (shard, number, 12)
+            assert parse_message_id(f"{shard}:{number}:12") == (shard, number, 12)
     for text in ("7:1", f"{SHARD}:7", f"{SHARD}:7:x", f"{SHARD}:7:²", f"{SHARD}:7:٣"):
         with pytest.raises(ValueError, match=f"'{text}' is not a message id"):
             parse_message_id(text)
@@ -333,7 +328,7 @@ def test_a_span_that_contradicts_itself_is_refused(first: int, last: int, count:
     tracker = make_tracker()
     with pytest.raises(IllegalTrackerEventError, match="is not a span"):
         tracker.emit_span(seq(first), seq(last), count)
-    assert tracker.node_count == 0
+    assert nodes(tracker) == []
 
 
 @pytest.mark.parametrize(
@@ -361,7 +356,7 @@ def test_records_that_cannot_be_in_a_span_are_refused(left: list[UnresolvedRecor
         IllegalTrackerEventError,
         match=f"shard {SHARD}: .* out of the 50 records from 10 to 99 .pending.",
     ):
-        tracker.ack_except(seq(10), 1, left)
+        tracker.ack_except(seq(10), left)
     assert tracker.snapshot() == before
     check_structure(tracker)
 
@@ -372,9 +367,9 @@ def test_the_records_of_a_span_that_fail_are_records_of_their_own() -> None:
     tracker.emit_span(seq(1), seq(3), 3)
     tracker.emit(seq(5))
     tracker.ack(seq(5), 1)
-    assert tracker.emit_span(seq(10), seq(99), 50) == Emission(SHARD, seq(10), 1, seq(99), 50)
+    tracker.emit_span(seq(10), seq(99), 50)
     failed = [waiting(20), waiting(30, 31, count=2)]
-    assert tracker.ack_except(seq(10), 1, failed) is Effect.ACKED
+    tracker.ack_except(seq(10), failed)
     assert nodes(tracker) == [(1, PENDING), (10, ACKED), (20, QUEUED), (30, QUEUED), (99, ACKED)]
     assert tracker.count(ACKED) == 1 + 47
     never_failed = waiting(1, 3, count=3, attempts=0, due_ms=0)
@@ -409,9 +404,9 @@ def test_a_restored_range_is_split_and_what_was_acked_behind_it_is_not_read_agai
         unresolved=(waiting(10), waiting(12, 20, count=2)),
     )
     tracker = make_tracker(state=state)
-    assert tracker.retry(seq(12)) == Emission(SHARD, seq(12), 2, seq(20), 2)
+    assert tracker.retry(seq(12)) == 2
     found = [waiting(number, attempts=2) for number in (12, 15, 20)]
-    assert tracker.ack_except(seq(12), 2, found) is Effect.QUEUED
+    tracker.ack_except(seq(12), found)
     assert nodes(tracker) == [(10, QUEUED), (12, QUEUED), (15, QUEUED), (20, QUEUED)]
     assert tracker.count(ACKED) == 0
     tracker.ack(seq(20), 2)
