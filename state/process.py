@@ -70,21 +70,7 @@ def is_of_this_host(holder: OwnerInfo) -> bool:
 
 def is_provably_dead(holder: OwnerInfo) -> bool:
     """Whether this process can see that the holder's process has ended. False if in doubt."""
-    if not is_of_this_host(holder):
-        return False
-    try:
-        # /proc may hide the processes of other users. This call does not: it fails with EPERM.
-        os.kill(holder.pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass
-    fields = _stat(holder.pid)
-    if fields is None:
-        return False
-    return fields[0] in _ENDED or (
-        bool(holder.process_start) and fields[19] != holder.process_start
-    )
+    return state_of(holder) is ProcessState.GONE
 
 
 def state_of(owner: OwnerInfo) -> ProcessState | None:
@@ -93,11 +79,18 @@ def state_of(owner: OwnerInfo) -> ProcessState | None:
     """
     if not is_of_this_host(owner):
         return None
-    if is_provably_dead(owner):
+    try:
+        # /proc may hide the processes of other users. This call does not: it fails with EPERM.
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
         return ProcessState.GONE
+    except OSError:
+        pass
     fields = _stat(owner.pid)
     if fields is None:
         return None
+    if fields[0] in _ENDED or (owner.process_start and fields[19] != owner.process_start):
+        return ProcessState.GONE
     return ProcessState.STOPPED if fields[0] in _STOPPED else ProcessState.RUNS
 
 

@@ -61,7 +61,9 @@ class ShardStateStore(Protocol):
         stored, whatever is stored. Does no I/O.
         """
 
-    def move(self, changes: Sequence[StateChange]) -> list[StoredState]:
+    def move(
+        self, changes: Sequence[StateChange], *, cache: dict[str, StoredState] | None = None
+    ) -> list[StoredState]:
         """Write shard states that an operator has moved: their checkpoints may go back, and a
         finished shard may be read again. Only for that; all else is as in `save`.
 

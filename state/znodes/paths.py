@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 # https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html (The data model). Java writes a
 # character beyond U+FFFF as two surrogates, and those are refused.
 _FORBIDDEN = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
-_RESERVED = frozenset(
-    {"stream", "start", "epoch", "owner", "shardList", "plan", "tracked", "paused", "batches"}
-    | {"history", "runs", "reset"}
-)
 _MAX_NAME_BYTES = 200
 
 
@@ -59,10 +55,10 @@ class _Node:
     """The path of a node below the application's own, by the node's name."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
 
     def __get__(self, paths: ZookeeperPaths, _: type) -> str:
-        return f"{paths.base}/{self._name}"
+        return f"{paths.base}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +149,12 @@ class ZookeeperPaths:
     def report_part(self, plan_id: str, token: str, version: int, part: int) -> str:
         """A part of the report opened with this token, in this version of the report's node."""
         return f"{self.report(plan_id)}/{valid_name('report token', token)}-{version}-{part}"
+
+
+# Names of the application's own nodes. No shard has one of them.
+_RESERVED = frozenset(
+    node.name.partition("/")[0] for node in vars(ZookeeperPaths).values() if isinstance(node, _Node)
+)
 
 
 def is_shard(child: str) -> bool:

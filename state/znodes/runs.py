@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from state.store.ownership import OwnerInfo
     from state.store.runs import Run
+    from state.znodes.tree import Znode
 
 _WHOLE = "all"
 _MAX_ROUNDS = 3
@@ -60,20 +61,19 @@ class RunZnodes(Nodes, RunStore):
 
     def amend(self, of: OwnerInfo, amended: Callable[[RunLog], RunLog]) -> bool:
         for _ in range(_MAX_ROUNDS):
-            held = self._fence.held
-            found = [
-                (task, log)
-                for task, log in self.read().items()
-                if log.newest is not None
-                and log.newest.owner == of
-                # Else another share, taken by the same process in the same millisecond.
-                and (held is None or held.task == task)
-            ]
-            if not found:
+            if (found := self._newest_of(of)) is None:
                 return False
-            task, log = found[0]
-            after = amended(log)
-            if after == log or self._replace(self._path(task), log, after):
+            path, node = found
+            before = _log(node.data, path)
+            after = amended(before)
+            if after == before:
+                return True
+            write = Set(path, encode(after, path), node.version)
+            with suppress(TransactionRefusedError):  # it was amended meanwhile
+                if self._fence.ever_held:
+                    self._fence.commit([write])
+                else:
+                    commit_once(self._tree, [write])
                 return True
         return False
 
@@ -81,19 +81,17 @@ class RunZnodes(Nodes, RunStore):
         names = self._names(self._paths.runs)
         return self._values({_share(name): self._paths.run_log(name) for name in names}, _log)
 
-    def _replace(self, path: str, before: RunLog, after: RunLog) -> bool:
-        node = self._read(path)
-        if node is None or _log(node.data, path) != before:
-            return False
-        write = Set(path, encode(after, path), node.version)
-        try:
-            if self._fence.ever_held:
-                self._fence.commit([write])
-            else:
-                commit_once(self._tree, [write])
-        except TransactionRefusedError:
-            return False
-        return True
+    def _newest_of(self, owner: OwnerInfo) -> tuple[str, Znode] | None:
+        """The node whose newest run is of this owner."""
+        held = self._fence.held
+        paths = [self._paths.run_log(name) for name in self._names(self._paths.runs)]
+        for path, node in zip(paths, self._tree.read(paths), strict=True):
+            # Else another share, taken by the same process in the same millisecond.
+            if node is not None and (held is None or path == self._path(held.task)):
+                newest = _log(node.data, path).newest
+                if newest is not None and newest.owner == owner:
+                    return path, node
+        return None
 
     def _path(self, task: TaskShare | None) -> str:
         return self._paths.run_log(_WHOLE) if task is None else self._paths.task_runs(task)

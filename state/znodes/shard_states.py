@@ -74,13 +74,10 @@ class ShardStateZnodes(Nodes, ShardStateStore):
         for change in changes:
             if change.before is not None:
                 _check_does_not_go_back(change.before.state, change.after)
-        return self._save(changes, {} if cache is None else cache)
+        return self.move(changes, cache=cache)
 
-    def move(self, changes: Sequence[StateChange]) -> list[StoredState]:
-        return self._save(changes, {})
-
-    def _save(
-        self, changes: Sequence[StateChange], cache: dict[str, StoredState]
+    def move(
+        self, changes: Sequence[StateChange], *, cache: dict[str, StoredState] | None = None
     ) -> list[StoredState]:
         # All are encoded before the first is written: one that is too large refuses them all.
         writes: list[Create | Set] = []
@@ -112,7 +109,8 @@ class ShardStateZnodes(Nodes, ShardStateStore):
             missing = [Create(folder, b"") for folder, node in nodes if node is None]
             self._fence.write([*missing, *transaction])
             stored = after[written : written + len(transaction)]
-            cache.update((each.state.shard_id, each) for each in stored)
+            if cache is not None:
+                cache.update((each.state.shard_id, each) for each in stored)
             written += len(transaction)
             if written < len(writes):
                 failpoint("shard-states-half-written")
