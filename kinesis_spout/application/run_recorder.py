@@ -141,9 +141,9 @@ def reported(error: BaseException) -> ReportedError:
 def error_sentence(error: BaseException) -> str:
     """The first paragraph of an error as one line. Errors of other packages are named by class."""
     text = " ".join(text_of(error, MAX_MESSAGE_CHARS).strip().split("\n\n")[0].split())
-    text = text or type(error).__name__
+    name = type(error).__name__
     is_ours = type(error).__module__.split(".")[0] in _OURS
-    return text if is_ours else f"{type(error).__name__}: {text}"
+    return (text if is_ours else f"{name}: {text}") if text else name
 
 
 @contextmanager

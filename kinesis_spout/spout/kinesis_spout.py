@@ -25,6 +25,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kinesis_spout.application.run_recorder import error_sentence
 from kinesis_spout.errors import InterruptedSleepError, KinesisError, described, malformed_reason
 from kinesis_spout.spout.assigner import SpoutAssigner
 from kinesis_spout.spout.committer import SpoutCommitter
@@ -34,7 +35,7 @@ from kinesis_spout.spout.emission import FailRecordError, SpoutEmission
 from kinesis_spout.spout.fetching import SpoutPrefetcher, SpoutRetryFetcher
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.metrics import SpoutMetrics, WaitTimes
-from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, SpoutPart, said
+from kinesis_spout.spout.outages import AnswerWatch, SpoutHealth, SpoutOutages, SpoutPart
 from kinesis_spout.spout.scheduler import SpoutScheduler
 from kinesis_spout.spout.services import SpoutContext, SpoutServices
 from scheme.errors import MalformedRecordError, SchemeUnavailableError
@@ -484,7 +485,9 @@ class SpoutSession:
     def health(self) -> SpoutHealth:
         """See `KinesisSpout.health`."""
         health, error = self._context.outages.health(), self.scheduler.error
-        return health if error is None else replace(health, ok=False, last_error=said(error))
+        if error is None:
+            return health
+        return replace(health, ok=False, last_error=error_sentence(error))
 
     # threads --------------------------------------------------------------------------------------
     def _wake(self, name: str) -> None:

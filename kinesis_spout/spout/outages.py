@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kinesis_spout.application.run_recorder import reported
+from kinesis_spout.application.run_recorder import error_sentence, reported
 from kinesis_spout.backoff import Backoff
 from kinesis_spout.config import duration
 from kinesis_spout.errors import (
@@ -30,8 +30,6 @@ from kinesis_spout.errors import (
     StillThrottledError,
     ThrottledError,
     UnreadableRecordError,
-    described,
-    text_of,
 )
 from scheme.errors import SchemeUnavailableError
 from state.errors import StoreUnavailableError
@@ -207,7 +205,7 @@ class SpoutOutages:
         if begins:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
             keeps = "the spout cannot %s%s and keeps trying: %s"
-            log.warning(keeps, _WORK[part], of_shard, said(error))
+            log.warning(keeps, _WORK[part], of_shard, error_sentence(error))
         if not is_reported:
             # An outage is logged, not each of its errors.
             self._hooks.error(error, is_logged=False)
@@ -258,7 +256,7 @@ class SpoutOutages:
             part=str(part),
             shards=tuple(sorted(filter(None, of))),
             since_ms=oldest.since_ms,
-            last_error=said(oldest.error),
+            last_error=error_sentence(oldest.error),
         )
 
     def totals(self) -> tuple[Mapping[str, float], Mapping[str, int]]:
@@ -331,13 +329,6 @@ def is_transient(error: Exception) -> bool:
         waits = (ExpiredIteratorError, MalformedResponseError, StillThrottledError)
         return error.retryable or isinstance(error, waits)
     return isinstance(error, StoreUnavailableError | SchemeUnavailableError)
-
-
-def said(error: Exception) -> str:
-    """An error as a sentence. This project's errors are sentences; others are named."""
-    if isinstance(error, KinesisError | StoreUnavailableError | SchemeUnavailableError):
-        return text_of(error)
-    return described(error)
 
 
 def _is_of_the_shard(error: Exception) -> bool:
