@@ -57,6 +57,17 @@ class PlannedRetry(
     max_records: int | None = None
     whole: bool = False
 
+    @classmethod
+    def of(cls, record: UnresolvedRecord, *, exhausted: bool = False) -> PlannedRetry:
+        return cls(
+            first=record.first,
+            last=None if record.last == record.first else record.last,
+            count=record.count,
+            attempts=record.attempts,
+            exhausted=exhausted,
+            whole=record.whole,
+        )
+
     @property
     def end(self) -> SequenceNumber:
         """The last number that it covers; of a single record, its own."""

@@ -385,20 +385,10 @@ class SpoutRetryFetcher:
         waiting cannot mend.
         """
         shard_id = assigned.shard.shard_id
-        retries = [
-            PlannedRetry(
-                first=record.first,
-                last=record.last if record.count > 1 else None,
-                count=record.count,
-                attempts=record.attempts,
-                whole=record.whole,
-            )
-            for record in records
-        ]
         # One letter stands for a range that is exhausted, so no range is read in part.
         reader = RetryReader(
             shard_id,
-            retries,
+            list(map(PlannedRetry.of, records)),
             self._services,
             budget=RetryByteBudget(room_bytes),
             whole_ranges=True,

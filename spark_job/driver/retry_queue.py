@@ -127,20 +127,11 @@ class RetryQueue:
         return [(shard_id, self._planned(record, now_ms)) for _, _, shard_id, record in found]
 
     def _planned(self, record: UnresolvedRecord, now_ms: int) -> PlannedRetry:
-        return PlannedRetry(
-            first=record.first,
-            last=None if record.last == record.first else record.last,
-            count=record.count,
-            attempts=record.attempts,
-            exhausted=self.policy is not None
-            and (
-                record.rejected
-                or self.policy.retry.exhausted(
-                    record.attempts, record.first_counted_failure_ms, now_ms
-                )
-            ),
-            whole=record.whole,
+        is_exhausted = self.policy is not None and (
+            record.rejected
+            or self.policy.retry.exhausted(record.attempts, record.first_counted_failure_ms, now_ms)
         )
+        return PlannedRetry.of(record, exhausted=is_exhausted)
 
     def _next_ms(self, shard_id: str) -> int | None:
         """When the shard's next retry may be planned; None while none may be."""
