@@ -60,18 +60,11 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.version > 0
 
 
-class ShardOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The records of a shard that the plan read and that stay unresolved, ascending. Each is stored
-    as given in the shard's state.
-    """
-
-    shard_id: str
-    unresolved: tuple[UnresolvedRecord, ...] = ()
-
-
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The outcomes of a plan. A shard without an outcome is acked for all that was read of it.
+    """The outcomes of a plan.
 
+    - `unresolved`: by shard, the records that the plan read and that stay unresolved, ascending.
+      Each is stored as given in the shard's state. All others that were read are acked.
     - `tasks`: the tasks whose results the batch has seen. The records of all other tasks are
       delivered again. None in a report of an earlier version, which has seen all.
     - `delivery_limit`: an earlier delivery of the batch never answered, so that only a part of its
@@ -83,7 +76,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
       `exhausted` may not be.
     """
 
-    shards: tuple[ShardOutcome, ...] = ()
+    unresolved: dict[str, tuple[UnresolvedRecord, ...]] = {}
     tasks: tuple[int, ...] | None = None
     delivery_limit: int | None = None
     outage: bool = msgspec.field(default=False, name="storm")  # the name in ZooKeeper stays
@@ -99,8 +92,5 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     def of_whole_records(self) -> PlanReport:
         """The report of a batch that was delivered without unpacking aggregates."""
         return replace(
-            self,
-            shards=tuple(
-                replace(shard, unresolved=as_whole(shard.unresolved)) for shard in self.shards
-            ),
+            self, unresolved={shard: as_whole(left) for shard, left in self.unresolved.items()}
         )

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from state.plan import ShardReadResult, ShardSlice
-    from state.report import ShardOutcome
     from state.sequence_number import SequenceNumber
     from state.shard_state import UnresolvedRecord
 
@@ -57,21 +56,21 @@ def settle_shard(
     end: ShardReadResult,
     plan_id: str,
     planned: ShardSlice | None = None,
-    outcome: ShardOutcome | None = None,
+    unresolved: Sequence[UnresolvedRecord] = (),
 ) -> ShardState:
-    """The state after everything that `end` says was read is acked, except for
-    `outcome.unresolved`, which is queued exactly as given.
+    """The state after everything that `end` says was read is acked, except for `unresolved`, which
+    is queued exactly as given: nothing where the batch is not tracked, or all of the shard's
+    records succeeded.
 
-    `planned` is needed if retries were read. Without an `outcome`, nothing is unresolved: the batch
-    is not tracked, or all of the shard's records succeeded.
+    `planned` is needed if retries were read.
 
     Raises `PlanMismatchError` for a read result that contradicts itself or does not fit the state,
-    and for an outcome that names records which were not read, or not as one read. Raises ValueError
-    for a result or an outcome of another shard.
+    and for `unresolved` records that were not read, or not as one read. Raises ValueError for a
+    result or a slice of another shard.
     """
     if state.settled_plan == plan_id:
         return state
-    _check(state, planned, end, outcome)
+    _check(state, planned, end)
     _check_position(state, planned, end, plan_id)
     # The outcomes were decided before, so neither the policy nor the randomness is ever asked. The
     # tracker queues exhausted records like others: the outcome says what is dead-lettered.
@@ -83,7 +82,6 @@ def settle_shard(
     if end.first is not None and end.last is not None:
         reads.append(_Read(end.first, end.last, None))
     reads = sorted(reads, key=lambda read: read.first)
-    unresolved = () if outcome is None else outcome.unresolved
     for read, left in zip(reads, _by_read(state.shard_id, plan_id, reads, unresolved), strict=True):
         try:
             _apply(tracker, read, end, left)
@@ -196,13 +194,8 @@ def _by_read(
     return found
 
 
-def _check(
-    state: ShardState,
-    planned: ShardSlice | None,
-    end: ShardReadResult,
-    outcome: ShardOutcome | None,
-) -> None:
-    for what, given in (("read result", end), ("slice", planned), ("outcome", outcome)):
+def _check(state: ShardState, planned: ShardSlice | None, end: ShardReadResult) -> None:
+    for what, given in (("read result", end), ("slice", planned)):
         if given is not None and given.shard_id != state.shard_id:
             raise ValueError(
                 f"the {what} of shard {given.shard_id} cannot be stored in the state of shard "

@@ -497,7 +497,7 @@ FIELDS = {
         "format": "format of the value",
     },
     "PlanReport": {
-        "shards": "empty as stored: outcomes are in `outcomes`, or in the parts",
+        "unresolved": "empty as stored: they are in `outcomes`, or in the parts",
         "tasks": "the tasks whose results the batch has seen; the others are delivered again",
         "deliveryLimit": "the most records that the next plan may give the function, after the "
         "function of a batch never returned",
@@ -509,10 +509,6 @@ FIELDS = {
         "dropped": 'records that `on_exhausted="drop"` dropped',
         "doneMs": "when the report was done",
         "format": "format of the value",
-    },
-    "ShardOutcome": {
-        "shardId": "the shard",
-        "unresolved": "records of it that failed",
     },
     "ReportPart": {
         "shards": "outcomes by shard",

@@ -130,7 +130,7 @@ class StreamPlans:
             self._catalog.report_lapsed(lapsed)
         if report is None:  # a tracked batch has dead-lettered them
             _warn_of_gone(seen, planned)
-        outcomes = {} if report is None else {one.shard_id: one for one in report.shards}
+        unresolved = {} if report is None else report.unresolved
         changes: list[StateChange] = []
         settled: list[ShardReadResult] = []  # what the states contain then
         for read in seen:
@@ -138,9 +138,9 @@ class StreamPlans:
             if before is None:
                 continue  # it was removed while the plan was open; the shard list brings it again
             shard = planned.get(read.shard_id)
-            outcome = None if shard is None else outcomes.get(read.shard_id)
+            left = () if shard is None else unresolved.get(read.shard_id, ())
             try:
-                after = settle_shard(before.state, read, plan_id, shard, outcome)
+                after = settle_shard(before.state, read, plan_id, shard, left)
             except PlanMismatchError as exc:
                 log.warning(
                     "%s. No outcome is stored for this shard: its records are redelivered from "
@@ -327,9 +327,9 @@ def _acked(
     shards = {read.shard_id for read in settled}
     unresolved = sum(
         record.count
-        for outcome in report.shards
-        if outcome.shard_id in shards
-        for record in outcome.unresolved
+        for shard_id, left in report.unresolved.items()
+        if shard_id in shards
+        for record in left
     )
     without_row = sum(
         retry.missing

@@ -59,7 +59,7 @@ from msgspec import structs
 
 from spark_job.tracking.outcomes import FailedRecord, Outcome
 from state.plan import retries_read
-from state.report import OnFailure, PlanReport, ShardOutcome
+from state.report import OnFailure, PlanReport
 from state.retry_policy import SUSPICION_MS
 from state.shard_state import UnresolvedRecord
 
@@ -243,12 +243,8 @@ def decide(failed: Iterable[FailedRecord], context: BatchContext) -> BatchOutcom
             exhausted += record.outcome is not Outcome.REJECT
         else:
             queued.setdefault(record.shard_id, []).append((record, decision))
-    shards = tuple(
-        ShardOutcome(shard_id=shard, unresolved=tuple(decider.merged(rows)))
-        for shard, rows in sorted(queued.items())
-    )
     report = PlanReport(
-        shards=shards,
+        unresolved={shard: tuple(decider.merged(rows)) for shard, rows in sorted(queued.items())},
         outage=decider.outage,
         failed=sum(
             record.outcome not in (Outcome.BLOCKED, Outcome.EXHAUSTED) for record in records

@@ -47,7 +47,6 @@ from msgspec.structs import replace
 
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
 from state.plan import RangePart, ShardReadResult, rest_of_range, retries_read
-from state.report import ShardOutcome
 from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
@@ -276,13 +275,16 @@ def with_deferred(report: PlanReport, given: BatchSubset) -> PlanReport:
     """The report of a batch of which only these records were given: the others stay unresolved."""
     if not given.deferred:
         return report
-    failed = {outcome.shard_id: outcome.unresolved for outcome in report.shards}
-    shards: list[ShardOutcome] = []
-    for shard in sorted(failed.keys() | given.deferred.keys()):
-        rows = (*failed.get(shard, ()), *given.deferred.get(shard, ()))
-        unresolved = tuple(sorted(rows, key=lambda row: row.first))
-        shards.append(ShardOutcome(shard_id=shard, unresolved=unresolved))
-    return replace(report, shards=tuple(shards), delivery_limit=2 * given.records)
+    failed = report.unresolved
+    unresolved = {
+        shard: tuple(
+            sorted(
+                (*failed.get(shard, ()), *given.deferred.get(shard, ())), key=lambda row: row.first
+            )
+        )
+        for shard in sorted(failed.keys() | given.deferred.keys())
+    }
+    return replace(report, unresolved=unresolved, delivery_limit=2 * given.records)
 
 
 def died(error: BaseException) -> bool:

@@ -29,7 +29,6 @@ from state.report import (
     OutcomePolicy,
     PlanReport,
     ReportStatus,
-    ShardOutcome,
 )
 from state.retry_policy import RetryPolicy
 from state.store.reports import ReportStore
@@ -52,6 +51,8 @@ if TYPE_CHECKING:
 
     from state.shard_state import UnresolvedRecord
 
+    Outcome = tuple[str, Sequence[UnresolvedRecord]]
+
 _HEADER_BYTES = 4 * 1024
 # A report with one part is stored within the header, so the two must fit together.
 _MAX_PART_BYTES = MAX_VALUE_BYTES - _HEADER_BYTES
@@ -59,7 +60,7 @@ _MAX_ROUNDS = 8  # each needs another process to write between the read and the 
 
 
 class StoredOutcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A shard's outcome, with its records as rows."""
+    """A shard with its unresolved records as rows."""
 
     shard_id: str
     unresolved: tuple[StoredRecord, ...] = ()
@@ -134,12 +135,12 @@ def encode_report(opened: OpenReport, report: PlanReport, path: str) -> tuple[by
     header = ReportHeader(
         token=opened.token,
         status=ReportStatus.DONE,
-        report=replace(report, shards=()),
+        report=replace(report, unresolved={}),
         opened_version=opened.version,
         openings=opened.openings,
         format=report.format,
     )
-    parts = list(_parts(report.shards))
+    parts = list(_parts(list(report.unresolved.items())))
     if len(parts) <= 1:
         return encode(replace(header, outcomes=parts[0] if parts else None), path), []
     encoded = [encode(part, path) for part in parts]
@@ -169,36 +170,33 @@ def decode_report(header: ReportHeader, parts: Sequence[bytes | None], path: str
         for shard in part.shards:
             more = from_rows(shard.unresolved, part.reasons, path, user_records=part.user_records)
             records[shard.shard_id] = (*records.get(shard.shard_id, ()), *more)
-    shards = (ShardOutcome(shard_id=shard, unresolved=left) for shard, left in records.items())
-    return replace(header.report, shards=tuple(shards))
+    return replace(header.report, unresolved=records)
 
 
-def _parts(shards: Sequence[ShardOutcome]) -> Iterator[ReportPart]:
+def _parts(shards: Sequence[Outcome]) -> Iterator[ReportPart]:
     """The outcomes in order, in parts that are halved until each fits into a value."""
     if not shards:
         return
-    reasons = shared_reasons(record for outcome in shards for record in outcome.unresolved)
+    reasons = shared_reasons(record for _, records in shards for record in records)
     stored = tuple(
-        StoredOutcome(shard_id=outcome.shard_id, unresolved=to_rows(outcome.unresolved, reasons))
-        for outcome in shards
+        StoredOutcome(shard_id=shard_id, unresolved=to_rows(records, reasons))
+        for shard_id, records in shards
     )
     part = ReportPart(shards=stored, reasons=reasons, user_records=True)
     if len(encode_unchecked(part)) <= _MAX_PART_BYTES:
         yield part
         return
-    records = shards[0].unresolved
-    halves: list[Sequence[ShardOutcome]]
+    shard_id, records = shards[0]
+    halves: list[Sequence[Outcome]]
     if len(shards) > 1:
         middle = len(shards) // 2
         halves = [shards[:middle], shards[middle:]]
     elif len(records) > 1:
         middle = len(records) // 2
-        halves = [
-            [replace(shards[0], unresolved=half)] for half in (records[:middle], records[middle:])
-        ]
+        halves = [[(shard_id, records[:middle])], [(shard_id, records[middle:])]]
     else:
         # A single record: only its reason can be that long, and only people read it.
-        halves = [[replace(shards[0], unresolved=(replace(records[0], reason=None),))]]
+        halves = [[(shard_id, [replace(records[0], reason=None)])]]
     for half in halves:
         yield from _parts(half)
 

@@ -18,7 +18,7 @@ from state.errors import (
     StaleOwnerError,
     StoredDataError,
 )
-from state.report import OnFailure, OpenReport, OutcomePolicy, PlanReport, ShardOutcome
+from state.report import OnFailure, OpenReport, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy
 from tests.support.state.state_stores import OTHER, failures, owned, plan
 from tests.support.state.trees import interposed
@@ -231,15 +231,13 @@ def test_a_batch_that_is_overtaken_between_two_parts_stops_there(
 def test_a_reason_that_is_too_large_for_a_value_is_dropped(store: StoreTopics) -> None:
     """The record is delivered again all the same."""
     report = failures(2)
-    failed, other = report.shards[0].unresolved
+    failed, other = report.unresolved["shardId-000000000000"]
     huge = msgspec.structs.replace(failed, reason="x" * 2 * MAX_VALUE_BYTES)
-    with_huge = msgspec.structs.replace(
-        report, shards=(ShardOutcome(shard_id="s", unresolved=(huge, other)),)
-    )
+    with_huge = msgspec.structs.replace(report, unresolved={"s": (huge, other)})
     store.reports.finish(store.reports.open("1-aa", "token"), with_huge)
     read = store.reports.read("1-aa")
     assert read is not None
-    assert read.shards[0].unresolved == (msgspec.structs.replace(failed, reason=None), other)
+    assert read.unresolved == {"s": (msgspec.structs.replace(failed, reason=None), other)}
 
 
 def test_a_report_that_an_operator_removed_does_not_count(

@@ -90,7 +90,7 @@ def test_a_checkpoint_of_the_kinesis_storm_spout_is_read(store_world: StoreWorld
 def test_a_large_state_takes_a_transaction_of_its_own(store_world: StoreWorld) -> None:
     """Two that together are larger than a transaction are written all the same."""
     store = owned(store_world)
-    records = failures(5_000).shards[0].unresolved
+    records = failures(5_000).unresolved["shardId-000000000000"]
     changes = [
         StateChange(None, msgspec.structs.replace(state_at(1, f"s-{index}"), unresolved=records))
         for index in range(4)

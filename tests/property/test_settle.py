@@ -16,7 +16,6 @@ from state.codec.shard_states import decode_shard_state, encode_shard_state
 from state.errors import PlanMismatchError
 from state.plan import PlannedRetry, RangePart, ShardReadResult, ShardSlice, ShortRange
 from state.position import SHARD_END, Position
-from state.report import ShardOutcome
 from state.settle import settle_shard
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from tests.support.state.tracker import SHARD, fresh_state, seq
@@ -178,9 +177,7 @@ def one_plan(data: Any, naive: Naive, state: ShardState, plan_id: str) -> ShardS
     lost = [] if part is None else [part.unit[:1]]
     refuse_what_was_not_read(data, naive, (state, slice_, end, plan_id), [*read, *lost])
     naive.settle(done_units, [*left, *kept])
-    after = settle_shard(
-        state, end, plan_id, slice_, ShardOutcome(shard_id=SHARD, unresolved=records)
-    )
+    after = settle_shard(state, end, plan_id, slice_, records)
     rest = () if part is None else (part.rest_of(stored(state, part.unit)),)
     assert {record for record in after.unresolved if record.first not in firsts(state)} <= {
         *records,
@@ -208,13 +205,7 @@ def refuse_what_was_not_read(
         state, slice_, end, plan_id = plan
         number = data.draw(st.sampled_from(others))
         with pytest.raises(PlanMismatchError):
-            settle_shard(
-                state,
-                end,
-                plan_id,
-                slice_,
-                ShardOutcome(shard_id=SHARD, unresolved=(record_of([number], 1, 0),)),
-            )
+            settle_shard(state, end, plan_id, slice_, [record_of([number], 1, 0)])
 
 
 def stored(state: ShardState, unit: list[int]) -> UnresolvedRecord:

@@ -28,7 +28,7 @@ from spark_job.tracking.poison_search import (
     with_deferred,
 )
 from state.plan import PlannedRetry, PlanStatus
-from state.report import OnFailure, OutcomePolicy, PlanReport, ShardOutcome
+from state.report import OnFailure, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
@@ -409,7 +409,7 @@ class _Batch:
             for one in of_shard
         )
         outage = failed >= OUTAGE_RECORDS and 2 * failed > rows
-        outcomes = []
+        unresolved = {}
         for shard in sorted(self.ends):
             of_shard = self.failed.get(shard, [])
             in_outage = [
@@ -425,9 +425,9 @@ class _Batch:
             ]
             queued.sort(key=lambda one: one.first)
             if queued:
-                outcomes.append(ShardOutcome(shard_id=shard, unresolved=tuple(queued)))
+                unresolved[shard] = tuple(queued)
         return PlanReport(
-            shards=tuple(outcomes),
+            unresolved=unresolved,
             outage=outage,
             failed=failed,
             dead_lettered=len(self.letters) - self.expired_letters + self.missing,

@@ -18,7 +18,7 @@ from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.plan import Plan, ShardReadResult, ShardSlice, TaskPlan, make_plan_id
 from state.position import TRIM_HORIZON, Position
 from state.process import this_process
-from state.report import PlanReport, ShardOutcome
+from state.report import PlanReport
 from state.sequence_number import SequenceNumber
 from state.shard_state import ShardState, UnresolvedRecord
 from state.store.identity import StreamIdentity
@@ -179,26 +179,23 @@ def owned(
 
 def failures(count: int, shards: int = 1, reason: str = "no rates for order") -> PlanReport:
     """A report with this many failed records in each shard, each with a reason of its own."""
-    outcomes = tuple(
-        ShardOutcome(
-            shard_id=f"shardId-{shard:012}",
-            unresolved=tuple(
-                UnresolvedRecord(
-                    first=sequence(10**55 + n),
-                    last=sequence(10**55 + n),
-                    attempts=1,
-                    due_ms=1_700_000_000_000 + n,
-                    first_failure_ms=1_700_000_000_000,
-                    last_failure_ms=1_700_000_000_000,
-                    reason=f"{reason} {n}",
-                )
-                for n in range(count)
-            ),
+    failed = tuple(
+        UnresolvedRecord(
+            first=sequence(10**55 + n),
+            last=sequence(10**55 + n),
+            attempts=1,
+            due_ms=1_700_000_000_000 + n,
+            first_failure_ms=1_700_000_000_000,
+            last_failure_ms=1_700_000_000_000,
+            reason=f"{reason} {n}",
         )
-        for shard in range(shards)
+        for n in range(count)
     )
     return PlanReport(
-        shards=outcomes, failed=count * shards, retried=count * shards, done_ms=1_700_000_000_001
+        unresolved={f"shardId-{shard:012}": failed for shard in range(shards)},
+        failed=count * shards,
+        retried=count * shards,
+        done_ms=1_700_000_000_001,
     )
 
 

@@ -15,7 +15,7 @@ from state.plan import (
     ShortRange,
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
-from state.report import PlanReport, ShardOutcome
+from state.report import PlanReport
 from state.settle import children_first, settle_shard
 from state.shard_state import FIRST_READ_GRACE_MS, ShardState, UnresolvedRecord, as_whole
 from state.store.shard_states import StateChange, StoredState
@@ -236,9 +236,7 @@ RETRIED = ShardReadResult(
 def settled(
     *unresolved: UnresolvedRecord, end: ShardReadResult = RETRIED, state: ShardState = STATE
 ) -> ShardState:
-    return settle_shard(
-        state, end, PLAN, SLICE, ShardOutcome(shard_id=SHARD, unresolved=unresolved)
-    )
+    return settle_shard(state, end, PLAN, SLICE, unresolved)
 
 
 def test_what_was_delivered_whole_stays_so_until_it_is_acked() -> None:
@@ -248,29 +246,26 @@ def test_what_was_delivered_whole_stays_so_until_it_is_acked() -> None:
     new = waiting(60)
     after = settled(again, replace(OTHER, attempts=4), one_of_range, new, state=state)
     assert [one.whole for one in after.unresolved] == [True, False, True, False]
-    report = PlanReport(shards=(ShardOutcome(shard_id=SHARD, unresolved=(new,)),))
-    (outcome,) = report.of_whole_records.shards
-    assert settled(*outcome.unresolved, state=state).unresolved == (replace(new, whole=True),)
+    (left,) = PlanReport(unresolved={SHARD: (new,)}).of_whole_records.unresolved.values()
+    assert settled(*left, state=state).unresolved == (replace(new, whole=True),)
 
 
 def test_what_was_delivered_unpacked_stays_so_in_a_batch_of_whole_records() -> None:
     """Its number without a sub-sequence number is still that of a first user record."""
     again = replace(ALONE, attempts=2)
-    report = PlanReport(shards=(ShardOutcome(shard_id=SHARD, unresolved=(again, waiting(60))),))
-    (outcome,) = report.of_whole_records.shards
-    assert settled(*outcome.unresolved).unresolved == (again, replace(waiting(60), whole=True))
+    report = PlanReport(unresolved={SHARD: (again, waiting(60))})
+    (left,) = report.of_whole_records.unresolved.values()
+    assert settled(*left).unresolved == (again, replace(waiting(60), whole=True))
 
 
 def test_a_plan_of_retries_only_changes_nothing_else() -> None:
     """There is no new range, and nothing new is known of the tip."""
     at_tip = replace(STATE, at_tip=True)
     end = ShardReadResult(shard_id=SHARD, retries_done=3, retry_rows=6)
-    outcome = ShardOutcome(shard_id=SHARD, unresolved=(waiting(20, attempts=4),))
-    after = settle_shard(at_tip, end, PLAN, replace(SLICE, max_records=0), outcome)
-    assert after == replace(
-        at_tip, checkpoint=seq(10), unresolved=outcome.unresolved, settled_plan=PLAN
-    )
-    looked = settle_shard(at_tip, end, PLAN, replace(SLICE, max_records=1), outcome)
+    left = (waiting(20, attempts=4),)
+    after = settle_shard(at_tip, end, PLAN, replace(SLICE, max_records=0), left)
+    assert after == replace(at_tip, checkpoint=seq(10), unresolved=left, settled_plan=PLAN)
+    looked = settle_shard(at_tip, end, PLAN, replace(SLICE, max_records=1), left)
     assert looked == replace(after, at_tip=False)
 
 
@@ -368,14 +363,9 @@ def test_more_retries_than_were_planned_are_refused(done: int) -> None:
 
 
 def test_values_of_another_shard_are_refused() -> None:
-    """A slice, a read result, and an outcome."""
+    """A slice, and a read result."""
     with pytest.raises(ValueError, match=f"^the read result of shard other .* shard {SHARD};"):
         settle_shard(STATE, replace(RETRIED, shard_id="other"), PLAN, SLICE)
-    with pytest.raises(
-        ValueError,
-        match=f"outcome of shard other cannot be stored in the state of shard {SHARD}",
-    ):
-        settle_shard(STATE, RETRIED, PLAN, SLICE, ShardOutcome(shard_id="other"))
     with pytest.raises(
         ValueError, match=f"slice of shard other cannot be stored in the state of shard {SHARD}"
     ):

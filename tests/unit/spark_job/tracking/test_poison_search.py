@@ -37,7 +37,7 @@ from state.plan import (
     retries_read,
 )
 from state.position import Position
-from state.report import PlanReport, ShardOutcome
+from state.report import PlanReport
 from state.sequence_number import SequenceNumber
 from state.settle import settle_shard
 from state.shard_state import ShardState
@@ -127,9 +127,8 @@ def test_every_row_is_either_given_or_queued_again_as_it_was(count: int) -> None
     assert (made.records, rows_in(made.results)) == (count, count)
     report = with_deferred(PlanReport(), made)
     assert report.delivery_limit == 2 * count
-    outcomes = {outcome.shard_id: outcome for outcome in report.shards}
-    assert [one.count for one in outcomes["t"].unresolved] == [4]
-    state = settle_shard(STATE, END, "1-a", SLICE, outcomes.get("s"))
+    assert [one.count for one in report.unresolved["t"]] == [4]
+    state = settle_shard(STATE, END, "1-a", SLICE, report.unresolved.get("s", ()))
     left = NUMBERS[count:]
     assert sum(one.count for one in state.unresolved) == len(left)
     for one in state.unresolved:
@@ -173,8 +172,7 @@ def test_a_range_counts_what_it_still_owes_and_at_least_its_own_ends(
     letters = sum(one.missing for one in retries_read(sliced.retries, made.results[0].shards[0]))
     assert letters == (missing if count > 1 else 0)
     report = with_deferred(PlanReport(), made)
-    outcome = next(iter(report.shards))
-    left = settle_shard(state, end, "1-a", sliced, outcome).unresolved
+    left = settle_shard(state, end, "1-a", sliced, report.unresolved.get("s", ())).unresolved
     owed = {1: stored, 5: 1}.get(count, max(2, stored - missing - (count - 1)))
     assert [one.count for one in left if one.last == before.last] == [owed] * (count < 6)
 
@@ -186,8 +184,8 @@ def test_of_a_range_that_was_read_in_part_only_what_was_read_is_deferred() -> No
     numbers = [10, 11, 12, *NUMBERS[6:]]
     for count, deferred in ((1, [(11, 12, 2)]), (2, [(12, 12, 1)]), (3, []), (5, [])):
         made = give_first(count, numbers, STATE, SLICE, end)
-        (outcome,) = with_deferred(PlanReport(), made).shards
-        left = settle_shard(STATE, end, "1-a", SLICE, outcome).unresolved
+        (deferred_rows,) = with_deferred(PlanReport(), made).unresolved.values()
+        left = settle_shard(STATE, end, "1-a", SLICE, deferred_rows).unresolved
         found = [(one.first.sequence, one.last.sequence, one.count) for one in left]
         new = 100 + max(0, count - 3), 109, 10 - max(0, count - 3)
         assert found == [*deferred, (13, 14, 2), (20, 20, 1), (22, 22, 1), new]
@@ -195,10 +193,10 @@ def test_of_a_range_that_was_read_in_part_only_what_was_read_is_deferred() -> No
 
 def test_records_that_failed_come_before_the_deferred_ones_of_their_shard() -> None:
     failed = replace(BEFORE, first=SequenceNumber(11), last=SequenceNumber(11), count=1)
-    report = PlanReport(shards=(ShardOutcome(shard_id="s", unresolved=(failed,)),), failed=1)
+    report = PlanReport(unresolved={"s": (failed,)}, failed=1)
     joined = with_deferred(report, given_first(5))
-    assert joined.shards[0].unresolved[0] == failed
-    assert [one.first.sequence for one in joined.shards[0].unresolved] == [11, 20, 100]
+    assert joined.unresolved["s"][0] == failed
+    assert [one.first.sequence for one in joined.unresolved["s"]] == [11, 20, 100]
     assert joined.failed == 1
 
 
