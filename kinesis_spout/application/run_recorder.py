@@ -18,7 +18,7 @@ from kinesis_spout.errors import MAX_MESSAGE_CHARS, text_of
 from state.errors import RemediedError, StaleOwnerError, StateError, StoreUnavailableError
 from state.process import is_below, state_of, this_process
 from state.store.ownership import ProcessState
-from state.store.runs import FAILED, NotSubscribed, ReportedError, RunEnd, sentence
+from state.store.runs import FAILED, ReadTrouble, ReportedError, RunEnd, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,11 +77,9 @@ class RunRecorder:
         trouble = None
         if error is not None:
             before = self._written.get("not_subscribed")
-            since_ms = (
-                before.since_ms if isinstance(before, NotSubscribed) else self._clock.now_ms()
-            )
+            since_ms = before.since_ms if isinstance(before, ReadTrouble) else self._clock.now_ms()
             told = reported(error)
-            trouble = NotSubscribed(since_ms=since_ms, says=told.message, remedy=told.remedy)
+            trouble = ReadTrouble(since_ms=since_ms, says=told.message, remedy=told.remedy)
         self.write(not_subscribed=trouble)
 
     def end(self, kind: str, says: str | None = None) -> None:

@@ -33,7 +33,7 @@ from kinesis_spout.errors import (
 )
 from scheme.errors import SchemeUnavailableError
 from state.errors import StoreUnavailableError
-from state.store.runs import FailingReads, NoAnswers, throttled_again
+from state.store.runs import NoAnswers, ReadTrouble, throttled_again
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,7 +144,7 @@ class SpoutOutages:
         if shard_id not in self._asked:
             self._asked[shard_id] = self._clock.monotonic_s(), self._clock.now_ms()
 
-    def failing_reads(self) -> FailingReads | None:
+    def failing_reads(self) -> ReadTrouble | None:
         """Since when a shard has had no answer, if that is too long, and the last error. What is
         refused for the shard's limits does not count.
         """
@@ -158,10 +158,10 @@ class SpoutOutages:
             for since_ms, shard_id in waiting:
                 trouble = self._troubles.get((SpoutPart.FETCH, shard_id))
                 if trouble is None:
-                    return FailingReads(since_ms=since_ms)
+                    return ReadTrouble(since_ms=since_ms)
                 if not _is_of_the_shard(trouble.error):
                     error = reported(trouble.error)
-                    return FailingReads(since_ms=since_ms, says=error.message, remedy=error.remedy)
+                    return ReadTrouble(since_ms=since_ms, says=error.message, remedy=error.remedy)
         return None
 
     def failed(

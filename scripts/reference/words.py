@@ -254,12 +254,7 @@ FIELDS = {
         "lastMs": "when the last one was refused, by the owner's clock",
         "says": "the last error's sentence, without secrets, at most 500 characters",
     },
-    "NotSubscribed": {
-        "sinceMs": "since when, by the owner's clock",
-        "says": "what is wrong and where, without secrets, at most 500 characters",
-        "remedy": "what to do about it",
-    },
-    "FailingReads": {
+    "ReadTrouble": {
         "sinceMs": "since when, by the owner's clock",
         "says": "the last error's sentence, without secrets, at most 500 characters; none if no "
         "service answers",

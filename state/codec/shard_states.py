@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 import msgspec
 from msgspec.structs import asdict, astuple
 
-from state.codec.values import MAX_VALUE_BYTES, decode, encode_unchecked
-from state.errors import InvalidSequenceNumberError, StateTooLargeError, StoredDataError
+from state.codec.values import MAX_VALUE_BYTES, damaged, decode, encode_unchecked
+from state.errors import InvalidSequenceNumberError, StateTooLargeError
 from state.position import SHARD_END, TRIM_HORIZON, Position, PositionKind
 from state.sequence_number import SequenceNumber
 from state.shard_state import STATE_FORMAT, Lifecycle, ShardState, UnresolvedRecord, as_whole
@@ -100,16 +100,12 @@ def decode_shard_state(data: bytes, shard_id: str, path: str) -> ShardState:
     if stored.format == 0:
         return _from_storm_spout(stored, shard_id, path)
     if stored.read_position is None:
-        raise StoredDataError(
-            f"{path} has format {stored.format} but no read position",
-            "restore the node from a backup, or reset the application",
-        )
+        raise damaged(f"{path} has format {stored.format} but no read position")
     finished = stored.checkpoint == _SHARD_END
     if finished != (stored.lifecycle is Lifecycle.FINISHED):
-        raise StoredDataError(
+        raise damaged(
             f"{path} contradicts itself: it is {stored.lifecycle}, but has checkpoint "
-            f"{stored.checkpoint}",
-            "restore the node from a backup, or reset the application",
+            f"{stored.checkpoint}"
         )
     fields = asdict(stored)
     last, reasons = fields.pop("last_checkpoint"), fields.pop("reasons")
@@ -139,10 +135,7 @@ def _shard_state_bytes(state: ShardState) -> bytes:
 
 def _from_storm_spout(stored: _StoredShardState, shard_id: str, path: str) -> ShardState:
     if stored.checkpoint is None:
-        raise StoredDataError(
-            f"{path} has neither a format nor a checkpoint, so it is not a shard state",
-            "restore the node from a backup, or reset the application",
-        )
+        raise damaged(f"{path} has neither a format nor a checkpoint, so it is not a shard state")
     if stored.checkpoint == _SHARD_END:
         return ShardState(shard_id=shard_id, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED)
     if stored.checkpoint in _STORM_SPOUT_NONE:
@@ -157,10 +150,7 @@ def _sequence(text: str, path: str) -> SequenceNumber:
     try:
         return SequenceNumber.parse(text)
     except InvalidSequenceNumberError as exc:
-        raise StoredDataError(
-            f"{path} has a bad checkpoint ({exc})",
-            "restore the node from a backup, or reset the application",
-        ) from exc
+        raise damaged(f"{path} has a bad checkpoint ({exc})") from exc
 
 
 class Row(NamedTuple):
@@ -215,10 +205,9 @@ def from_rows(
             row if isinstance(row, UnresolvedRecord) else _record(row, reasons) for row in rows
         )
     except (InvalidSequenceNumberError, IndexError) as exc:
-        raise StoredDataError(
+        raise damaged(
             f"{path} contains a list of unresolved (failed or waiting) records that cannot be "
-            f"read ({exc})",
-            "restore the node from a backup, or reset the application",
+            f"read ({exc})"
         ) from exc
     return records if user_records else tuple(map(_of_earlier_version, records))
 

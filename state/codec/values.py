@@ -116,7 +116,9 @@ def stored_format(data: bytes, kind: type, path: str, *, newest: int) -> int:
 
 def _damaged(data: bytes, kind: type, path: str, exc: Exception) -> StoredDataError:
     what = _WORD_START.sub(" ", kind.__name__.removeprefix("_Stored")).lower()
-    return StoredDataError(
-        f"{path} contains {data[:80]!r}, which is not a {what} ({exc})",
-        "restore the node from a backup, or reset the application",
-    )
+    return damaged(f"{path} contains {data[:80]!r}, which is not a {what} ({exc})")
+
+
+def damaged(what: str) -> StoredDataError:
+    """The error of a value that nobody can take as it is."""
+    return StoredDataError(what, "restore the node from a backup, or reset the application")

@@ -90,16 +90,6 @@ class RefusedLetters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     says: str
 
 
-class NotSubscribed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Since when an owner cannot subscribe to shards that it is to read so, by its clock, and the
-    error that keeps it from it (`ReportedError`). It polls them, at once or later.
-    """
-
-    since_ms: int
-    says: str
-    remedy: str | None = None
-
-
 class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A process as the owner, and what it was told.
 
@@ -130,9 +120,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     end: RunEnd | None = None
 
 
-class FailingReads(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Since when a spout gets no records of shards that it asks for, by its clock, and the last
-    error (`ReportedError`); without one, the service does not answer.
+class ReadTrouble(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Since when an owner cannot read shards as it is to, by its clock, and the last error
+    (`ReportedError`); without one, the service does not answer.
     """
 
     since_ms: int
@@ -154,6 +144,8 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
     - `trigger_ms`: the interval of a Spark query's trigger, as it was told or was learned.
     - `throttled`: by shard; the `MAX_THROTTLED` that were throttled last.
+    - `not_subscribed`: the owner cannot subscribe to shards that it is to read so. It polls them,
+      at once or later. `failing_reads`: a spout gets no records of shards that it asks for.
     - The others: what is wrong in the newest run, as `throttled` is, too; None where nothing is.
     """
 
@@ -162,8 +154,8 @@ class RunLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     trigger_ms: int | None = None
     throttled: dict[str, Throttle] = {}
     refused_letters: RefusedLetters | None = None
-    not_subscribed: NotSubscribed | None = None
-    failing_reads: FailingReads | None = None
+    not_subscribed: ReadTrouble | None = None
+    failing_reads: ReadTrouble | None = None
     no_answers: NoAnswers | None = None
     format: int = 1
 

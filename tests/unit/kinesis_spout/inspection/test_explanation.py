@@ -35,10 +35,9 @@ from state.store.runs import (
     FULL,
     NOT_TAKEN,
     STOPPED,
-    FailingReads,
     Hold,
     NoAnswers,
-    NotSubscribed,
+    ReadTrouble,
     RefusedLetters,
     RunEnd,
 )
@@ -92,7 +91,7 @@ YOUNG: dict[str, Any] = {  # the fourth that was started within two minutes
     "owners": (OwnerView(None, structs.replace(OWNER.info, since_ms=NOW_MS - 5_000)),),
     "log": run_log(90_000, 60_000, 40_000, 5_000),
 }
-NOT_SUBSCRIBED = NotSubscribed(
+NOT_SUBSCRIBED = ReadTrouble(
     since_ms=NOW_MS - 60_000, says="stream orders has no consumer reader; see the others"
 )
 REFUSED = RefusedLetters(count=4, last_ms=NOW_MS - 3_000, says="FileNotFoundError: no /mnt")
@@ -392,14 +391,14 @@ TABLE: list[tuple[Look, str]] = [
         "unresolved record [stage=with the program] -> look: find out why the program,",
     ),
     (
-        spout_look(tip=behind(60_000), failing_reads=FailingReads(since_ms=NOW_MS - 50_000)),
+        spout_look(tip=behind(60_000), failing_reads=ReadTrouble(since_ms=NOW_MS - 50_000)),
         "unread > reads fail -> look: find out why Kinesis, which",
     ),
     # the service refuses its reads
     (
         spout_look(
             tip=behind(60_000),
-            failing_reads=FailingReads(since_ms=NOW_MS, says="no (UnrecognizedClient); check it"),
+            failing_reads=ReadTrouble(since_ms=NOW_MS, says="no (UnrecognizedClient); check it"),
         ),
         "unread > reads fail -> change: check it",
     ),
@@ -803,7 +802,7 @@ def test_the_clock_of_an_error_is_that_of_the_host_that_had_it() -> None:
     end = RunEnd(time_ms=NOW_MS, kind=FAILED, says="no", remedy=remedy)
     (first, *_) = actions_of(stood(owners=(), log=run_log(60_000, ends=(end,))))
     assert first == "check the access key and the secret key, and the clock of host-a"
-    fails = FailingReads(since_ms=NOW_MS, says="no", remedy=remedy)
+    fails = ReadTrouble(since_ms=NOW_MS, says="no", remedy=remedy)
     (first, *_) = actions_of(spout_look(tip=behind(60_000), failing_reads=fails))
     assert first == "check the access key and the secret key, and the clock of host-a"
 

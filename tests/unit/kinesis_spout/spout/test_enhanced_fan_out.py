@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kinesis_spout.reading.subscriptions import SubscriptionTotals
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
-    from state.store.runs import NotSubscribed
+    from state.store.runs import ReadTrouble
 
 EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
 SHARD = "shardId-000000000000"
@@ -61,7 +61,7 @@ def registered(world: SpoutUnderTest, name: str) -> str:
     return answer.consumer.consumer_arn
 
 
-def not_subscribed(world: SpoutUnderTest) -> NotSubscribed | None:
+def not_subscribed(world: SpoutUnderTest) -> ReadTrouble | None:
     """What the spout has told of it by its next commit."""
     world.loops.take("commit")
     return world.run().not_subscribed
@@ -127,7 +127,7 @@ def test_without_a_subscription_a_shard_is_polled_until_there_is_one() -> None:
         assert reading.totals.polled_shards == 2
         told = not_subscribed(world)
         assert told is not None
-        assert "AccessDeniedException" in told.says
+        assert "AccessDeniedException" in (told.says or "")
         world.fake.faults.clear()
         for _ in range(20):
             wanted += world.put(2)

@@ -29,7 +29,7 @@ from state.process import this_process
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.store.identity import StartPin
-from state.store.runs import FailingReads, NoAnswers
+from state.store.runs import NoAnswers, ReadTrouble
 from tests.support.outcomes.glue_cases import FIRST, ORDER_1, REGISTRY, V1
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain, pass_time
 
@@ -132,7 +132,7 @@ def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
     """For somebody who looks from outside. What is throttled is told as that."""
     under_test = SpoutUnderTest()
 
-    def told(seconds: float, *kinds: Fault) -> FailingReads | None:
+    def told(seconds: float, *kinds: Fault) -> ReadTrouble | None:
         under_test.fake.faults.clear()
         for kind in kinds:
             strike(under_test, kind, operation="GetRecords")
@@ -190,7 +190,7 @@ def test_a_read_that_hangs_is_told_without_an_error() -> None:
     outages.succeeded(SpoutPart.FETCH, "b")
     assert outages.failing_reads() is None
     clock.advance(60)
-    assert outages.failing_reads() == FailingReads(since_ms=began_ms)
+    assert outages.failing_reads() == ReadTrouble(since_ms=began_ms)
     outages.succeeded(SpoutPart.FETCH, "a")
     assert outages.failing_reads() is None
 
