@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kinesis_spout.application.session import ApplicationSession, close_open_plan
-from kinesis_spout.config import nearest_name
 from kinesis_spout.errors import ConfigError, KinesisError
 from kinesis_spout.shards.catalog import ShardCatalog
 from kinesis_spout.shards.lineage import is_ours
+from kinesis_spout.shards.start_position import check_listed
 from kinesis_spout.spout.config import UNTIL_NOW_MARGIN_MS
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import TrackedShard
@@ -44,7 +44,6 @@ _MAX_OPENINGS = 10
 LOAD_INTERVAL_S = 2.0
 # Options of a reader that errors of an opening may name, as fields of the spout's settings.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
-_NAME_SHARDS = "name shards as the stream lists them"
 ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
 
 
@@ -258,19 +257,10 @@ class SpoutAssigner:
             return
         self._assign()
         if not self._has_assigned:
-            self._refuse_unknown_shards()
+            check_listed("shards", self._context.config.shards, self.catalog.states)
             self._has_assigned = True
         self._report_lapsed()
         self._resume()
-
-    def _refuse_unknown_shards(self) -> None:
-        config, known = self._context.config, self.catalog.states
-        for shard_id in config.shards:
-            if shard_id not in known:
-                nearest = nearest_name(shard_id, known)
-                what = f"is not a shard of stream {config.stream_ref.name}"
-                remedy = f"did you mean {nearest}?" if nearest else _NAME_SHARDS
-                raise ConfigError.of("shards", what, shard_id, remedy=remedy)
 
     def _assign(self) -> None:
         """List the shards if it is time, and assign the readable ones that are this task's."""

@@ -97,7 +97,7 @@ def test_wrong_usage_is_exit_code_2(
         (
             ("--shard", "shardId-00000000001"),
             (
-                "option --shard: 'shardId-00000000001' is not a shard of stream orders; "
+                "option --shard names shard 'shardId-00000000001', which the stream does not list; "
                 "did you mean shardId-000000000001?"
             ),
         ),
