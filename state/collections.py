@@ -1,11 +1,14 @@
 """Two collections whose memory follows what is in them, and not what ever was. The tracker and the
-acker share them.
+acker share them. And lists that fit into one request each.
 """
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 H = TypeVar("H")
 V = TypeVar("V")
@@ -95,3 +98,22 @@ class DueQueue(Generic[K]):
         if len(self._heap) > 2 * len(self._due_ms) + _FEW_LEFTOVERS:
             self._heap = [(due_ms, key) for key, due_ms in self._due_ms.items()]
             heapify(self._heap)
+
+
+def in_batches(
+    items: Iterable[V], size_of: Callable[[V], int], *, most: int, most_bytes: int
+) -> Iterator[list[V]]:
+    """The items in their order, in lists of at most `most` items and `most_bytes`. An item that is
+    too large by itself is alone in its list.
+    """
+    batch: list[V] = []
+    size_bytes = 0
+    for item in items:
+        item_bytes = size_of(item)
+        if batch and (len(batch) >= most or size_bytes + item_bytes > most_bytes):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(item)
+        size_bytes += item_bytes
+    if batch:
+        yield batch

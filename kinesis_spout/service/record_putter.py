@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from kinesis_spout.service.faults import meaning_of
 from kinesis_spout.service.wire import RAW_BODY
+from state.collections import in_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -215,15 +217,6 @@ def in_requests(records: Iterable[OutgoingRecord]) -> Iterator[list[OutgoingReco
     """The records in lists that fit into one request each. A record that is too large by itself is
     alone in its list.
     """
-    request: list[OutgoingRecord] = []
-    size_bytes = 0
-    for record in records:
-        if request and (
-            len(request) == REQUEST_RECORDS or size_bytes + record.size_bytes > REQUEST_BYTES
-        ):
-            yield request
-            request, size_bytes = [], 0
-        request.append(record)
-        size_bytes += record.size_bytes
-    if request:
-        yield request
+    return in_batches(
+        records, attrgetter("size_bytes"), most=REQUEST_RECORDS, most_bytes=REQUEST_BYTES
+    )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from state.codec.values import MAX_VALUE_BYTES, decode
+from state.collections import in_batches
 from state.errors import StaleOwnerError, StoreUnavailableError
 from state.znodes.paths import ZookeeperPaths, subject
 from state.znodes.tree import (
@@ -181,18 +182,9 @@ def in_transactions(
     writes: Iterable[Create | Set], max_writes: int = MAX_OPERATIONS
 ) -> Iterator[list[Create | Set]]:
     """The writes in their order, in lists that fit one transaction each: ZooKeeper takes 1 MB."""
-    transaction: list[Create | Set] = []
-    size = 0
-    for write in writes:
-        if transaction and (
-            len(transaction) >= max_writes or size + len(write.data) > MAX_VALUE_BYTES
-        ):
-            yield transaction
-            transaction, size = [], 0
-        transaction.append(write)
-        size += len(write.data)
-    if transaction:
-        yield transaction
+    return in_batches(
+        writes, lambda write: len(write.data), most=max_writes, most_bytes=MAX_VALUE_BYTES
+    )
 
 
 class Nodes:
