@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from state.position import TRIM_HORIZON, Position, PositionKind
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState, UnresolvedRecord, lifecycle_of
 from state.store.history import HistoryEntry, OperatorMove
 
 if TYPE_CHECKING:
@@ -95,15 +95,12 @@ def moved_state(state: ShardState, to: Position, *, verified_until_ms: int | Non
     kept = tuple(record for record in state.unresolved if _ends_before(record, to))
     if to == state.read_position and kept == state.unresolved:
         return state
-    lifecycle = Lifecycle.ACTIVE
-    if to.is_end:
-        lifecycle = Lifecycle.DRAINED if kept else Lifecycle.FINISHED
     return replace(
         state,
         checkpoint=_checkpoint(state, to, kept),
         read_position=to,
         unresolved=kept,
-        lifecycle=lifecycle,
+        lifecycle=lifecycle_of(to, kept),
         verified_until_ms=verified_until_ms,
         at_tip=False,
     )

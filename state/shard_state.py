@@ -20,7 +20,7 @@ from state.position import SHARD_END, Position, PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sized
 
 STATE_FORMAT = 1
 
@@ -161,9 +161,15 @@ class ShardState(
         return self.read_position.kind is PositionKind.SHARD_END
 
 
+def lifecycle_of(read_position: Position, unresolved: Sized) -> Lifecycle:
+    if not read_position.is_end:
+        return Lifecycle.ACTIVE
+    return Lifecycle.DRAINED if unresolved else Lifecycle.FINISHED
+
+
 def given_up(state: ShardState) -> ShardState:
     """The state of a shard that is gone: nothing can be read of it, no child waits for it."""
-    lifecycle = Lifecycle.DRAINED if state.unresolved else Lifecycle.FINISHED
+    lifecycle = lifecycle_of(SHARD_END, state.unresolved)
     return replace(state, read_position=SHARD_END, lifecycle=lifecycle)
 
 

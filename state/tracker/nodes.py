@@ -22,7 +22,7 @@ from state.collections import ShrinkingDict
 from state.errors import IllegalTrackerEventError, StoredDataError
 from state.position import Position, PositionKind
 from state.sequence_number import SequenceNumber
-from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
+from state.shard_state import ShardState, UnresolvedRecord, lifecycle_of
 from state.tracker.transitions import NodeState
 
 if TYPE_CHECKING:
@@ -230,15 +230,12 @@ def snapshot_of(
             break
         if node.state is not NodeState.ACKED:
             unresolved.append(announced.get(node.first) or stored_record(node))
-    lifecycle = Lifecycle.ACTIVE
-    if read_position.is_end:
-        lifecycle = Lifecycle.DRAINED if unresolved else Lifecycle.FINISHED
     return replace(
         state,
         checkpoint=checkpoint,
         read_position=read_position,
         unresolved=tuple(unresolved),
-        lifecycle=lifecycle,
+        lifecycle=lifecycle_of(read_position, unresolved),
     )
 
 
