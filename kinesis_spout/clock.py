@@ -44,12 +44,6 @@ class SystemClock:
         if seconds > 0:
             time.sleep(seconds)  # noqa: TID251  # the only place that may sleep
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SystemClock)
-
-    def __hash__(self) -> int:
-        return hash(SystemClock)
-
 
 class SteadyTime:
     """A time of day that was known once, `time_ms`, and goes on with the machine's monotonic clock:
