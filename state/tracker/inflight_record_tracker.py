@@ -181,7 +181,7 @@ class InflightRecordTracker:
     def is_pending(self, sequence: SequenceNumber, attempt: int) -> bool:
         """Whether this emission has no outcome yet."""
         node = self._nodes.get(sequence)
-        return node is not None and _is_pending_in(node, attempt)
+        return node is not None and node.state is NodeState.PENDING and attempt == node.deliveries
 
     @property
     def oldest_pending(self) -> SequenceNumber | None:
@@ -342,7 +342,7 @@ class InflightRecordTracker:
         node = self._nodes.get(sequence)
         if node is None or not 1 <= attempt <= node.deliveries:
             return Effect.UNKNOWN
-        if not _is_pending_in(node, attempt):
+        if not self.is_pending(sequence, attempt):
             return Effect.IGNORED
         record = self._failed(node, now_ms, reason, counts=counts)
         again = retry and not (
@@ -354,8 +354,7 @@ class InflightRecordTracker:
 
     def extend(self, sequence: SequenceNumber, attempt: int, deadline_ms: int | None) -> bool:
         """Move a pending emission's deadline (None: no deadline). False when it is not pending."""
-        node = self._nodes.get(sequence)
-        if node is None or not _is_pending_in(node, attempt):
+        if not self.is_pending(sequence, attempt):
             return False
         if deadline_ms is None:
             self._deadlines.discard(sequence)
@@ -515,7 +514,3 @@ class InflightRecordTracker:
             self._retries.put(node.first, record.due_ms)
         else:
             self._exhausted[node.first] = node
-
-
-def _is_pending_in(node: Node, attempt: int) -> bool:
-    return node.state is NodeState.PENDING and attempt == node.deliveries
