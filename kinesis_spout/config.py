@@ -70,8 +70,8 @@ class AwsConfig:
             if not isinstance(value, str) or not value or value != value.strip():
                 raise ConfigError.of(
                     name,
-                    "is empty, not text, or has blanks around it",
-                    remedy="leave it out, or give its value",
+                    "is empty, is not text, or has surrounding whitespace",
+                    remedy="omit it, or set a value",
                 )
         if self.endpoint_url is not None:
             _check_endpoint_url(self.endpoint_url)
@@ -84,11 +84,11 @@ class AwsConfig:
             self._refuse(missing, f"is missing although {given} is given", "give both, or neither")
         if self.session_token is not None and not has_id:
             rule = "is given without access_key_id and secret_access_key"
-            self._refuse("session_token", rule, "give all three, or none")
+            self._refuse("session_token", rule, "set all three, or none")
         if self.profile is not None and has_id:
             self._refuse("profile", "is given although access_key_id is given", "give one of them")
         if self.role_arn is None and self.role_external_id is not None:
-            remedy = "give role_arn too, or leave role_external_id out"
+            remedy = "set role_arn too, or omit role_external_id"
             self._refuse("role_external_id", "is given without role_arn", remedy)
         if self.role_arn is not None:
             if not _ROLE_ARN.fullmatch(self.role_arn):
@@ -131,7 +131,7 @@ class StreamRef:
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
-            raise ConfigError("options streamName and streamArn are both given", "give one of them")
+            raise ConfigError("options streamName and streamArn are both set", "give one of them")
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
             if match is None:
@@ -143,7 +143,7 @@ class StreamRef:
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError("no stream is given", "give its name or its ARN")
+            raise ConfigError("no stream is named", "pass its name or its ARN")
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",
@@ -168,7 +168,7 @@ class StreamRef:
                 "region",
                 f"is not the region of the stream, {self.arn}",
                 region,
-                remedy="leave it out",
+                remedy="omit it",
             )
         return region or self.region
 
@@ -293,13 +293,13 @@ def _check_endpoint_url(url: str) -> None:
         raise ConfigError.of(
             "endpoint_url",
             "must not contain a user name or a password",
-            remedy="leave them out",
+            remedy="omit them",
         )
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of(
             "endpoint_url",
             "is not an endpoint",
             url,
-            remedy="expected http:// or https://, a host and maybe a port, like "
+            remedy="expected http:// or https://, a host, and optionally a port, like "
             "http://127.0.0.1:4566",
         )

@@ -301,6 +301,6 @@ def _check_parsed(kind: DataType, scheme: RecordScheme) -> None:
 
     if to_arrow_type(kind, timezone="UTC") != column_type(scheme):
         raise ConfigError(
-            f"the schema has a column {PARSED} of another type than the scheme's",
-            f"give it the type {outcome_ddl(scheme)}",
+            f"the schema has a column {PARSED} whose type differs from the scheme's",
+            f"declare it as {outcome_ddl(scheme)}",
         )

@@ -128,7 +128,7 @@ def reported_failure(error: BaseException) -> ReportedError:
         return reported(error)
     if module.startswith(("pyspark.", "py4j.")):
         return ReportedError.of_text(failure_sentence(text_of(error, MAX_MESSAGE_CHARS)))
-    said = f"the function given to tracked(...) raised {error_sentence(error)}"
+    said = f"the function passed to tracked(...) raised {error_sentence(error)}"
     return ReportedError.of_text(said)
 
 
@@ -188,7 +188,7 @@ def _first_line(text: str) -> str:
             return _without_class(_first_line(text[match.end() :]))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        return "the query failed without saying why"
+        return "the query failed without a message"
     return _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
 
 
@@ -290,7 +290,7 @@ class QueryEnds(StreamingQueryListener):
                 if is_announced.is_set():
                     return
         except Exception:  # as above
-            log.debug("it was not stored in ZooKeeper that this job reports errors", exc_info=True)
+            log.debug("ZooKeeper does not record that this job reports errors", exc_info=True)
 
     def _amend(self, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]) -> None:
         """Amend the run log of each known stream whose newest plan is one of `plans`; None: any."""

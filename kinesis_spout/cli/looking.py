@@ -125,15 +125,15 @@ def refuse_another_stream(seen: Snapshot) -> None:
     if known is None or not seen.is_of_another_stream:
         return
     then, now = map(Position.at_timestamp, (known.created_ms, stream.created_ms))
-    which = f"another stream: to {known.arn}, and not to {stream.arn}"
+    which = f"another stream, {known.arn}, not to {stream.arn}"
     if known.arn == stream.arn:
-        created = f"was created at {then}, and the present stream at {now}"
+        created = f"was created at {then}, and the current stream at {now}"
         which = f"an earlier stream of this name: {known.arn} {created}"
     raise CliError(
         f"the application's state belongs to {which}",
         "use another application name; or remove that state with kinesis-spout reset, and start "
-        "the job from TRIM_HORIZON: from LATEST, the job skips the records that the present stream "
-        "already contains",
+        "the job from TRIM_HORIZON: from LATEST, the job skips the records that the current "
+        "stream already contains",
     )
 
 

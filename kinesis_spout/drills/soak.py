@@ -83,7 +83,7 @@ def random_soak(
     random = _random(setting, 0)
     drills = fitting(setting)
     if not drills:
-        raise DrillError("no drill fits these options, so a soak has nothing to draw")
+        raise DrillError("no drill supports these options, so the soak has no drill to run")
     sparing = [one for one in drills if one.outlasts is Outlasts.ANY] or drills
     extras = frozenset(need for one in drills for need in one.needs)
     with opened(directory, replace(setting, extras=extras), tell) as world:
@@ -196,14 +196,14 @@ class _SpoutSoak:
             )
         if self._closing_s:
             yield (
-                f"{len(self._closing_s)} processes were closed in an orderly way, the slowest in "
+                f"{len(self._closing_s)} processes were stopped cleanly, the slowest in "
                 f"{max(self._closing_s):.1f} s"
             )
         kinds = Counter(
             f"{operation} {fault.code or ('undecodable' if fault.replace else fault.kind.value)}"
             for operation, fault in self._fake.faults.struck
         )
-        yield f"{kinds.total():,} calls to Kinesis met an injected fault, of {len(kinds)} kinds"
+        yield f"{kinds.total():,} calls to Kinesis hit injected faults of {len(kinds)} kinds"
 
     def _loop(
         self, random: Random, between_s: tuple[float, float], act: Callable[[Random], object]
@@ -253,7 +253,7 @@ class _SpoutSoak:
         job.start_task(task)
         if node is not None:
             stored.wait_gone(*node, timeout_s=_LAPSE_LIMIT_S)
-            fault = fault._replace(name=f"{fault.name}, as if it were of another machine")
+            fault = fault._replace(name=f"{fault.name}, as if on another machine")
         self._world.faults.append(fault)
 
     def _forget_old_shards(self) -> None:

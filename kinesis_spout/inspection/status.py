@@ -581,8 +581,8 @@ def move_sentence(look: Look) -> str | None:
         was = are(len(skipped), "was", "were")
         said.append(
             f"{shards_named(skipped)} {was} set forward {at}: the records in between are skipped "
-            "(to read them while the stream keeps them: kinesis-spout checkpoint rewind --to an "
-            "earlier time)"
+            "(to read them while the stream still contains them, run kinesis-spout checkpoint "
+            "rewind with an earlier time)"
         )
     return "; ".join(said) or None
 

@@ -106,7 +106,7 @@ def decode_get_records_cbor(body: bytes, *, as_lists: bool = False) -> DecodedPa
 def _row_micros(times: Times) -> NDArray[np.int64]:
     if str in set(map(type, times)):
         raise MalformedResponseError(
-            "the answer to GetRecords cannot be read as CBOR (an arrival time is a text)"
+            "the GetRecords response cannot be read as CBOR (an arrival time is a text)"
         )
     return _micros(np.array(times, np.float64))  # None: NaN
 

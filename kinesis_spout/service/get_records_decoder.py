@@ -293,7 +293,7 @@ class Body(msgspec.Struct):
 
 
 class _EventBody(Body):
-    """The payload of an event of SubscribeToShard. It has no iterator."""
+    """The payload of an SubscribeToShard event. It has no iterator."""
 
     ContinuationSequenceNumber: str | None = None
 
@@ -315,10 +315,10 @@ def decode_get_records(body: bytes) -> DecodedPage:
 
 
 def decode_event(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None]:
-    """Decode an event of SubscribeToShard: the page, and the number after which the next
+    """Decode an SubscribeToShard event: the page, and the number after which the next
     subscription continues, None at the end of the shard. Raises `MalformedResponseError`. Pure.
     """
-    with malformed_explained(payload, what="event of SubscribeToShard"):
+    with malformed_explained(payload, what="SubscribeToShard event"):
         body = _EVENT_DECODER.decode(payload)
         number = body.ContinuationSequenceNumber
         continuation = None if number is None else SequenceNumber.parse(number)
@@ -327,7 +327,7 @@ def decode_event(payload: bytes) -> tuple[DecodedPage, SequenceNumber | None]:
 
 @contextmanager
 def malformed_explained(
-    body: bytes, encoding: str = "", *, what: str = "answer to GetRecords"
+    body: bytes, encoding: str = "", *, what: str = "GetRecords response"
 ) -> Iterator[None]:
     """Translate the errors of a body that is no answer into `MalformedResponseError`, and that of a
     record in it into `UnreadableRecordError`.
@@ -352,7 +352,9 @@ class _ArrivalTimeError(ValueError):
     """The record with this index and this sequence number has an arrival time that cannot be."""
 
     def __init__(self, index: int, number: str, time: float | str | None) -> None:
-        super().__init__(f"has the arrival time {str(time)[:60]!r}, not one in the years 1 to 9999")
+        super().__init__(
+            f"has the arrival time {str(time)[:60]!r}, which is outside the years 1 to 9999"
+        )
         self.index, self.number = index, number
 
 

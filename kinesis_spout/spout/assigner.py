@@ -45,7 +45,7 @@ LOAD_INTERVAL_S = 2.0
 # Options of a reader that errors of an opening may name, as fields of the spout's settings.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
 _NAME_SHARDS = "name shards as the stream lists them"
-ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
+ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: pass --no-fail-on-data-loss)"
 
 
 class UncleanStarts:
@@ -75,8 +75,8 @@ class UncleanStarts:
             self._context.scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
             "the last %d spouts of this task ended without being closed. A record may have "
-            "crashed their processes. So records are delivered one at a time for a while, and "
-            "each attempt is counted before its delivery",
+            "crashed their processes. For a while, records are therefore delivered one at a "
+            "time, and each attempt is counted before its delivery",
             before,
         )
 

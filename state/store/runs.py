@@ -35,7 +35,7 @@ _SECRETS = re.compile(
 
 class ReportedError(NamedTuple):
     """An error as a process reports it: a line each without secrets, at most `MAX_SENTENCE` long.
-    `remedy` is None where there is none, or where the error was known as a text only.
+    `remedy` is None where there is none, or where the error was known as a string only.
     """
 
     message: str

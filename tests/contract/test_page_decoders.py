@@ -219,7 +219,7 @@ def test_a_malformed_body_is_an_error(
     """As a whole: half a page would silently lose the other half, and a proxy's answer would look
     like an empty page at the shard's end. The error holds none of the data.
     """
-    said = "answer to GetRecords cannot be read" + (" as CBOR" if is_cbor else "")
+    said = "GetRecords response cannot be read" + (" as CBOR" if is_cbor else "")
     with pytest.raises(MalformedResponseError, match=said) as caught:
         decode(body, is_cbor)
     assert "secret" not in str(caught.value)
@@ -274,7 +274,7 @@ def test_an_event_of_a_subscription_says_where_the_next_one_continues(
     found = decode_event_natively(event)
     if continuation == "x":
         assert found is None
-        with pytest.raises(MalformedResponseError, match="event of SubscribeToShard"):
+        with pytest.raises(MalformedResponseError, match="SubscribeToShard event"):
             decode_event(event)
         return
     assert found is not None

@@ -249,7 +249,7 @@ def difference(body: bytes, *, is_cbor: bool) -> tuple[str, str | None]:
 
 
 def _event_difference(body: bytes) -> str | None:
-    """The same for a body that is read as an event of SubscribeToShard."""
+    """The same for a body that is read as an SubscribeToShard event."""
     found = decode_event_natively(body)
     if found is None:
         return None

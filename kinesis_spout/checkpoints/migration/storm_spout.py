@@ -48,8 +48,8 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     notes = ["records after a checkpoint that were acked out of order are read again"]
     if listed is not None:
         notes.append(
-            "the topology has a shardList, which it removes when it is deactivated; stop it first, "
-            "or the records that it processes from now on are read again"
+            "the topology has a shardList, which it removes when it is deactivated; stop it "
+            "first: the records that it processes from now on would be read again"
         )
     # An empty checkpoint is that of a shard without an acked record, wherever it began.
     shards = dict.fromkeys(

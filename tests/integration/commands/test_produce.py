@@ -140,5 +140,5 @@ def test_aggregates_are_refused_for_a_stream_that_ignores_keys(fake_kinesis: Ser
     fake_kinesis.model.create("clicks", shards=2, distribution="AUTO")
     ended = run(fake_kinesis, "produce", "clicks", "--aggregate", stdin=b"one\n")
     assert ended.returncode == 1
-    assert "leave --aggregate out" in ended.stderr
+    assert "omit --aggregate" in ended.stderr
     assert held(fake_kinesis, "clicks") == []

@@ -311,7 +311,7 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
     ),
     "no array": (
         lambda b: acker.split(acker.anchor(b), "messageId", "x"),
-        "of type string; give it an array",
+        "of type string; pass an array",
     ),
     "no branches": (lambda b: acker.branch(acker.anchor(b), 0), "0 branches"),
     "a random key": (
@@ -320,11 +320,11 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
     ),
     "no pair": (
         lambda b: acker.settle(acker.anchor(b)),  # type: ignore[arg-type]  # the mistake
-        "sink 1 given to acker.settle is not a pair",
+        "sink 1 passed to acker.settle is not a pair",
     ),
     "no writer": (
         lambda b: acker.settle((acker.anchor(b), nothing), (b.df, "path")),  # type: ignore[arg-type]  # the mistake
-        "sink 2 given to acker.settle is not a pair",
+        "sink 2 passed to acker.settle is not a pair",
     ),
     "settled twice": (
         lambda b: list(

@@ -324,7 +324,7 @@ def test_streams_of_one_name_are_told_apart_by_their_arns() -> None:
     [
         ("orders,orders", {}, "two streams orders; name each stream once"),
         (f"{EU},{US}", {}, "give each of them its own applicationName"),
-        ("orders", {"stream.1.region": "eu-west-1"}, "needs a query of several streams"),
+        ("orders", {"stream.1.region": "eu-west-1"}, "applies only to a query of several streams"),
         ("orders,clicks", {"stream.3.region": "eu-west-1"}, "but streamName lists 2"),
         ("orders,clicks", {"stream.1.streamName": "x"}, "list the streams in streamName"),
         ("orders,clicks", {"stream.1.rolArn": "x"}, "did you mean roleArn"),
@@ -401,7 +401,7 @@ def test_options_that_mean_the_same_give_the_same_settings(
     [
         (
             {"streamName": "a", "kinesis.streamName": "b"},
-            "means the same as option streamName, which is given too; give one of the two",
+            "means the same as option streamName, which is set too; set only one of the two",
         ),
         ({"kinesis.consumerType": "Push"}, "is not accepted; use GetRecords or SubscribeToShard"),
         ({"consumerMode": "push"}, "is not accepted; use polling or efo"),

@@ -107,7 +107,7 @@ def test_the_state_of_an_earlier_stream_is_refused_with_both_times() -> None:
     """And with what the records that the present stream contains depend on."""
     seen = look(identity=RECREATED).now
     then, now = map(Position.at_timestamp, (RECREATED.created_ms, seen.stream.created_ms))
-    with pytest.raises(CliError, match=f"was created at {then}, and the present stream at {now};"):
+    with pytest.raises(CliError, match=f"was created at {then}, and the current stream at {now};"):
         refuse_another_stream(seen)
     with pytest.raises(CliError, match="from TRIM_HORIZON: from LATEST, the job skips"):
         refuse_another_stream(seen)
@@ -150,8 +150,8 @@ def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> 
     ended = call_cli("shards", *arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
-        "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so it has no "
-        "state; correct the directory, or start the application first\n"
+        "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so it contains "
+        "no state; correct the directory, or start the application first\n"
     )
     assert list(tmp_path.iterdir()) == []
 

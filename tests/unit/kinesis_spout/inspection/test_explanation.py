@@ -589,7 +589,7 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
 
 
 def test_a_run_that_left_the_children_of_its_shards_is_no_reason_to_wait_for_the_next_one() -> None:
-    """Its own limits leave them out, so the next run with the same limits does, too."""
+    """Its own limits omit them, so the next run with the same limits does, too."""
     seen = look(
         *(listed(0, closed=True), listed(1, 0), state(0, SHARD_END), state(1, after(5), 0)),
         **ended(DONE, shards=(shard(0),)) | {"tips": BEHIND},

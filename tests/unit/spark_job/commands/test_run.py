@@ -55,7 +55,7 @@ ALL = "--stream s --application etl --zookeeper zk:2181"
         (f"{ALL} --from LATTEST", 1, "option --from: 'LATTEST'"),
         (f"{ALL} --option maxRecordPerShard=1", 1, "did you mean maxRecordsPerShard"),
         (f"{ALL} --process nope:f", 1, "No module named 'nope'"),
-        (f"{ALL} --log-file /dev/null/log", 1, "give another file with --log-file"),
+        (f"{ALL} --log-file /dev/null/log", 1, "choose another file with --log-file"),
     ],
 )
 def test_bad_input_is_refused_before_spark_starts(
@@ -84,4 +84,4 @@ def test_an_option_without_effect_is_a_note(monkeypatch: pytest.MonkeyPatch) -> 
     arguments = f"{ALL} --option probemaxshards=5 --log-file /dev/null/log"
     first, second = CliRunner().invoke(command, arguments.split()).output.splitlines()
     assert first.startswith("note: option probeMaxShards has no effect any more: ")
-    assert "give another file with --log-file" in second
+    assert "choose another file with --log-file" in second

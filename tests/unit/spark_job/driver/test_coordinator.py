@@ -360,7 +360,7 @@ def test_an_available_now_run_ends_and_says_so_once(
     assert newest is not None
     assert newest.end is not None
     assert newest.end.kind == DONE
-    assert newest.end.says == "the application was paused, so it did not read all"
+    assert newest.end.says == "the application was paused, so the run did not read all records"
     resume(one)
     next_run = one.coordinator()
     coordinator.close()
