@@ -32,7 +32,7 @@ def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME"))
     """Remove a consumer from a stream.
 
     A reader that uses the consumer then falls back to polling, or registers a consumer of the same
-     name again.Checkpoints do not change.
+    name again. Checkpoints do not change.
     """
     registry = ConsumerRegistry(op.client)
     with op.patience():

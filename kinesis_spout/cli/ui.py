@@ -319,8 +319,8 @@ def ui(
     """Serve a live page of an application: its shards over time, their lags and failed records.
 
     Without --application, the page starts with a list of all applications in ZooKeeper; click an
-     application to open it.The command only reads, so it may run while the jobs run. The page has
-     no login. Only this machine can open it, unless --host is given. Ctrl-C ends the command.
+    application to open it. The command only reads, so it may run while the jobs run. The page has
+    no login. Only this machine can open it, unless --host is given. Ctrl-C ends the command.
     """
     place, letters = op.place, None
     if dead_letters is not None:
