@@ -509,7 +509,7 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
         return "no record is read yet"
     said = list(_unresolved(status))
     if not said and now.open_plan is not None:
-        return "no record failed; the batch under way is not settled"
+        return "no record failed; the current batch is not settled"
     return "; ".join(said) or "every record that was read is acked"
 
 
@@ -532,7 +532,7 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
     elif in_batch or out:
         yield "none failed"
     if in_batch:
-        yield f"{records(in_batch)} of the batch under way {are(in_batch)} not settled"
+        yield f"{records(in_batch)} of the current batch {are(in_batch)} not settled"
     elif out:
         yield "a spout does not store how many records its program is working on"
 

@@ -344,7 +344,7 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
         ),
         (
             look(ONE, HERE, plan=plan(READ)),
-            "none failed; 9 records of the batch under way are not settled",
+            "none failed; 9 records of the current batch are not settled",
         ),
         (look(ONE, owners=(), pin=None), "not known: the application has no state"),
     ],
