@@ -65,7 +65,7 @@ _NULL, _MET, _MALFORMED = range(3)  # of the rows of a record, the greatest coun
 # left out of it, and any second evaluation with a failure raises.
 MAX_KNOWN_IDS = 1_000
 CHANGED = (
-    "a record failed that had not failed when its batch was first evaluated. Spark lost the "
+    "a record that had not failed when its batch was first evaluated failed later. Spark lost the "
     "persisted rows, and the function returned another result. Nothing is acked, and the batch is "
     "redelivered"
 )
