@@ -81,15 +81,15 @@ class AwsConfig:
         if has_id != (self.secret_access_key is not None):
             pair = "secret_access_key", "access_key_id"
             missing, given = pair if has_id else pair[::-1]
-            self._refuse(missing, f"is missing although {given} is given", "give both, or neither")
+            self._refuse(missing, f"is missing although {given} is set", "set both, or neither")
         if self.session_token is not None and not has_id:
-            rule = "is given without access_key_id and secret_access_key"
+            rule = "is set without access_key_id and secret_access_key"
             self._refuse("session_token", rule, "set all three, or none")
         if self.profile is not None and has_id:
-            self._refuse("profile", "is given although access_key_id is given", "give one of them")
+            self._refuse("profile", "is set although access_key_id is set", "set only one of them")
         if self.role_arn is None and self.role_external_id is not None:
             remedy = "set role_arn too, or omit role_external_id"
-            self._refuse("role_external_id", "is given without role_arn", remedy)
+            self._refuse("role_external_id", "is set without role_arn", remedy)
         if self.role_arn is not None:
             if not _ROLE_ARN.fullmatch(self.role_arn):
                 remedy = "expected arn:aws:iam::<account>:role/<name>"
@@ -131,7 +131,9 @@ class StreamRef:
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
-            raise ConfigError("options streamName and streamArn are both set", "give one of them")
+            raise ConfigError(
+                "options streamName and streamArn are both set", "set only one of them"
+            )
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
             if match is None:

@@ -51,6 +51,6 @@ def _own(module: str, name: str) -> RecordScheme:
     if not isinstance(scheme, RecordScheme):
         raise SchemeDefinitionError(
             f"{module}:{name} is not a scheme (decoder)",
-            "give it the methods of scheme.RecordScheme",
+            "implement the methods of scheme.RecordScheme",
         )
     return scheme

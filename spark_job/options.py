@@ -31,7 +31,7 @@ STREAM = by_field(
         "or `streamArn`",
         field="stream",
     ),
-    Option("streamArn", "ARN of the stream, which also gives the region; set this or `streamName`"),
+    Option("streamArn", "ARN of the stream, which also sets the region; set this or `streamName`"),
 )
 
 

@@ -265,7 +265,7 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
         name, arn = settings.stream.name, settings.stream.arn
         if names[name] > 1 and arn is None:
             raise ConfigError(
-                f"the query names two streams {name}",
+                f"the query names two streams with the name {name}",
                 "name each stream once, and use the ARNs of streams that have the same name in "
                 "different accounts or regions",
             )
@@ -279,7 +279,7 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
             raise ConfigError(
                 f"two streams are named {name}, so application {application} would store both "
                 "their checkpoints in one place",
-                "give each of them its own applicationName",
+                "set a separate applicationName for each",
             )
     return labels
 

@@ -67,7 +67,7 @@ def pause(
 def resume(op: Operation) -> None:
     """End the pause of an application. A running application starts reading again at once.
 
-    Exit codes: 0: not paused any more; 1: no such application; 3: ZooKeeper
+    Exit codes: 0: no longer paused; 1: no such application; 3: ZooKeeper
     cannot be reached.
     """
     with op.patience(aws=False):

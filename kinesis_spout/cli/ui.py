@@ -320,7 +320,7 @@ def ui(
 
     Without --application, the page starts with a list of all applications in ZooKeeper; click an
     application to open it. The command only reads, so it may run while the jobs run. The page has
-    no login. Only this machine can open it, unless --host is given. Ctrl-C ends the command.
+    no login. Only this machine can open it, unless you pass --host. Ctrl-C ends the command.
     """
     place, letters = op.place, None
     if dead_letters is not None:

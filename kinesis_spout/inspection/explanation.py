@@ -82,7 +82,7 @@ _TEXT = """
         answer
     [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
         interval, or a query that hangs
-    [stage=not reported] fix look: check whether foreachBatch is given source.tracked(...), and what
+    [stage=not reported] fix look: check whether source.tracked(...) is passed to foreachBatch, and what
         its query waits for
     [stage=sink, !is_late] fix look: check in Spark's UI what the batch does
     [is_late] fix look: check in Spark's UI what the function or its sink waits for: a thread dump
@@ -108,7 +108,7 @@ _TEXT = """
 
 :: save the records
     [expires_soon] first change: raise the stream's retention first (aws kinesis
-        increase-stream-retention-period), so that unread records do not expire meanwhile
+        increase-stream-retention-period), so that unread records do not expire in the meantime
 
 :: correct the error
     [is_of_command] fix look: read in its log on {host} what the command wrote to stderr
@@ -145,9 +145,9 @@ _TEXT = """
         the job's region, account and endpoint
     [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): from LATEST,
         its default, it skips the records that the new stream already contains
-    fix look: look at the stream of the state: give its region, account and endpoint (--region
+    fix look: look at the stream of the state: pass its region, account and endpoint (--region
         {region})
-    [!region, !is_earlier] fix look: look at the stream of the state: give its region, account and
+    [!region, !is_earlier] fix look: look at the stream of the state: pass its region, account and
         endpoint
     [!is_earlier] or change: if the job is to read this stream, give it another application name
 
@@ -219,8 +219,7 @@ _TEXT = """
     the job subscribes again by itself
     first change: {remedy}
     [!remedy] first change: check that its consumer exists (kinesis-spout consumers list)
-    [is_missing] first or change: if the consumer is gone for good, give the job another one
-        (consumerName, --consumer-name)
+    [is_missing] first or change: if the consumer was removed permanently, use another consumer for the job (consumerName, --consumer-name)
 
 # A shard that is read, but never acked, looks like one that keeps up.
 == no answers: Blocked
@@ -351,8 +350,7 @@ _TEXT = """
     [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
     [stage=waits, fault] or wait: if the cause may be over, wait until {due_at_ms}, when the
         record is retried
-    [stage=due|waits, consumer=spark, !letter_is_far] or run: once it is a dead letter after its
-        last attempt, put it back (PATH: where its DeadLetter writes) $ redrive PATH
+    [stage=due|waits, consumer=spark, !letter_is_far] or run: if it is dead-lettered after its last attempt, put it back (PATH: the path of the job's DeadLetter) $ redrive PATH
     [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
         checkpoint skip --shard {shard} {record}
 
@@ -510,7 +508,7 @@ _TEXT = """
 # The program asks for nothing, or answers nothing: then no limit below counts.
 == program waits: Blocked
     [hold=deactivated] the program (pid {pid:id} on {host}) deactivated the spout at {since_at_ms}
-    [hold=deactivated] the spout gives no record until activate() is called
+    [hold=deactivated] the spout delivers no record until activate() is called
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
     [hold=not taken] no new record is read while records wait for the program to take them
     [hold=full] the program (pid {pid:id} on {host}) has answered no record since {since_at_ms}

@@ -351,7 +351,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         window = duration(look.window_ms)
         yield f"new records are read within {window}" if live else "all records are read and acked"
         if not_asked := status.unknown["notAsked"]:
-            yield f"{not_asked:,} of {shards} {are(not_asked, 'was', 'were')} not asked"
+            yield f"the tips of {not_asked:,} of {shards} were not read"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
         yield f"nothing is known of {shards}"
         yield "Kinesis refused the read" if look.refused else "no shard's tip was read"
@@ -560,7 +560,7 @@ def waits_sentence(look: Look, most: int = 3) -> str | None:
         until = "has no failed record left" if is_order else "is read to its end"
         waits = f"{shards_named(waiting, 3)} {are(len(waiting), 'waits', 'wait')}"
         said.append(f"{waits} until shard {short_shard(holder)} {until}")
-    more = [f"{len(said) - most:,} more shards hold up others"] if len(said) > most else []
+    more = [f"{len(said) - most:,} more shards block others"] if len(said) > most else []
     return "; ".join([*said[:most], *more]) or None
 
 

@@ -153,7 +153,7 @@ class SpoutConfig:
         for given, missing in (_STORE, _STORE[::-1]):
             if getattr(self, given) is not None and getattr(self, missing) is None:
                 remedy = "set both, or neither to store no checkpoints"
-                raise ConfigError.of(given, f"is given without {missing}", remedy=remedy)
+                raise ConfigError.of(given, f"is set without {missing}", remedy=remedy)
         shared = {name: getattr(self, name) for name in _CHECKED}
         check_consumer(shared, self.stream_ref)
         for name, value in shared.items():

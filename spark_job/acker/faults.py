@@ -131,8 +131,8 @@ class _Graph:
             raise AckerError(
                 "the rows passed to acker.settle changed when Spark computed them again, so they "
                 "cannot be checked",
-                "persist the frame whose function gives another result each time, or mark that "
-                "function asNondeterministic()",
+                "persist the frame whose function returns a different result each time, or mark "
+                "that function asNondeterministic()",
             )
         return found
 

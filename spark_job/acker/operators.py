@@ -133,7 +133,7 @@ def branch(df: DataFrame, n: int) -> list[DataFrame]:
     """
     run = current_run("branch", df)
     if n < 1:
-        raise AckerError(f"acker.branch was called for {n} branches", "give 1 or more")
+        raise AckerError(f"acker.branch was called for {n} branches", "pass 1 or more")
     site = run.next_site()
     return [with_child_anchors(df, site, F.lit(i), F.lit(n)) for i in range(n)]
 
@@ -145,14 +145,14 @@ def merge(
 
     A row of the result stands for all records of its group. If one of them fails, the row is not
     written, and the other records of the group fail too. Without keys, all rows become one. Raises
-    `AckerError` for a key that is different each time it is computed, like `rand()`.
+    `AckerError` for a key that has a different value each time it is computed, like `rand()`.
     """
     run = current_run("merge", df)
     by = [keys] if isinstance(keys, str | Column) else list(keys)
     run.repeatable(df)
     if is_deterministic(df) and not is_deterministic(df.select(*by)):
         raise AckerError(
-            "a key passed to acker.merge is different each time it is computed",
+            "a key passed to acker.merge has a different value each time it is computed",
             "put the key into a column first, and group by that column",
         )
     site = run.next_site()

@@ -121,9 +121,8 @@ def run(
         typer.Option(
             metavar="MODULE:FUNCTION",
             help="A function that takes a DataFrame and returns one, applied to each batch. The "
-            "module is searched for in the current directory first. Each batch is then "
-            "written to a directory of its own, so a replayed batch replaces its first "
-            "version.",
+            "module is searched for in the current directory first. Each batch is then written "
+            "to its own directory, so a replayed batch replaces its first version.",
             rich_help_panel=WRITE,
         ),
     ] = None,

@@ -112,7 +112,7 @@ class DeadLetter:
         `aws` takes the fields of `kinesis_spout.config.AwsConfig`: region, endpoint_url, profile,
         access_key_id, secret_access_key, session_token, role_arn, role_external_id,
         role_session_name. Needs kinesis:PutRecords on the stream, and
-        kinesis:DescribeStreamSummary where `payload_only` meets a payload above 1 MiB. Raises
+        kinesis:DescribeStreamSummary if `payload_only` puts a payload above 1 MiB. Raises
         `kinesis_spout.errors.ConfigError` at once for a bad argument.
         """
         return cls._of(StreamSink.of(stream, payload_only=payload_only, aws=aws))

@@ -26,7 +26,7 @@ SINK_OPTIONS: dict[str, Option] = {
             "its stream in column `streamName`",
             field="stream",
         ),
-        Option("streamArn", "ARN of the stream to write to, which also gives the region"),
+        Option("streamArn", "ARN of the stream to write to, which also sets the region"),
     ),
     **CONNECTION,
     **by_field(

@@ -136,9 +136,9 @@ class SparkConnectError(ConfigError, PickleError):
         super().__init__(
             "source.tracked(...) does not run on Spark Connect, because Spark Connect calls "
             "foreachBatch in a process that cannot count which records succeed or fail",
-            "run the query in a session of its own "
-            "(spark-submit, kinesis-spout run, or SparkSession.builder.master), or write the plain "
-            "rows of read_stream, whose batches are acked whole",
+            "run the query in its own session (spark-submit, kinesis-spout run, or "
+            "SparkSession.builder.master), or write the plain rows of read_stream, whose batches "
+            "are acked whole",
         )
 
 

@@ -385,7 +385,7 @@ def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
     notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
     assert "line 1 of the command's output is not an answer" in notes[0]
     assert (
-        "line 2 of the command's output answers a record that is not waiting for an answer"
+        "line 2 of the command's output answers a record that does not wait for an answer"
         in notes[1]
     )
     assert "secret" not in ended.stderr

@@ -133,9 +133,9 @@ OTHERS = CONSUMER.format("clicks")
         ({"readMode": "efo", "consumerArn": OTHERS}, "not belong to stream orders"),
         (
             {"awsAccessKeyId": "A"},
-            "awsSecretAccessKey: is missing although awsAccessKeyId is given;",
+            "awsSecretAccessKey: is missing although awsAccessKeyId is set;",
         ),
-        (SECRETS | {"profile": "etl"}, "profile: 'etl' is given although awsAccessKeyId is given;"),
+        (SECRETS | {"profile": "etl"}, "profile: 'etl' is set although awsAccessKeyId is set;"),
         (
             {"streamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"},
             "streamName and streamArn",
@@ -323,7 +323,7 @@ def test_streams_of_one_name_are_told_apart_by_their_arns() -> None:
     ("names", "own", "error"),
     [
         ("orders,orders", {}, "two streams orders; name each stream once"),
-        (f"{EU},{US}", {}, "give each of them its own applicationName"),
+        (f"{EU},{US}", {}, "set a separate applicationName for each"),
         ("orders", {"stream.1.region": "eu-west-1"}, "applies only to a query of several streams"),
         ("orders,clicks", {"stream.3.region": "eu-west-1"}, "but streamName lists 2"),
         ("orders,clicks", {"stream.1.streamName": "x"}, "list the streams in streamName"),
@@ -409,7 +409,7 @@ def test_options_that_mean_the_same_give_the_same_settings(
         ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not accepted; give readsPerSecond"),
         ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
         ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
-        ({"initialPosition": '{"at_timestamp": "1"}'}, "give startingPosition with the time"),
+        ({"initialPosition": '{"at_timestamp": "1"}'}, "set startingPosition to the time"),
         ({"kinesis.sink.recordTtl": "1"}, "it belongs to the sink"),
         ({"kinesis.nothing": "1"}, "option kinesis.nothing is not known"),
     ],

@@ -70,7 +70,7 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
             "doctor --stream orders --region us-east-1 --read-mode efo",
             "--consumer-name: with --read-mode efo, give either",
         ),
-        ("drill", "give the name of a drill"),
+        ("drill", "pass the name of a drill"),
         ("drill kill-drivr", "did you mean kill-driver"),
         ("drill kill-driver --spout --process m:f", "need a Spark job"),
         ("drill kill-driver --region eu-west-1", "--stream-prefix"),

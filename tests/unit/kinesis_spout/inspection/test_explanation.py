@@ -185,7 +185,7 @@ TABLE: list[tuple[Look, str]] = [
         look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
         "not begun [stage=removed] -> start: start the job: it begins",
     ),
-    (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait for its first list"),
+    (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait until it has listed"),
     (
         look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
         "not begun > not running [end=failed] -> look: read its log and the log",
@@ -194,7 +194,7 @@ TABLE: list[tuple[Look, str]] = [
     (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past] -> nothing: nothing to"),
     (drained(), "caught up [progress=finished] -> nothing: nothing to do"),
     (look(HERE), "records expired -> look: look again in a minute"),
-    (look(ONE), "not tracked -> wait: wait for the next list"),
+    (look(ONE), "not tracked -> wait: wait until the job lists"),
     (
         look(ONE, LAPSED, owners=()),
         "records expired > unread > not running [end=unknown] -> change: raise the stream's",

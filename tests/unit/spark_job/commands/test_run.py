@@ -48,7 +48,7 @@ ALL = "--stream s --application etl --zookeeper zk:2181"
     [
         ("--sink parquet", 2, "needs a directory"),
         ("--sink orc", 2, "orc"),
-        ("--available-now --trigger 1s", 2, "leave --trigger out"),
+        ("--available-now --trigger 1s", 2, "omit --trigger"),
         ("--option secret-without-key", 2, "expected key=value"),
         ("--application etl --zookeeper zk:2181", 1, "option --stream is missing"),
         (f"{ALL} --option streamname=a/b", 1, "option streamName: 'a/b' is not a stream name"),
