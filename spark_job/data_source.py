@@ -276,7 +276,7 @@ def selected_columns(schema: StructType, scheme: RecordScheme | None = None) -> 
         if _TYPES.get(field.name) != kind:
             raise ConfigError(
                 f"the schema has a column {field.name} {kind}, which this source does not have",
-                f"select some of {SCHEMA_DDL}",
+                f"choose columns of {SCHEMA_DDL}",
             )
         if not field.nullable:
             # Spark compares the rows' schema with this one, and each column may have nulls.
@@ -287,7 +287,7 @@ def selected_columns(schema: StructType, scheme: RecordScheme | None = None) -> 
             )
     names = tuple(schema.names)
     if not names:
-        raise ConfigError("the schema has no column", f"select some of {SCHEMA_DDL}")
+        raise ConfigError("the schema has no column", f"choose columns of {SCHEMA_DDL}")
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"the schema has the column {min(twice)} twice", "name each column once")
     return names

@@ -245,7 +245,7 @@ def _texts_of_one(shared: Mapping[str, str], ref: str, own: Mapping[str, str]) -
         )
     if "scheme" in own:
         raise ConfigError(
-            "option scheme differs between the streams of a query, whose rows are in one frame",
+            "option scheme differs between the streams of a query, but their rows share one frame",
             "set the same scheme for all streams, or call batch.parsed(...) for each stream's rows",
         )
     is_arn = ref.startswith("arn:")

@@ -255,7 +255,9 @@ def _directory(keep: Path | None, name: str) -> Iterator[Path]:
             keep.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=keep)).absolute()
     except OSError as exc:
-        problem = f"a directory cannot be made in {keep or tempfile.gettempdir()}: {exc.strerror}"
+        problem = (
+            f"a directory cannot be created in {keep or tempfile.gettempdir()}: {exc.strerror}"
+        )
         raise CliError(problem, "pass --keep a directory that can be written") from exc
     try:
         yield directory

@@ -139,9 +139,7 @@ def import_(
     for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
         say(shard_id)
         say("  its state is removed, because the stream no longer lists the shard")
-    lost = (
-        "the shard the shard expired before it was read to its end: its remaining records are lost"
-    )
+    lost = "expired before it was read to its end: its remaining records are lost"
     for sentence in (*(f"{shard_id} {lost}" for shard_id in plan.expired), *origin.notes):
         note(visible(sentence))
     check_replaced(op, store, found, replace=replace or origin.in_place)

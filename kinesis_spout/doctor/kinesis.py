@@ -192,10 +192,7 @@ class Stream:
             return ok(f"not needed: {self._registered} is registered")
         allow = "allow kinesis:RegisterStreamConsumer on the stream"
         other = "register the consumer once and pass its ARN"
-        return not_tried(
-            f"not tested, because not tested, because a test would register {self.consumer}; "
-            f"{allow}, or {other}"
-        )
+        return not_tried(f"a test would register {self.consumer}; {allow}, or {other}")
 
     def check_subscribing(self) -> Finding:
         allow = "allow kinesis:SubscribeToShard on the stream's consumers"
@@ -204,7 +201,7 @@ class Stream:
                 f"{self.consumer} is not registered, so a subscription cannot be tried; {allow}"
             )
         return not_tried(
-            "not tested, because a test would take a shard from the process that reads with "
+            "a test would take a shard from the process that reads with "
             f"{self._registered}; {allow}, and check that the spout's metric "
             "kinesis_spout_polled_shards stays 0"
         )
@@ -220,17 +217,13 @@ class Stream:
             if name == "put_records" and key:
                 users += f", with kms:GenerateDataKey on {key}"
             check = "to check it, pass --read-mode efo and --consumer-name"
-            why = (
-                check
-                if name in _OF_CONSUMER
-                else "not tested, because not tested, because a test would write records records"
-            )
+            why = check if name in _OF_CONSUMER else "a test would write records"
             yield not_tried(f"needed for {users}; {why}", action_of(name))
         known = {name for use in uses.values() for name in use.operations}
         drill = [name for name in PERMISSIONS[Use.DRILL].all_operations if name not in known]
         actions = ", ".join(map(action_of, drill))
         yield not_tried(
-            f"needs {actions}; not tested, because not tested, because a test would change streams",
+            f"needs {actions}; a test would change streams",
             "drill on AWS",
         )
 

@@ -146,7 +146,7 @@ class _SpoutSoak:
     def __init__(self, world: World) -> None:
         self._world, self._fake = world, world.fake
         self._ending = threading.Event()
-        self._counts = Counter({"shards past retention": 0})
+        self._counts = Counter({"expired shards": 0})
         self._closing_s: list[float] = []
         self.steady = ""
 
@@ -272,7 +272,7 @@ class _SpoutSoak:
                 is_done = state is not None and state.finished
                 if is_old and is_done and all(child in states for child in one.children):
                     del shards[one.shard_id]
-                    self._counts["shards past retention"] += 1
+                    self._counts["expired shards"] += 1
 
 
 # draws --------------------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ _TEXT = """
         answer
     [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
         interval, or a query that hangs
-    [stage=not reported] fix look: check whether source.tracked(...) is passed to foreachBatch, and what
-        its query waits for
+    [stage=not reported] fix look: check whether source.tracked(...) is passed to foreachBatch, and
+        what its query waits for
     [stage=sink, !is_late] fix look: check in Spark's UI what the batch does
     [is_late] fix look: check in Spark's UI what the function or its sink waits for: a thread dump
         of the driver, and a stack dump of its Python, show where
@@ -219,7 +219,8 @@ _TEXT = """
     the job subscribes again by itself
     first change: {remedy}
     [!remedy] first change: check that its consumer exists (kinesis-spout consumers list)
-    [is_missing] first or change: if the consumer was removed permanently, use another consumer for the job (consumerName, --consumer-name)
+    [is_missing] first or change: if the consumer was removed permanently, use another consumer for
+        the job (consumerName, --consumer-name)
 
 # A shard that is read, but never acked, looks like one that keeps up.
 == no answers: Blocked
@@ -350,7 +351,8 @@ _TEXT = """
     [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
     [stage=waits, fault] or wait: if the cause may be over, wait until {due_at_ms}, when the
         record is retried
-    [stage=due|waits, consumer=spark, !letter_is_far] or run: if it is dead-lettered after its last attempt, put it back (PATH: the path of the job's DeadLetter) $ redrive PATH
+    [stage=due|waits, consumer=spark, !letter_is_far] or run: if it is dead-lettered after its last
+        attempt, put it back (PATH: the path of the job's DeadLetter) $ redrive PATH
     [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
         checkpoint skip --shard {shard} {record}
 
@@ -529,7 +531,7 @@ _TEXT = """
         with: {error}
     {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
     the shard's checkpoint stays below {unresolved:it|them}
-    nothing new is read at max_unresolved_per_shard ({max_unresolved})
+    no new record is read once max_unresolved_per_shard ({max_unresolved}) is reached
     fix change: repair the target of dead_letter: the dead letters are sent again within 60 s
     fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
 

@@ -149,9 +149,7 @@ class ZookeeperSecurity:
         try:
             context = ssl.create_default_context(cadata=authorities)
         except (ssl.SSLError, ValueError):
-            _refuse(
-                "ca_file", f"{self.ca_file!r} contains no certificate in PEM format format format"
-            )
+            _refuse("ca_file", f"{self.ca_file!r} contains no certificate in PEM format")
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.verify_hostname
         if self.cert_file is not None and self.key_file is not None:

@@ -236,7 +236,7 @@ NOW_MS = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("provider", "left_ms", "verdict", "said"),
     [
-        ("env", -1, FAILED, "from the environment; the credentials expired at 2023-11-14T22:13:19.999Z"),
+        ("env", -1, FAILED, "environment; the credentials expired at 2023-11-14T22:13:19.999Z"),
         ("env", 600_000, WARNING, "the credentials expire in 10 min"),
         ("env", None, WARNING, "these credentials are temporary and are not renewed"),
         ("env", 2 * HOUR_MS, OK, "and are not renewed"),
