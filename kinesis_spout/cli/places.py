@@ -514,7 +514,7 @@ def past_time(text: str) -> RequestedPosition:
 
 def reason_text(reason: str | None) -> str:
     """Why a record failed."""
-    return "no reason" if reason is None else visible(reason)
+    return "none" if reason is None else visible(reason)
 
 
 def records_of(count: Counted | int, kind: str = "record") -> str:

@@ -80,7 +80,7 @@ def test_columns_that_are_selected_are_those_of_all_columns(
         (StructType().add("DATA", BinaryType()), "a column DATA BINARY, .* data BINARY"),
         (StructType().add("data", BinaryType()).add("data", BinaryType()), "column data twice"),
         (StructType().add("data", BinaryType(), nullable=False), "column data NOT NULL, .*remove"),
-        (StructType(), "no column; select some of streamName STRING"),
+        (StructType(), "no column; choose columns of streamName STRING"),
     ],
     ids=["unknown", "type", "case", "twice", "not null", "none"],
 )
