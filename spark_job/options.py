@@ -244,7 +244,8 @@ AWSLABS = System(
         "kinesis.startingPosition": Taken(
             "startingPosition",
             _position,
-            "`LATEST`, `TRIM_HORIZON`, `EARLIEST` (as `TRIM_HORIZON`), `AT_TIMESTAMP <ISO time>`",
+            "`LATEST`, `TRIM_HORIZON`, `EARLIEST` (same as `TRIM_HORIZON`), `AT_TIMESTAMP <ISO "
+            "time>`",
         ),
         "kinesis.failOnDataLoss": Taken("failOnDataLoss"),
         "kinesis.maxFetchRecordsPerShard": Taken("maxRecordsPerShard"),
@@ -260,7 +261,7 @@ AWSLABS = System(
         "kinesis.consumerType": Taken(
             "readMode",
             _mode(GetRecords="polling", SubscribeToShard="efo"),
-            "`GetRecords` (as `polling`), `SubscribeToShard` (as `efo`)",
+            "`GetRecords` (same as `polling`), `SubscribeToShard` (same as `efo`)",
         ),
         "kinesis.consumerName": Taken("consumerName"),
     },
@@ -315,7 +316,7 @@ DATABRICKS = System(
         "initialPosition": Taken(
             "startingPosition",
             _word_position,
-            "`latest`, `trim_horizon`, `earliest` (as `TRIM_HORIZON`)",
+            "`latest`, `trim_horizon`, `earliest` (same as `TRIM_HORIZON`)",
         ),
         "awsAccessKey": Taken("awsAccessKeyId"),
         "awsSecretKey": Taken("awsSecretAccessKey"),

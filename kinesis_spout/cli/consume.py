@@ -255,13 +255,13 @@ def _consume(
                 screen.note(f"{counted(bad, 'line')} of the command's output {no_answers}")
             count = spout.metrics().total.counts.dead_lettered
             if count and not stop.stopping:
-                what = f"{records(count)} {are(count, 'was', 'were')} not processed"
+                what = f"{records(count)} failed and {are(count, 'was', 'were')}"
                 if letters is None:
                     keep = "pass --dead-letter FILE to keep such records"
-                    raise CliError(f"{what}, but dropped", keep)
+                    raise CliError(f"{what} dropped", keep)
                 redrive = shlex.join(("kinesis-spout", "redrive", str(letters)))
                 put_back = f"put the records back with `{redrive}`"
-                raise CliError(f"{what}, but dead-lettered to {letters}", put_back)
+                raise CliError(f"{what} dead-lettered to {letters}", put_back)
 
 
 def _run_command(

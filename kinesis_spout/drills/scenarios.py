@@ -162,7 +162,7 @@ _ALL = (
     ),
     Drill(
         "two-drivers",
-        "starts a second driver beside the first, then kills the first",
+        "starts a second driver while the first one runs, then kills the first",
         (verbs.start_second, wait(4), do(World.kill)("kill -9 of the first driver")),
         is_apart=True,
     ),

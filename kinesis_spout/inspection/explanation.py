@@ -90,8 +90,8 @@ _TEXT = """
     [is_late] fix start: restart the job if that hangs: the batch is redelivered
 
 :: read faster
-    [consumer=spark] fix change: give the job more cores, or its function less to do; split the
-        shard if it is read at 2 MB per second; check maxRecordsPerTrigger and readsPerSecond
+    [consumer=spark] fix change: give the job more cores, or reduce the work of its function; split
+        the shard if it is read at 2 MB per second; check maxRecordsPerTrigger and readsPerSecond
     [consumer=spout] fix change: make its program, or the command of --exec, faster; raise
         max_pending; share the shards among more processes (total_tasks); split the shard if it is
         read at 2 MB per second
@@ -368,8 +368,8 @@ _TEXT = """
     [left=not known, is_never_read] it was never read completely
     [left=records] the oldest expires in {expires_in_ms}
     <save the records>
-    [was_skipped] first look: find out, before the job is started, whether its records were to be
-        skipped $ checkpoint history
+    [was_skipped] first look: before you start the job, find out whether its records were skipped on
+        purpose $ checkpoint history
 
 # While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
 == paused: Paused, below

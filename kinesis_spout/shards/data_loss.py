@@ -167,7 +167,7 @@ class DataLossDetector:
         gone = [shard for shard in missing if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
-                "Kinesis no longer lists and which were not read to their ends",
+                "Kinesis no longer lists and that were not read to their ends",
                 _with_positions(gone, lineage.states, self._horizon_ms()),
             )
         return gone
