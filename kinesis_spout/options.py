@@ -144,7 +144,7 @@ class Option:
             raise ConfigError.about(self.name, " is empty", "set a value or omit it")
         value = self.parse(self.name, text)
         if value is None or not self.fits(value):
-            raise ConfigError.about(self.name, f" is {text[:200]!r}", f"give {self.rule}")
+            raise ConfigError.about(self.name, f" is {text[:200]!r}", f"use {self.rule}")
         return value
 
     def check(self, field: str, value: object) -> None:
@@ -475,7 +475,7 @@ def check_consumer(
     if values["read_mode"] != "efo":
         for field, value in ((by_name, name), (by_arn, arn)):
             if value is not None:
-                remedy = f"set {mode} to efo, or leave {field} out"
+                remedy = f"set {mode} to efo, or omit {field}"
                 raise ConfigError.of(field, f"has an effect only with {mode} efo", remedy=remedy)
     elif (name is None) == (arn is None):
         raise ConfigError.of(by_name, f"with {mode} efo, set either {by_name} or {by_arn}")

@@ -51,7 +51,7 @@ def scheme_of_option(option: str, text: str) -> RecordScheme:
             "install the scheme's dependencies on the driver and on every executor",
         ) from exc
     if not isinstance(found, RecordScheme):
-        raise ConfigError.about(option, ": the value is not a scheme (decoder)", f"give {FORMS}")
+        raise ConfigError.about(option, ": the value is not a scheme (decoder)", f"use {FORMS}")
     return found
 
 

@@ -59,7 +59,7 @@ class ZookeeperSecurity:
     def __post_init__(self) -> None:
         for name, value, known in (("auth", self.auth, AUTHS), ("acl", self.acl, (None, *ACLS))):
             if value not in known:
-                _refuse(name, f"is {value!r}; give one of {', '.join(filter(None, known))}")
+                _refuse(name, f"is {value!r}; use one of {', '.join(filter(None, known))}")
         if not self.tls:
             for name in ("ca_file", "cert_file", "key_file"):
                 if getattr(self, name) is not None:

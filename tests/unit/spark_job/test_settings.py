@@ -124,7 +124,7 @@ OTHERS = CONSUMER.format("clicks")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"readMode": "efo"}, "consumerName: with readMode efo, give either"),
+        ({"readMode": "efo"}, "consumerName: with readMode efo, set either"),
         (
             {"readMode": "efo", "consumerName": "a", "consumerArn": OWN},
             "consumerName or consumerArn",
@@ -202,7 +202,7 @@ def test_a_scheme_is_given_by_its_text_or_as_an_object(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("jsn", "option scheme: scheme .jsn. is not known; give text, raw"),
+        ("jsn", "option scheme: scheme .jsn. is not known; use text, raw"),
         ("json:id BIGNT", "option scheme: .*'BIGNT'"),
         ("pickle:s3cret", r"option scheme: the scheme cannot be made here \(\w+: .*\); install"),
         (5, "option scheme"),
@@ -406,7 +406,7 @@ def test_options_that_mean_the_same_give_the_same_settings(
         ({"kinesis.consumerType": "Push"}, "is not accepted; use GetRecords or SubscribeToShard"),
         ({"consumerMode": "push"}, "is not accepted; use polling or efo"),
         ({"consumerNamePrefix": "a"}, "option consumerNamePrefix belongs to Databricks"),
-        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not accepted; give readsPerSecond"),
+        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not accepted; use readsPerSecond"),
         ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
         ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
         ({"initialPosition": '{"at_timestamp": "1"}'}, "set startingPosition to the time"),
