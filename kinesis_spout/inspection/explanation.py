@@ -48,7 +48,7 @@ _TEXT = """
     [suspect=refusal] ZooKeeper may have refused to store how the run ended
     [suspect=kill] it was killed (kill -9, out of memory) or its host failed
     [suspect=worker] its query was stopped, its driver was killed (kill -9, out of memory), or a
-        record of the batch ended its Python worker
+        record of the batch crashed its Python worker
     [suspect=stop] its query was stopped, or its driver was killed (kill -9, out of memory)
     [suspect=sink] most likely its sink or foreachBatch function raised an error, which Spark
         reports only to a frame of read_stream
@@ -86,7 +86,7 @@ _TEXT = """
         what its query waits for
     [stage=sink, !is_late] fix look: check in Spark's UI what the batch does
     [is_late] fix look: check in Spark's UI what the function or its sink waits for: a thread dump
-        of the driver, and a stack dump of its Python, show where
+        of the driver and a stack dump of its Python process show it
     [is_late] fix start: restart the job if that hangs: the batch is redelivered
 
 :: read faster
@@ -424,7 +424,7 @@ _TEXT = """
 # to start another one.
 == process halted: Blocked
     [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is suspended, so no batch continues
-    [halt=jvm stopped] its Python process (pid {pid:id}) runs beside it and keeps the session with
+    [halt=jvm stopped] its Python process (pid {pid:id}) still runs and keeps the session with
         ZooKeeper
     [halt=stopped] the process (pid {pid:id} on {host}) is suspended
     [halted] SIGSTOP, or Ctrl-Z in its terminal, has suspended it

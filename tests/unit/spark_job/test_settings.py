@@ -204,7 +204,7 @@ def test_a_scheme_is_given_by_its_text_or_as_an_object(
     [
         ("jsn", "option scheme: scheme .jsn. is not known; use text, raw"),
         ("json:id BIGNT", "option scheme: .*'BIGNT'"),
-        ("pickle:s3cret", r"option scheme: the scheme cannot be made here \(\w+: .*\); install"),
+        ("pickle:s3cret", r"option scheme: the scheme cannot be created here \(\w+: .*\); install"),
         (5, "option scheme"),
     ],
 )
