@@ -378,7 +378,7 @@ _TEXT = """
     [!by] it was paused at {since_at_ms}, {age_ms} ago
     [!since_at_ms] it was paused by {by}
     the reason is {reason:quoted}
-    [!is_running] resuming alone does not get shard {shard} read
+    [!is_running] resume alone is not enough to read shard {shard}
     fix resume: end the pause when its reason no longer applies $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.

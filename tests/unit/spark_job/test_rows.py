@@ -97,7 +97,7 @@ def test_the_column_of_a_scheme_may_be_asked_for_with_the_schemes_type() -> None
     asked = StructType().add("parsed", kind).add("attempt", IntegerType())
     assert selected_columns(asked, scheme) == ("parsed", "attempt")
     for other in (StringType(), kind.elementType):  # type: ignore[attr-defined]  # an ArrayType
-        with pytest.raises(ConfigError, match=r"column parsed of another type .* ARRAY<STRUCT<"):
+        with pytest.raises(ConfigError, match=r"column parsed whose type differs .* ARRAY<STRUCT<"):
             selected_columns(StructType().add("parsed", other), scheme)
     with pytest.raises(ConfigError, match="a column parsed STRING"):
         selected_columns(StructType().add("parsed", StringType()))

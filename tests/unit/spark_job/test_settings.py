@@ -79,7 +79,7 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
 @pytest.mark.parametrize("name", sorted(RETIRED))
 def test_a_retired_option_is_warned_of_and_has_no_effect(name: str) -> None:
     """As a reader's option, one stream's own among them, and as an argument."""
-    reason = rf"option {name} has no effect any more: {RETIRED[name]}"
+    reason = rf"option {name} no longer has an effect: {RETIRED[name]}"
     with pytest.warns(UserWarning, match=reason):
         assert settings(**{name.lower(): "any"}) == settings()
     with pytest.warns(UserWarning, match=reason):
@@ -140,7 +140,10 @@ OTHERS = CONSUMER.format("clicks")
             {"streamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"},
             "streamName and streamArn",
         ),
-        ({"startingPosition": '{"default": LATEST}'}, "startingPosition.*is not JSON.*as in"),
+        (
+            {"startingPosition": '{"default": LATEST}'},
+            "startingPosition.*is not JSON.*positions like",
+        ),
         ({"streamName": ""}, "streamName"),
         ({"applicationName": ""}, "applicationName"),
         ({"zookeeper": ""}, "zookeeper"),
@@ -322,7 +325,7 @@ def test_streams_of_one_name_are_told_apart_by_their_arns() -> None:
 @pytest.mark.parametrize(
     ("names", "own", "error"),
     [
-        ("orders,orders", {}, "two streams orders; name each stream once"),
+        ("orders,orders", {}, "two streams with the name orders; name each stream once"),
         (f"{EU},{US}", {}, "set a separate applicationName for each"),
         ("orders", {"stream.1.region": "eu-west-1"}, "applies only to a query of several streams"),
         ("orders,clicks", {"stream.3.region": "eu-west-1"}, "but streamName lists 2"),

@@ -770,7 +770,7 @@ def test_a_pause_says_where_its_end_alone_does_not_help(
     explained = explain(stood(paused=True, **stored), shard(1))
     pause = next(one for one in explained.chain if one.kind is Kind.PAUSED)
     assert explained.root.kind.value == kind
-    assert ("Resume alone does not get shard 1 read." in pause.text) is alone
+    assert ("Resume alone is not enough to read shard 1." in pause.text) is alone
     assert "process" not in pause.text
 
 

@@ -83,5 +83,5 @@ def test_an_option_without_effect_is_a_note(monkeypatch: pytest.MonkeyPatch) -> 
     command.command()(run)
     arguments = f"{ALL} --option probemaxshards=5 --log-file /dev/null/log"
     first, second = CliRunner().invoke(command, arguments.split()).output.splitlines()
-    assert first.startswith("note: option probeMaxShards has no effect any more: ")
+    assert first.startswith("note: option probeMaxShards no longer has an effect: ")
     assert "choose another file with --log-file" in second

@@ -46,7 +46,7 @@ def test_good_arguments_become_a_policy() -> None:
         ({"retry_first_delay": "soon"}, r"retry_first_delay of .* is 'soon'; use a duration"),
         ({"retry_max_delay": "500ms"}, "at least retry_first_delay"),
         ({"on_failure": "block-key"}, "on_failure.*did you mean block_key"),
-        ({"on_exhausted": "forget"}, "give one of dead_letter, drop, stop"),
+        ({"on_exhausted": "forget"}, "use one of dead_letter, drop, stop"),
         ({"dead_letter": None}, r'dead_letter .* is missing.*DeadLetter\("parquet", path=\.\.\.\)'),
         ({"on_exhausted": "drop"}, "nothing is written to dead_letter"),
         ({"bisect": True, "on_failure": "block_shard"}, "an order that the parts"),
