@@ -9,7 +9,8 @@ several, so the hashes of the keys are checked too, which theirs does not do. Th
 counts, on one core. `look`: what the look for aggregates adds to a page that has none, also as a
 share of decoding the page.
 
-Then Spark reads as many user records, with and without aggregates, from a server of prepared pages to its noop sink. Rounds alternate, the median of the ratios counts.
+Then Spark reads as many user records, with and without aggregates, from a server of ready-made
+pages to its noop sink. Rounds alternate, the median of the ratios counts.
 """
 
 from __future__ import annotations

@@ -301,8 +301,8 @@ SECURITY = by_field(
     Option.choice(
         "zookeeperAcl",
         "access to the znodes that the job creates: `open`: everyone; `creator`: only the job's "
-        "identity; `creator-read`: the same, but everyone may read; default: `creator` if "
-        "`zookeeperAuth` is set, else `open`",
+        "identity; `creator-read`: everyone may also read; default: `creator` with a "
+        "`zookeeperAuth`, otherwise `open`",
         among=ACLS,
     ),
 )

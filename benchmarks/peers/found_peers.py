@@ -73,7 +73,7 @@ class FoundPeers:
             return self._awslabs_jar.absolute()
         if self._awslabs_source is None:
             raise MissingPeerError(
-                "awslabs: no jar; pass --awslabs-jar PATH or --awslabs-source DIR (a clone of "
+                "awslabs: no jar; give --awslabs-jar PATH or --awslabs-source DIR (a clone of "
                 f"awslabs/spark-sql-kinesis-connector at commit {AWSLABS_COMMIT})"
             )
         source = self._awslabs_source.absolute()
