@@ -96,7 +96,9 @@ class StreamRef:
     def parse(cls, name: str | None = None, arn: str | None = None) -> StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
-            raise ConfigError("options streamName and streamArn are both given", "give one of them")
+            raise ConfigError(
+                "options streamName and streamArn are both set", "set only one of them"
+            )
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
             if match is None:
@@ -108,7 +110,7 @@ class StreamRef:
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError("no stream is given", "give its name or its ARN")
+            raise ConfigError("no stream is named", "pass its name or its ARN")
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",
@@ -133,7 +135,7 @@ class StreamRef:
                 "region",
                 f"is not the region of the stream, {self.arn}",
                 region,
-                remedy="leave it out",
+                remedy="omit it",
             )
         return region or self.region
 
@@ -302,13 +304,13 @@ def _check_endpoint_url(url: str, option: str) -> None:
         raise ConfigError.of(
             option,
             "must not contain a user name or a password",
-            remedy="leave them out",
+            remedy="omit them",
         )
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of(
             option,
             "is not an endpoint",
             url,
-            remedy="expected http:// or https://, a host and maybe a port, like "
+            remedy="expected http:// or https://, a host, and optionally a port, like "
             "http://127.0.0.1:4566",
         )

@@ -142,10 +142,10 @@ class Option:
     def read(self, text: str) -> Any:
         """The value of a text. Raises `ConfigError` with the option, the text and the rule."""
         if not text.strip():
-            raise ConfigError.about(self.name, " is empty", "give a value or leave it out")
+            raise ConfigError.about(self.name, " is empty", "set a value or omit it")
         value = self.parse(self.name, text)
         if value is None or not self.fits(value):
-            raise ConfigError.about(self.name, f" is {text[:200]!r}", f"give {self.rule}")
+            raise ConfigError.about(self.name, f" is {text[:200]!r}", f"use {self.rule}")
         return value
 
     def check(self, field: str, value: object) -> None:
@@ -213,7 +213,7 @@ def positions(missing_default: str) -> Callable[[str, str], RequestedStart | Non
             raise ConfigError.about(
                 option,
                 f" is {text!r}, which is not JSON: {exc}",
-                f"write the positions as in {_JSON_START}",
+                f"write the positions like {_JSON_START}",
             ) from exc
         except InvalidPositionError as exc:
             raise ConfigError.about(option, f": {exc}") from exc
@@ -280,7 +280,7 @@ SECURITY = by_field(
     ),
     Option.switch(
         "zookeeperVerifyHostname",
-        "`false` accepts a trusted certificate that is for another host name",
+        "`false` accepts a trusted certificate that was issued for another host name",
         "true",
     ),
     Option.choice(
@@ -301,9 +301,9 @@ SECURITY = by_field(
     ),
     Option.choice(
         "zookeeperAcl",
-        "access to the znodes that the job creates: `open`: all; `creator`: the job's identity "
-        "only; `creator-read`: the same, and all may read; default: `creator` with a "
-        "`zookeeperAuth`, else `open`",
+        "access to the znodes that the job creates: `open`: everyone; `creator`: only the job's "
+        "identity; `creator-read`: everyone may also read; default: `creator` with a "
+        "`zookeeperAuth`, otherwise `open`",
         among=ACLS,
     ),
 )
@@ -342,7 +342,7 @@ _STATE = by_field(
 _READING = by_field(
     Option.choice(
         "wireFormat",
-        "encoding of the answers to GetRecords: `json`, or `cbor`, which takes less CPU and "
+        "encoding of GetRecords responses: `json`, or `cbor`, which takes less CPU and "
         "needs the package extra `cbor`; `auto`: `cbor` if the extra is installed and the "
         "endpoint accepts CBOR",
         "auto",
@@ -367,13 +367,13 @@ _READING = by_field(
     Option(
         "consumerName",
         "with `readMode` `efo`: name of the consumer, which is registered if it does not exist; "
-        "give this or `consumerArn`",
+        "set this or `consumerArn`",
         fits=_CONSUMER_NAME.fullmatch,
         rule="1 to 128 letters, digits, dots, dashes or underscores",
     ),
     Option(
         "consumerArn",
-        "with `readMode` `efo`: ARN of an existing consumer of the stream; give this or "
+        "with `readMode` `efo`: ARN of an existing consumer of the stream; set this or "
         "`consumerName`",
         fits=_CONSUMER_ARN.fullmatch,
         rule="the ARN of a consumer, like "
@@ -404,7 +404,7 @@ _READING = by_field(
     ),
     Option.choice(
         "aggregatedRecords",
-        "what happens with a record that the Kinesis Producer Library has aggregated: `unpack` "
+        "what happens to a record that the Kinesis Producer Library has aggregated: `unpack` "
         "delivers each of its user records, `fail` stops at it, `raw` delivers its bytes",
         "unpack",
         among=("unpack", "fail", "raw"),
@@ -472,14 +472,14 @@ def check_consumer(
     if values["read_mode"] != "efo":
         for field, value in ((by_name, name), (by_arn, arn)):
             if value is not None:
-                remedy = f"set {mode} to efo, or leave {field} out"
+                remedy = f"set {mode} to efo, or omit {field}"
                 raise ConfigError.of(field, f"has an effect only with {mode} efo", remedy=remedy)
     elif (name is None) == (arn is None):
-        raise ConfigError.of(by_name, f"with {mode} efo, give either {by_name} or {by_arn}")
+        raise ConfigError.of(by_name, f"with {mode} efo, set either {by_name} or {by_arn}")
     elif arn is not None:
         SHARED["consumer_arn"].check(by_arn, arn)
         of = _CONSUMER_ARN.fullmatch(arn)
         if of is None or stream not in (StreamRef(of["name"]), StreamRef(of["name"], of["stream"])):
             rule = f"does not belong to stream {stream.name}"
-            remedy = "give the ARN of a consumer of that stream"
+            remedy = "use the ARN of a consumer of that stream"
             raise ConfigError.of(by_arn, rule, arn, remedy=remedy)

@@ -66,7 +66,7 @@ def split_name(text: str) -> tuple[str, str]:
     module, colon, function = text.partition(":")
     if not colon or not module or not function:
         raise ConfigError(
-            f"{text!r} is not of the form module:function", "give one like etl.orders:process"
+            f"{text!r} is not of the form module:function", "pass a name like etl.orders:process"
         )
     return module, function
 

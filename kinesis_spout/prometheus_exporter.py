@@ -188,7 +188,9 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Shards that are polled because they have no subscription (enhanced fan-out)",
     ),
     _gauge(
-        "reading_held", SPARK, "1 while no new record is read because most records fail, else 0"
+        "reading_held",
+        SPARK,
+        "1 while no new record is read because most records fail, otherwise 0",
     ),
     _gauge("readable_shards", SPARK, "Shards that are read now"),
     _counter("batches", SPARK, "Batches that read this stream"),

@@ -258,12 +258,13 @@ def anchored_to(*parents: TrackedTuple) -> TrackedTuple:
     """
     if not parents:
         raise IllegalAckerEventError(
-            "anchored_to was given no tuples", "use unanchored for a tuple that no tree waits for"
+            "anchored_to got no tuples", "use unanchored for a tuple that no tree waits for"
         )
     acker = parents[0]._acker  # noqa: SLF001  # of the same file
     if any(parent._acker is not acker for parent in parents):  # noqa: SLF001  # of the same file
         raise IllegalAckerEventError(
-            "a tuple was anchored to trees of different ackers", "let their spouts share one acker"
+            "a tuple was anchored to trees of different ackers",
+            "create these spouts with the same acker",
         )
     edges: dict[int, int] = {}
     with acker.lock:
@@ -303,4 +304,4 @@ def tell(outcomes: Iterable[Outcome[TupleTree]]) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise ExceptionGroup("several spouts raised at the outcome of a tuple tree", errors)
+        raise ExceptionGroup("several spouts raised an error at the end of a tuple tree", errors)

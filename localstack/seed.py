@@ -98,7 +98,7 @@ def wait_until_active(client: Any, stream: str) -> None:
 
 def _pause(needed: bool, deadline: float, problem: str) -> None:  # noqa: FBT001  # the loops' own condition
     if needed and time.monotonic() > deadline:
-        raise SeedError(f"{problem} after {_LIMIT_S:.0f} s: look at the log of the local service")
+        raise SeedError(f"{problem} after {_LIMIT_S:.0f} s: check the log of the local service")
     if needed:
         time.sleep(_PAUSE_S)  # noqa: TID251  # the service can only be polled
 

@@ -177,8 +177,8 @@ def bytes_at_least(
             if not bytes_at_least(body["items"], names, path + "[]", inside):
                 raise SchemeDefinitionError(
                     f"the Avro schema has an array at {path!r} whose items take no bytes",
-                    "give the items a type that takes bytes, since otherwise a few bytes could "
-                    "stand for any number of items",
+                    "use items of a type that takes bytes: otherwise a few bytes could encode "
+                    "any number of items",
                 )
         case "map":
             bytes_at_least(body["values"], names, path + "{}", inside)
@@ -279,8 +279,8 @@ class AvroColumns:
                 return self._union(body, path, inside)
             case "null":
                 raise SchemeDefinitionError(
-                    f"the Avro field {path!r} has no type but null",
-                    "give a reader_schema without this field",
+                    f"the Avro field {path!r} has only the type null",
+                    "pass a reader_schema without this field",
                 )
         logical = logical_of(kind, body if isinstance(body, dict) else {})
         if logical is not None:
@@ -299,7 +299,7 @@ class AvroColumns:
         if not members:
             raise SchemeDefinitionError(
                 f"the Avro record {body['name']} has no fields",
-                "Spark has no empty structs; give a reader_schema without this record",
+                "Spark has no empty structs; pass a reader_schema without this record",
             )
         fields = pa.struct([(name, column.type) for name, column in members.items()])
         converts = [(name, column.convert or _same) for name, column in members.items()]
@@ -329,8 +329,8 @@ class AvroColumns:
             )
         if any({narrow, wide} <= set(kinds) for narrow, wide in _WIDER):
             raise SchemeDefinitionError(
-                f"the Avro union at {path!r} has two number types that Python does not tell apart",
-                "give a reader_schema with the wider of the two",
+                f"the Avro union at {path!r} has two number types that Python cannot distinguish",
+                "pass a reader_schema with the wider of the two",
             )
         columns = [self.of(member, f"{path}.member{i}", inside) for i, member in enumerate(members)]
         positions = {

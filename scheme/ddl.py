@@ -191,7 +191,7 @@ class _Parser:
             self._expect(")")
         if not 1 <= precision <= _MAX_PRECISION or scale > precision:
             rule = (
-                f"give a precision from 1 to {_MAX_PRECISION} and a scale that is not above the "
+                f"use a precision from 1 to {_MAX_PRECISION} and a scale that is not above the "
                 "precision"
             )
             raise SchemeDefinitionError(

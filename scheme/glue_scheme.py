@@ -94,7 +94,7 @@ class GlueScheme(WrappingScheme):
 
     def __post_init__(self) -> None:
         if self.unframed not in ("error", "raw"):
-            raise SchemeDefinitionError(f"unframed is {self.unframed!r}", 'give "error" or "raw"')
+            raise SchemeDefinitionError(f"unframed is {self.unframed!r}", 'use "error" or "raw"')
         arrow_struct(self.schema_ddl)
 
     def unpacked(self, payload: bytes) -> bytes:

@@ -36,7 +36,7 @@ def scheme_of(text: str) -> RecordScheme:
         return found
     if colon and all(part.isidentifier() for part in name.split(".")):
         return _own(name, argument)
-    raise SchemeDefinitionError(f"scheme {text!r} is not known", f"give {FORMS}")
+    raise SchemeDefinitionError(f"scheme {text!r} is not known", f"use {FORMS}")
 
 
 def _own(module: str, name: str) -> RecordScheme:
@@ -51,6 +51,6 @@ def _own(module: str, name: str) -> RecordScheme:
     if not isinstance(scheme, RecordScheme):
         raise SchemeDefinitionError(
             f"{module}:{name} is not a scheme (decoder)",
-            "give it the methods of scheme.RecordScheme",
+            "implement the methods of scheme.RecordScheme",
         )
     return scheme

@@ -78,8 +78,8 @@ class ProtobufScheme(PayloadScheme):
             files = message
         else:
             raise SchemeDefinitionError(
-                f"ProtobufScheme was given a {type(message).__name__}",
-                "give it a generated class, its DESCRIPTOR, or the bytes of a descriptor set and "
+                f"ProtobufScheme got a {type(message).__name__}",
+                "pass a generated class, its DESCRIPTOR, or the bytes of a descriptor set and "
                 "the name of the message",
             )
         object.__setattr__(self, "descriptors", files)
@@ -155,8 +155,8 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
     except (DecodeError, TypeError, KeyError) as exc:
         raise SchemeDefinitionError(
             f"the descriptor set has no usable message {name}: {exc}",
-            "make it with protoc --include_imports --descriptor_set_out, and give the full name "
-            "with the package",
+            "create it with protoc --include_imports --descriptor_set_out, and pass the full "
+            "name, package included",
         ) from None
     root = _Columns(recursion_depth).message(descriptor, descriptor.full_name, ())
     if root is None:
@@ -167,7 +167,7 @@ def _reader(descriptors: bytes, name: str, recursion_depth: int) -> _ProtobufRea
     if not pa.types.is_struct(root.type):
         raise SchemeDefinitionError(
             f"the Protobuf message {name} cannot be decoded into columns",
-            "give a message of your own schema",
+            "pass a message of your own schema",
         )
     return _ProtobufReader(
         ddl=members_ddl(root.type),
@@ -339,8 +339,8 @@ class _Columns:
                 if not self._recursion_depth:
                     raise SchemeDefinitionError(
                         f"the Protobuf message {inner.full_name} contains itself at {path}.{name}",
-                        "Spark has no recursive types; give recursion_depth, the number of levels "
-                        "that the records have at most",
+                        "Spark has no recursive types; pass recursion_depth, the maximum number "
+                        "of levels in the records",
                     )
                 deepest.append(_absent(field))
                 continue

@@ -246,7 +246,7 @@ def selected_columns(schema: StructType, scheme: RecordScheme | None = None) -> 
         if _TYPES.get(field.name) != kind:
             raise ConfigError(
                 f"the schema has a column {field.name} {kind}, which this source does not have",
-                f"select some of {SCHEMA_DDL}",
+                f"choose columns of {SCHEMA_DDL}",
             )
         if not field.nullable:
             # Spark compares the rows' schema with this one, and each column may have nulls.
@@ -257,7 +257,7 @@ def selected_columns(schema: StructType, scheme: RecordScheme | None = None) -> 
             )
     names = tuple(schema.names)
     if not names:
-        raise ConfigError("the schema has no column", f"select some of {SCHEMA_DDL}")
+        raise ConfigError("the schema has no column", f"choose columns of {SCHEMA_DDL}")
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"the schema has the column {min(twice)} twice", "name each column once")
     return names
@@ -271,6 +271,6 @@ def _check_parsed(kind: DataType, scheme: RecordScheme) -> None:
 
     if to_arrow_type(kind, timezone="UTC") != column_type(scheme):
         raise ConfigError(
-            f"the schema has a column {PARSED} of another type than the scheme's",
-            f"give it the type {outcome_ddl(scheme)}",
+            f"the schema has a column {PARSED} whose type differs from the scheme's",
+            f"declare it as {outcome_ddl(scheme)}",
         )

@@ -267,8 +267,8 @@ class KinesisStreams(_Reads):
     def __post_init__(self) -> None:
         if sum(len(source.split()) for source in self.sources) < 2:
             raise ConfigError(
-                "KinesisSource.several was given fewer than two streams",
-                "read a single one with KinesisSource(...).read_stream(spark)",
+                "KinesisSource.several got fewer than two streams",
+                "read a single stream with KinesisSource(...).read_stream(spark)",
             )
         self.query()
 
@@ -310,5 +310,5 @@ def _as_text(option: str, value: object) -> str:
 
         return text_of(value)
     raise ConfigError(
-        f"option {option} is of type {type(value).__name__}", "give a text or a number"
+        f"option {option} is of type {type(value).__name__}", "pass a string or a number"
     )

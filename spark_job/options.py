@@ -27,13 +27,11 @@ if TYPE_CHECKING:
 STREAM = by_field(
     Option(
         "streamName",
-        "name of the stream, or names and ARNs of several streams, separated by commas; give "
-        "this or `streamArn`",
+        "name of the stream, or names and ARNs of several streams, separated by commas; set this "
+        "or `streamArn`",
         field="stream",
     ),
-    Option(
-        "streamArn", "ARN of the stream, which also gives the region; give this or `streamName`"
-    ),
+    Option("streamArn", "ARN of the stream, which also sets the region; set this or `streamName`"),
 )
 
 
@@ -56,8 +54,8 @@ _SPARKS = by_field(
     Option(
         "scheme",
         "scheme (decoder) of the payloads, which adds the column `parsed` with their fields, or "
-        "the reason why a payload cannot be decoded; values as of `consume --scheme`, for "
-        "example `cloudwatch-logs`",
+        "the reason why a payload cannot be decoded; the same values as for `consume --scheme`, "
+        "for example `cloudwatch-logs`",
         parse=_scheme,
     ),
     Option.whole(
@@ -134,9 +132,7 @@ RETIRED = {
 
 def warn_retired(name: str) -> None:
     """Warn that this option has no effect any more."""
-    warnings.warn(
-        f"option {name} has no effect any more: {RETIRED[name]}. Leave it out", stacklevel=3
-    )
+    warnings.warn(f"option {name} no longer has an effect: {RETIRED[name]}. Omit it", stacklevel=3)
 
 
 _SCHEME = re.compile(r"[A-Za-z]+://")
@@ -190,7 +186,7 @@ def _word_position(option: str, text: str) -> str:
         option,
         "is not accepted",
         text[:60],
-        remedy="give startingPosition with the time in ISO 8601",
+        remedy="set startingPosition to the time in ISO 8601",
     )
 
 
@@ -203,7 +199,7 @@ def _reads_per_second(option: str, text: str) -> str:
             option,
             "is not accepted",
             text,
-            remedy="give readsPerSecond, which Kinesis limits to 5",
+            remedy="use readsPerSecond, which Kinesis limits to 5",
         )
     return f"{1000 / milliseconds:g}"
 
@@ -227,7 +223,7 @@ def _url(option: str, text: str) -> str:
     return text if _SCHEME.match(text) else f"https://{text}"
 
 
-_LEAVE_OUT = "leave it out"
+_LEAVE_OUT = "omit it"
 _CREDENTIALS = "use profile, roleArn, or another way in which botocore finds credentials"
 _FALLS_BACK = f"{_LEAVE_OUT}: a shard is polled when its subscription is refused or breaks"
 _REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
@@ -248,7 +244,8 @@ AWSLABS = System(
         "kinesis.startingPosition": Taken(
             "startingPosition",
             _position,
-            "`LATEST`, `TRIM_HORIZON`, `EARLIEST` (as `TRIM_HORIZON`), `AT_TIMESTAMP <ISO time>`",
+            "`LATEST`, `TRIM_HORIZON`, `EARLIEST` (same as `TRIM_HORIZON`), `AT_TIMESTAMP <ISO "
+            "time>`",
         ),
         "kinesis.failOnDataLoss": Taken("failOnDataLoss"),
         "kinesis.maxFetchRecordsPerShard": Taken("maxRecordsPerShard"),
@@ -264,7 +261,7 @@ AWSLABS = System(
         "kinesis.consumerType": Taken(
             "readMode",
             _mode(GetRecords="polling", SubscribeToShard="efo"),
-            "`GetRecords` (as `polling`), `SubscribeToShard` (as `efo`)",
+            "`GetRecords` (same as `polling`), `SubscribeToShard` (same as `efo`)",
         ),
         "kinesis.consumerName": Taken("consumerName"),
     },
@@ -319,7 +316,7 @@ DATABRICKS = System(
         "initialPosition": Taken(
             "startingPosition",
             _word_position,
-            "`latest`, `trim_horizon`, `earliest` (as `TRIM_HORIZON`)",
+            "`latest`, `trim_horizon`, `earliest` (same as `TRIM_HORIZON`)",
         ),
         "awsAccessKey": Taken("awsAccessKeyId"),
         "awsSecretKey": Taken("awsSecretAccessKey"),

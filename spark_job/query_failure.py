@@ -301,7 +301,7 @@ class QueryEnds(StreamingQueryListener):
                 if is_announced.is_set():
                     return
         except Exception:  # as above
-            log.debug("it was not stored in ZooKeeper that this job reports errors", exc_info=True)
+            log.debug("ZooKeeper does not record that this job reports errors", exc_info=True)
 
     def _amend(self, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]) -> None:
         """Amend the run log of each known stream whose newest plan is one of `plans`; None: any."""

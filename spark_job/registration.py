@@ -184,7 +184,7 @@ def _too_fast(settings: SourceSettings) -> Iterator[str]:
         yield (
             f"option readsPerSecond is {settings.rate.reads_per_second:g}, but Kinesis allows "
             f"{SERVICE_READS_PER_SECOND} reads per second of each shard, shared by all "
-            f"consumers, and throttles the rest; give {SERVICE_READS_PER_SECOND} or less"
+            f"consumers, and throttles the rest; use {SERVICE_READS_PER_SECOND} or less"
         )
 
 
@@ -199,7 +199,7 @@ def refuse_embedded_on_cluster(zookeeper: str, master: str | None) -> None:
         raise ConfigError(
             f"option zookeeper is {zookeeper!r}, which only this machine can reach, but the Spark "
             f"master is {master!r}",
-            "give the connect string of an ensemble",
+            "use the connect string of an ensemble",
         )
 
 

@@ -95,7 +95,7 @@ class SourceSettings:
         """
         values = values_of(texts, OPTIONS)
         if values["stream"] is None and values["stream_arn"] is None:
-            remedy = "give the stream's name, or its ARN as streamArn"
+            remedy = "set the stream's name, or its ARN as streamArn"
             raise ConfigError.about("streamName", " is missing", remedy)
         for name, option in OPTIONS.items():
             if option.required and not values[name]:
@@ -146,9 +146,9 @@ class QuerySettings:
         if len(refs) < 2:
             if own:
                 raise ConfigError(
-                    f"option stream.{min(own)}.{next(iter(own[min(own)]))} needs a query of "
-                    "several streams",
-                    "list the streams in streamName, or leave the prefix out",
+                    f"option stream.{min(own)}.{next(iter(own[min(own)]))} applies only to a "
+                    "query of several streams",
+                    "list the streams in streamName, or omit the prefix",
                 )
             return cls.of([SourceSettings.from_texts(texts)])
         if wrong := sorted(number for number in own if not 1 <= number <= len(refs)):
@@ -232,7 +232,7 @@ def _refs(texts: Mapping[str, str]) -> list[str]:
     if "," in listed and not all(refs):
         raise ConfigError(
             f"option streamName is {listed!r}, a list with an empty entry",
-            "give names or ARNs, separated by single commas",
+            "pass names or ARNs, separated by single commas",
         )
     return refs
 
@@ -245,8 +245,8 @@ def _texts_of_one(shared: Mapping[str, str], ref: str, own: Mapping[str, str]) -
         )
     if "scheme" in own:
         raise ConfigError(
-            "option scheme differs between the streams of a query, whose rows are in one frame",
-            "give all of them one scheme, or call batch.parsed(...) for each stream's rows",
+            "option scheme differs between the streams of a query, but their rows share one frame",
+            "set the same scheme for all streams, or call batch.parsed(...) for each stream's rows",
         )
     is_arn = ref.startswith("arn:")
     texts = {name: text for name, text in shared.items() if name not in ("stream", "stream_arn")}
@@ -265,8 +265,8 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
         name, arn = settings.stream.name, settings.stream.arn
         if names[name] > 1 and arn is None:
             raise ConfigError(
-                f"the query names two streams {name}",
-                "name each stream once, and give the ARNs of streams that have the same name in "
+                f"the query names two streams with the name {name}",
+                "name each stream once, and use the ARNs of streams that have the same name in "
                 "different accounts or regions",
             )
         labels.append(name if names[name] == 1 or arn is None else arn)
@@ -279,7 +279,7 @@ def _labels(streams: Sequence[SourceSettings]) -> list[str]:
             raise ConfigError(
                 f"two streams are named {name}, so application {application} would store both "
                 "their checkpoints in one place",
-                "give each of them its own applicationName",
+                "set a separate applicationName for each",
             )
     return labels
 
@@ -303,8 +303,8 @@ def texts_from_options(
         name = names.get(key.lower())
         if name in texts:
             raise ConfigError(
-                f"option {given} means the same as option {key}, which is given too",
-                "give one of the two",
+                f"option {given} means the same as option {key}, which is set too",
+                "set only one of the two",
             )
         if name is None and key != given:
             raise ConfigError(

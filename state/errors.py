@@ -90,7 +90,7 @@ class CheckpointRegressionError(StateError):
 
 
 class PlanMismatchError(StateError):
-    """A plan's reads or report do not fit the shard's state; its records are delivered again."""
+    """A plan's reads or report do not fit the shard's state; its records are redelivered."""
 
 
 class TaskLogError(StateError):

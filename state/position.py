@@ -141,7 +141,7 @@ class StartingPosition:
             ago_ms = int(match[1]) * _UNIT_MS[match[2]]
             if ago_ms > _MAX_AGO_MS:
                 raise InvalidPositionError(
-                    f"{text!r} is longer ago than the longest retention of a stream",
+                    f"{text!r} is further back than the longest retention that a stream can have",
                     "use TRIM_HORIZON to start at the oldest record",
                 )
             return cls(text, ago_ms=ago_ms)

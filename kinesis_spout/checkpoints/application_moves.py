@@ -144,9 +144,8 @@ class _Progress:
                 raise unknown_shard(shard_id, self.states)
             if shard_id not in self.listed and self.states[shard_id].end_was_read:
                 raise MoveRefusedError(
-                    f"the stream does not list shard {shard_id} any more, so its records cannot be "
-                    "read",
-                    "leave that shard out of --shard",
+                    f"the stream no longer lists shard {shard_id}, so its records cannot be read",
+                    "remove that shard from --shard",
                 )
         wanted = shard_ids or self.states
         return [shard_id for shard_id in self.lineage.oldest_first() if shard_id in wanted]

@@ -152,8 +152,7 @@ class ShardSearch:
         page = getter.fetch(limit)
         if page.gone:
             raise ShardNotFoundError(
-                f"the service does not know shard {self.shard.shard_id} of {self.client.where} "
-                "any more",
+                f"Kinesis no longer knows shard {self.shard.shard_id} of {self.client.where}",
                 "run the command again",
             )
         return page

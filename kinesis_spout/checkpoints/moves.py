@@ -127,7 +127,7 @@ class Move:
 
 def unlisted(state: ShardState) -> Move:
     """The move of a shard that the service does not list any more: none."""
-    note = "the stream does not list the shard any more, so its state stays as it is"
+    note = "the stream no longer lists the shard, so its state does not change"
     return Move(before=state, after=state, notes=(note,))
 
 
@@ -211,8 +211,8 @@ def _reached(
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
         notes.append(
-            f"{found.position} is inside a range of failed records that is stored as one, so the "
-            "shard moves to the first of them"
+            f"{found.position} is inside a stored range of failed records, so the shard moves to "
+            "the first record of that range"
         )
         found = search.locate(outside)
     left = moved_state(state, found.position, verified_until_ms=None).unresolved
@@ -223,9 +223,7 @@ def _reached(
     # Those that have expired become dead letters only as unresolved records.
     if first is None:
         if origin is not None:
-            notes.append(
-                "no record is left to be read again, so the state of the shard stays as it is"
-            )
+            notes.append("no record is left to read again, so the shard's state does not change")
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
         behind = Located(Position.at_timestamp(search.horizon_ms), None)
@@ -282,7 +280,7 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
             f"shard {shard.shard_id} is open, so it has no end yet",
-            "use LATEST to skip the records that are in it now",
+            "use LATEST to skip the records that the shard contains now",
         )
     sequence = goal.position.sequence
     if sequence is None or goal.was_there:
@@ -296,7 +294,7 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     if first is None:
         raise MoveRefusedError(
             f"shard {shard.shard_id} has no record {sequence.whole}{why}",
-            "give the number of one of its records, or a time",
+            "pass the sequence number of one of the shard's records, or a time",
         )
     if not first.shares_record(sequence):
         is_oldest = first == search.locate(TRIM_HORIZON).first

@@ -81,7 +81,7 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
             f"the export belongs to stream {exported.stream.arn}, which was created at "
             f"{Position.at_timestamp(exported.stream.created_ms)}; stream {known.arn} was created "
             f"at {Position.at_timestamp(known.created_ms)} and has other sequence numbers",
-            "give an export of this stream",
+            "pass an export of this stream",
         )
 
 
@@ -113,7 +113,7 @@ def check_positions(client: KinesisClient, exported: ExportedApplication) -> Non
             raise StoredDataError(
                 f"the export of application {exported.application!r} cannot be imported: "
                 f"{position} {refused}",
-                "give an export of this stream",
+                "pass an export of this stream",
             )
 
 

@@ -174,13 +174,15 @@ def move(
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
-        raise wrong_usage("--to", f"{to} is a position in one shard; name that shard with --shard")
+        raise wrong_usage(
+            "--to", f"{to} is a position in one shard; select that shard with --shard"
+        )
     with op.patience():
         op.own_started()
         found = find_moves(op.client, op.store, to, shards, clock=op.clock, max_counted=count)
     _show(found, allow_skip=allow_skip)
     if found.changes_nothing:
-        say("nothing to move: each shard is at its new position already")
+        say("nothing to move: each shard is already at its new position")
     else:
         _write(op, found)
 
@@ -217,7 +219,7 @@ def rewind(
     if not allow_skip:
         expired = [one.after.shard_id for one in found.moves if one.lost_until_ms is not None]
         lost = sorted({*found.lost, *expired})
-        _refuse(lost, "would be read again, but may have expired", "go back as far as is possible")
+        _refuse(lost, "would be read again, but may have expired", "go back as far as possible")
     _write(op, found)
 
 
@@ -237,7 +239,7 @@ def _show(found: ApplicationMove, *, allow_skip: bool) -> None:
 
 def _refuse(shards: list[str], what: str, purpose: str) -> None:
     if shards:
-        raise CliError(f"records of {', '.join(shards)} {what}", f"give --allow-skip to {purpose}")
+        raise CliError(f"records of {', '.join(shards)} {what}", f"pass --allow-skip to {purpose}")
 
 
 def _write(op: Operation, found: ApplicationMove) -> None:
@@ -264,7 +266,7 @@ def move_lines(move: Move) -> Iterator[str]:
         yield f"  records that arrived before {until} may have expired"
     if move.expired_ms is not None:
         times = times_of(move.expired_ms)
-        yield f"  records that arrived from {times} expired before they were read"
+        yield f"  unread records that arrived from {times} have expired"
     for sentence in move.notes:
         yield f"  note: {sentence}"
 
@@ -331,7 +333,7 @@ def skip(
     application runs.
     """
     if bool(sequences) == all_records:
-        raise wrong_usage("SEQUENCE..., --all", "give either sequence numbers or --all")
+        raise wrong_usage("SEQUENCE..., --all", "pass either sequence numbers or --all")
     with op.patience():
         op.own_started()
         found = find_skip(op.store.shard_states.load(), shard, sequences or None)
@@ -371,7 +373,7 @@ def _name(record: UnresolvedRecord) -> str:
     if record.first == record.last:
         return str(record.first)
     ends = f"from {record.first} to {record.last}"
-    return f"{records_of(record.count)} {ends}, which are stored as one range"
+    return f"{records_of(record.count)} {ends}, which are stored as a single range"
 
 
 def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
@@ -400,7 +402,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
             has_first = record.first in numbers
             if missing := missing_records(record.count, len(numbers), has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
-                say(f"  not saved, because they have expired: {which}{_name(record)}")
+                say(f"  not saved because they have expired: {which}{_name(record)}")
             saved += len(numbers)
     sync_folder(path.absolute().parent)
     say(f"saved {records_of(saved)} to {path}")
@@ -444,11 +446,10 @@ def import_export(
     """Restore an application's state from a file that `checkpoint export` wrote.
 
     The stream must be the one that was exported. The command is refused while the
-    application runs. If the application already has state, give --replace.
-    Records that were read since the export are read again. A shard whose exported
-    position is later than its present one moves forward, which needs
-    --allow-skip. If the import is interrupted, the application does not start
-    until the command is repeated.
+    application runs. If the application already has state, pass --replace.
+    Records that were read since the export are read again. A shard moves forward if its exported
+    position is later than its current one; this requires --allow-skip. If the import is
+    interrupted, the application does not start until the command is repeated.
 
     Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
     application runs.
@@ -472,8 +473,9 @@ def import_export(
     check_replaced(op, store, found, replace=replace)
     if (ahead := transfer.moving_forward(found)) and not allow_skip:
         raise CliError(
-            f"{', '.join(ahead)} would move forward: the records in between would never be read",
-            "give --allow-skip to skip them",
+            f"{', '.join(ahead)} would move forward, and the records in between would never be "
+            "read",
+            "pass --allow-skip to skip them",
         )
     if op.confirmed("Import these positions?"):
         transfer.import_application(store, exported, now_ms=op.service_time())
@@ -492,7 +494,7 @@ def check_replaced(
     elif any(before for before, _ in found.values()) and not replace:
         raise CliError(
             f"application {op.place.application} has state {op.on_stream} already",
-            "give --replace to replace that state, or give another --application",
+            "pass --replace to replace that state, or pass another --application",
         )
 
 

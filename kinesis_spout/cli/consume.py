@@ -83,20 +83,22 @@ def consume(
         default="LATEST",
     ),
     until: str | None = _read(
-        "End once all records that arrived by this time are read: now, -2h, 14:00 (of today, UTC) "
-        "or an ISO time."
+        "Stop once all records that arrived by this time have been read: now, -2h, 14:00 (of "
+        "today, UTC) or an ISO time."
     ),
     shard: list[str] | None = _read("Read only this shard. Repeatable.", metavar="ID"),
     task_index: int = _read(
-        "The number of this process, counted from 0, among the --total-tasks processes that share "
-        "the stream's shards.",
+        "Index of this process, from 0, among the --total-tasks processes that share the "
+        "stream's shards.",
         default=0,
         min=0,
     ),
     total_tasks: int = _read(
-        "How many processes share the stream's shards. Requires --application.", default=1, min=1
+        "Number of processes that share the stream's shards. Requires --application.",
+        default=1,
+        min=1,
     ),
-    max_records: int | None = _read("End after this many records. Retries do not count.", min=1),
+    max_records: int | None = _read("Stop after this many records. Retries do not count.", min=1),
     aggregated_records: str = flag(
         "aggregated_records", default=SHARED["aggregated_records"].value, panel=INPUT
     ),
@@ -104,31 +106,33 @@ def consume(
     consumer_name: str | None = flag("consumer_name", panel=INPUT),
     consumer_arn: str | None = flag("consumer_arn", panel=INPUT),
     fail_on_data_loss: bool = _read(
-        "If records expired before they were read: stop with an error, or warn and read the "
-        "remaining records.",
+        "Whether unread records that have expired stop the command with an error, or only log a "
+        "warning.",
         "--fail-on-data-loss/--no-fail-on-data-loss",
         default=True,
     ),
     raw: bool = _write("Write only the payloads, each followed by a newline."),
     scheme: Any | None = scheme_flag(panel=OUTPUT),
     exec_: str | None = _write(
-        "Start this command and write the lines to its stdin. The command answers each with a "
-        'line: {"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
+        "Start this command and write the lines to its stdin. The command answers each line with "
+        'one like {"id": "...", "ok": true}, or {"id": "...", "ok": false, '
+        '"reason": "..."}.',
         "--exec",
         metavar="COMMAND",
     ),
     message_timeout: str = _write(
-        "A record that the command has not answered after this time counts as failed.",
+        "A record counts as failed if the command has not answered it within this time.",
         default="30s",
     ),
     max_pending: int | None = _write(
-        "Maximum number of records that wait for an answer from the command (default: 100).", min=1
+        "Maximum number of records that may wait for an answer from the command (default: 100).",
+        min=1,
     ),
     retry_limit: int = _write(
-        "How many times a failed record is retried.", default=RetryPolicy().retry_limit, min=0
+        "Number of times that a failed record is retried.", default=RetryPolicy().retry_limit, min=0
     ),
     dead_letter: Path | None = _write(
-        "Append each record that has used up its retries to this file, as a line of JSON.",
+        "When a record has used up its retries, append it to this file as a line of JSON.",
         metavar="FILE",
     ),
     stats: bool | None = _watch(
@@ -150,11 +154,13 @@ def consume(
     application, place = op.ctx.params["application"], op.place
     if raw and exec_ is not None:
         raise wrong_usage(
-            "--raw, --exec", "--raw leaves out the ids that a command needs; use only one of them"
+            "--raw, --exec",
+            "--raw omits the ids that the command of --exec needs; use only one of the two options",
         )
     if raw and scheme is not None:
         raise wrong_usage(
-            "--raw, --scheme", "--raw writes the payloads as they are; use only one of them"
+            "--raw, --scheme",
+            "--raw writes the payloads undecoded; use only one of the two options",
         )
     stop = op.signals()
     timeout_s = parse_duration_ms(message_timeout, option="--message-timeout") / 1000
@@ -249,13 +255,13 @@ def _consume(
                 screen.note(f"{counted(bad, 'line')} of the command's output {no_answers}")
             count = spout.metrics().total.counts.dead_lettered
             if count and not stop.stopping:
-                what = f"{records(count)} {are(count, 'was', 'were')} not processed"
+                what = f"{records(count)} failed and {are(count, 'was', 'were')}"
                 if letters is None:
-                    keep = "give --dead-letter FILE to keep such records"
-                    raise CliError(f"{what}, but dropped", keep)
+                    keep = "pass --dead-letter FILE to keep such records"
+                    raise CliError(f"{what} dropped", keep)
                 redrive = shlex.join(("kinesis-spout", "redrive", str(letters)))
                 put_back = f"put the records back with `{redrive}`"
-                raise CliError(f"{what}, but dead-lettered to {letters}", put_back)
+                raise CliError(f"{what} dead-lettered to {letters}", put_back)
 
 
 def _run_command(
@@ -288,7 +294,8 @@ def _run_command(
         remedy += "; the next run redelivers the records without an answer"
         if spout.config.application is None:
             remedy = (
-                "repair the command; give --application if the next run is to redeliver records"
+                "repair the command; pass --application to have the next run redeliver these "
+                "records"
             )
     ended = CommandEndedError(problem, remedy)
     spout.close(crashed=command.has_crashed, error=ended)
@@ -375,7 +382,7 @@ class ConsumeScreen:
             self.note(sentence)
         if self._warnings == MAX_WARNINGS:
             self.note(
-                "further notes of this kind are only counted. Their number is printed at the end"
+                "further notes of this kind are only counted. The count is printed at the end"
             )
 
     @contextmanager
@@ -486,6 +493,6 @@ def _cells(one: ShardMetrics) -> dict[str, str]:
 def summary(stream: str, metrics: SpoutMetrics) -> str:
     """The counts in one line. Counts of zero are left out, except emitted and acked."""
     total = metrics.total
-    found = _counts(total) | {"left out (of another shard)": total.counts.left_out}
+    found = _counts(total) | {"omitted (belong to another shard)": total.counts.left_out}
     parts = [f"{value:,} {name}" for name, value in found.items() if value or name in _COUNTS[:2]]
     return f"stream {stream}: {', '.join(parts)}"

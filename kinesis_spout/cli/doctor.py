@@ -34,8 +34,8 @@ def doctor(
     op: Operation,
     *,
     read_mode: str = option(
-        "efo also checks the consumer and the permissions of enhanced fan-out. It registers "
-        "no consumer.",
+        "efo also checks the consumer and the permissions for enhanced fan-out. The check "
+        "registers no consumer.",
         default="polling",
         metavar="[polling|efo]",
     ),
@@ -53,8 +53,8 @@ def doctor(
     at most one record. The stream, the application and ZooKeeper are checked if
     --stream, --application and --zookeeper name them.
 
-    Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only
-    because a service does not answer.
+    Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only because a service did
+    not answer.
     """
     if conf and master is None:
         raise wrong_usage("--conf", "--conf needs --master")

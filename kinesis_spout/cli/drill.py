@@ -55,16 +55,16 @@ def drill(
     list_: bool = option("List the drills and their requirements.", "--list"),
     spout: bool = _job("Drill the spout (the consumer without Spark) instead of a Spark job."),
     efo: bool = _job("Read by enhanced fan-out."),
-    executors: bool = _job("Run the Spark job on two executors, in processes of their own."),
+    executors: bool = _job("Run the Spark job on two executors, each in its own process."),
     process: str | None = _job(
-        "A function of your own that takes a TrackedBatch, as module:function, called instead of "
-        "the drill's function. The module is looked for in the current directory first. Data that "
-        "the function writes to sinks stays there.",
+        "Your own function, as module:function. The drill calls it with each TrackedBatch "
+        "instead of its own function. The module is searched for in the current directory first. "
+        "The drill does not delete data that the function writes.",
         metavar="MODULE:FUNCTION",
     ),
     payload: str | None = _job(
-        "A function of your own that makes the records: it takes a key and a number and returns "
-        "bytes.",
+        "Your own function that makes the records' data: it takes a key and a number, and "
+        "returns bytes.",
         metavar="MODULE:FUNCTION",
     ),
     ensemble: bool = _world("Run three ZooKeeper servers instead of one."),
@@ -83,14 +83,14 @@ def drill(
     ),
     seed: int = _world("Seed of the keys and of the random faults.", default=1),
     minutes: float = _world(
-        "Number of minutes for which a soak disturbs the job.", default=10.0, min=0.1
+        "Number of minutes during which the soak disturbs the job.", default=10.0, min=0.1
     ),
     json_file: Path | None = _verdict(
         "Write the verdicts to this file, as JSON.", "--json", metavar="FILE"
     ),
     html_file: Path | None = _verdict(
-        "Write the verdict to this file, as an HTML page. With several drills, each gets a file "
-        "with its name in the file name.",
+        "Write the verdict to this file, as an HTML page. With several drills, each drill gets "
+        "its own file, with the drill's name in the file name.",
         "--html",
         metavar="FILE",
     ),
@@ -139,10 +139,10 @@ def drill(
             if takes_scratch(load_function(process)):
                 parameter = f"Its parameter {SCRATCH} gets the same directory."
             warn(
-                f"{process} is your own code, and the drill really calls it. If it writes records "
-                "outside of its scratch directory, they stay there, some of them several times. "
-                f"The environment variable {SCRATCH_VARIABLE} names the scratch directory. "
-                f"{parameter}"
+                f"{process} is your own code, and the drill calls it with real records. Records "
+                "that it writes outside its scratch directory stay there, some of them more "
+                f"than once. The environment variable {SCRATCH_VARIABLE} names the scratch "
+                f"directory. {parameter}"
             )
         verdicts: list[Verdict] = []
         undone: list[str] = []  # the drills that could not do their work, and so have no verdict
@@ -174,20 +174,20 @@ def _check(names: Sequence[str], setting: Setting) -> None:
     """Raises typer's usage error for options that contradict each other, or name no function."""
     if setting.spout and (setting.process or setting.executors):
         raise wrong_usage(
-            "--spout", "--process and --executors need a Spark job; leave them or --spout out"
+            "--spout", "--process and --executors need a Spark job; omit them, or omit --spout"
         )
     if not setting.is_fake and not setting.is_emulator and setting.stream_prefix is None:
         raise wrong_usage(
             "--stream-prefix",
-            "--stream-prefix is missing: the drill creates a stream on AWS, whose name begins "
-            "with it",
+            "--stream-prefix is missing: the drill creates a stream on AWS whose name starts "
+            "with this prefix",
         )
     for name, text in (("--process", setting.process), ("--payload", setting.payload)):
         if text is not None:
             with usage_errors(name):
                 load_function(text)  # a wrong one is reported before anything is started
     if not names:
-        raise wrong_usage("NAME", "give the name of a drill, all or soak; --list shows the names")
+        raise wrong_usage("NAME", "pass the name of a drill, all or soak; --list shows the names")
 
 
 def _judged(
@@ -250,8 +250,10 @@ def _directory(keep: Path | None, name: str) -> Iterator[Path]:
             keep.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=keep)).absolute()
     except OSError as exc:
-        problem = f"a directory cannot be made in {keep or tempfile.gettempdir()}: {exc.strerror}"
-        raise CliError(problem, "give --keep a directory that can be written") from exc
+        problem = (
+            f"a directory cannot be created in {keep or tempfile.gettempdir()}: {exc.strerror}"
+        )
+        raise CliError(problem, "pass --keep a directory that can be written") from exc
     try:
         yield directory
     finally:

@@ -120,7 +120,7 @@ class ExecProcess(SpoutListener):
             problem = f"cannot be split into words ({exc})"
             raise ConfigError.of("exec", problem, text, remedy="check its quotes") from exc
         if not self._words:
-            remedy = "give a program and its arguments"
+            remedy = "pass a program and its arguments"
             raise ConfigError.of("exec", "is empty", text, remedy=remedy)
         self.bad_answers = 0
         self.has_read_nothing = False  # of what it was sent, when it ended: known after `close`
@@ -155,7 +155,7 @@ class ExecProcess(SpoutListener):
                 process_group=0,
             )
         except OSError as exc:
-            problem, remedy = f"cannot be started: {exc.strerror}", "give a program in PATH"
+            problem, remedy = f"cannot be started: {exc.strerror}", "use a program in PATH"
             raise ConfigError.of("exec", problem, self._words[0], remedy=remedy) from exc
         self._writer = LineWriter(self._stdin.fileno(), lambda: self._stopped() or self.has_ended)
         for read, pipe in (
@@ -192,7 +192,7 @@ class ExecProcess(SpoutListener):
     def outcome(self) -> str:
         """How the process ended, in words. Call it after `close`."""
         if self._had_to_be_stopped:
-            return "closed its stdout and did not end"
+            return "closed its stdout but did not exit"
         code = self._process.returncode
         if code < 0:
             return f"was killed by {signal.Signals(-code).name}"
@@ -217,9 +217,9 @@ class ExecProcess(SpoutListener):
             emission.message_id, is_read=lambda: _unread_bytes(self._stdin) == 0
         ):
             log.warning(
-                "the command has read all its records but has written nothing during "
-                "--message-timeout. If it does answer, its answers are still in its own output "
-                "buffer: let it flush after each line (print(..., flush=True), stdbuf -oL)"
+                "the command has read all its records but has written nothing within "
+                "--message-timeout. If it has answered, the answers are still in its output "
+                "buffer: flush the buffer after each line (print(..., flush=True), stdbuf -oL)"
             )
 
     def close(self, grace_s: float) -> None:
@@ -275,7 +275,7 @@ class ExecProcess(SpoutListener):
                 self._ack_late(answer.id)
             elif not is_late:
                 fault = fault or (
-                    "answers a record that is not waiting for an answer. The line is ignored"
+                    "answers a record that does not wait for an answer. The line is ignored"
                 )
         if fault:
             self.bad_answers += 1

@@ -52,10 +52,9 @@ def explain_command(
 ) -> None:
     """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
 
-    The command only reads, so it may run while the job runs. It also says what it
-    cannot see from outside: throttling by other consumers, the job's own limits,
-    and its log. The exit code is 0 when there is an answer, whatever the answer
-    is.
+    The command only reads, so it may run while the job runs. It also names possible causes that it
+    cannot observe: throttling by other consumers, and the job's own limits. The exit code is 0
+    whenever the command can give an answer.
     """
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
     look = looks.watch(signals, window, shard)
@@ -145,7 +144,7 @@ def _todo(
     """An arrow for each action. `above`: the shards above that have the same ones."""
     shard, todo = group.explanation.shard_id, Table.grid(padding=(0, 1, 0, 0))
     if above is not None:
-        todo.add_row(Text("  ->", "cyan"), Text(f"Fix: as for {above}, above."))
+        todo.add_row(Text("  ->", "cyan"), Text(f"Fix: the same as for {above} above."))
         return todo
     for word, action in introduced(actions):
         lines = [f"{word}: {action.text}."]

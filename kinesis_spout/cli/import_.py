@@ -66,7 +66,7 @@ def _in_all_shards(text: str) -> RequestedPosition:
     requested = RequestedPosition.parse(text)
     if requested.belongs_to_one_shard:
         raise typer.BadParameter(
-            f"{text} is a position in one shard; give a position for all shards: a time, "
+            f"{text} is a position in one shard; pass a position for all shards: a time, "
             "TRIM_HORIZON or LATEST"
         )
     return requested
@@ -96,13 +96,12 @@ def import_(
     count: int = COUNT,
     **given: Any,
 ) -> None:
-    """Continue where another consumer of the stream has stopped.
+    """Continue where another consumer of the stream stopped.
 
-    The command reads the state of a Storm topology, a KCL application, or a query
-    of awslabs' or Databricks' connector, and makes it the state of the
-    application. It shows for each shard where reading continues, and how many
-    records will be repeated or skipped. Stop the other consumer first, and try
-    --dry-run. The other consumer's state is not changed.
+    The command reads the state of a Storm topology, a KCL application, or a query of awslabs' or
+    Databricks' connector, and stores it as the application's state. For each shard, it shows where
+    reading continues and how many records will be repeated or skipped. Stop the other consumer
+    first, and try --dry-run. The other consumer's state is not changed.
 
     Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
     application runs.
@@ -112,7 +111,7 @@ def import_(
     for name, value in given.items():
         if value is not None and name not in own:
             takes = ", ".join(flags[one] for one in own)
-            wrong = f"does not apply with --from {system}, which uses {takes}"
+            wrong = f"does not apply to --from {system}, which uses {takes}"
             raise wrong_usage(flags[name], wrong)
     if system is not System.DATABRICKS and given[own[0]] is None:
         raise wrong_usage(flags[own[0]], f"--from {system} needs {flags[own[0]]}")

@@ -38,7 +38,7 @@ class LetterFolder:
 
     def check(self) -> None:
         """Raise `ConfigError` for a path that holds no letters that can be read."""
-        problem, remedy = "does not exist", "give a local file or folder"
+        problem, remedy = "does not exist", "use a local file or folder"
         if (self.path / "_delta_log").exists():
             problem = "is a Delta table, which cannot be read without Spark"
             remedy = "query it with Spark"

@@ -25,7 +25,7 @@ def local(
         "Port to listen on; 0 chooses a free one.", default=DEFAULT_PORT, min=0, max=65_535
     ),
     host: str = option(
-        "Address to listen on. Anybody who can reach it can read and write the streams.",
+        "Address to listen on. Anyone who can reach this address can read and write the streams.",
         default=LOOPBACK[0],
     ),
     stream: list[str] | None = option(
@@ -51,7 +51,7 @@ def local(
     with StopSignals() as stop, stop.deferred():
         if host not in LOOPBACK:
             warn(
-                f"anybody who can reach {host} can read and write the streams, because "
+                f"anyone who can reach {host} can read and write the streams, because "
                 "credentials are not checked"
             )
         server = FakeKinesisServer(fake, host=host, port=port)
@@ -61,7 +61,7 @@ def local(
             if exc.errno == errno.EADDRINUSE:
                 raise CliError(
                     f"port {port} on {host} is in use",
-                    "choose another port with --port, or give --port 0 for a free port",
+                    "choose another port with --port, or pass --port 0 for a free port",
                 ) from exc
             raise CliError(
                 f"cannot listen on {host}, port {port}: {exc.strerror}",

@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         if status is HTTPStatus.NOT_IMPLEMENTED:
             status = HTTPStatus.METHOD_NOT_ALLOWED
         self.close_connection = True
-        self._send(text(status, f"{status.phrase}: this page only answers GET and HEAD"))
+        self._send(text(status, f"{status.phrase}: this server only accepts GET and HEAD"))
 
     def _answer(self) -> Answer:
         hosts = self.headers.get_all("Host") or []

@@ -32,9 +32,8 @@ def pause(
     """Pause an application: it keeps its positions and its ownership, and reads nothing.
 
     The job or the spouts keep running. The current batch ends, its acks and
-    failures are stored, and no more records are read. The pause lasts, also over
-    restarts, until `kinesis-spout resume` ends it. Records that expire during the
-    pause are lost.
+    failures are stored, and no more records are read. The pause lasts until `kinesis-spout resume`
+    ends it, even across restarts. Records that expire during the pause are lost.
 
     Exit codes: 0: paused (with --wait: and nothing is in flight); 1: records may
     still be in flight at the timeout, or there is no such application; 3:
@@ -61,9 +60,9 @@ def pause(
 
 @command(aws=False)
 def resume(op: Operation) -> None:
-    """End the pause of an application. A running application reads again at once.
+    """End the pause of an application. A running application starts reading again at once.
 
-    Exit codes: 0: not paused any more; 1: no such application; 3: ZooKeeper
+    Exit codes: 0: no longer paused; 1: no such application; 3: ZooKeeper
     cannot be reached.
     """
     with op.patience(aws=False):

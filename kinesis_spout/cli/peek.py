@@ -89,7 +89,7 @@ def peek(
         count = len(found.users)
         raise CliError(
             f"record {sequence.whole} has no user record {sequence.sub}",
-            f"choose one from 0 to {count - 1}" if count else "leave the sub-sequence number out",
+            f"choose one from 0 to {count - 1}" if count else "omit the sub-sequence number",
         )
 
 
@@ -123,7 +123,9 @@ def _lines(
 ) -> Iterator[str]:
     if found.record is None:
         following = "" if found.next_number is None else f"; the next record is {found.next_number}"
-        yield f"the shard does not contain record {number.whole} (any more){following}"
+        yield (
+            f"the shard does not contain record {number.whole}, or no longer contains it{following}"
+        )
     elif found.users:
         yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
     for record in records:
@@ -154,14 +156,14 @@ def _failures(record: dict[str, Any]) -> Iterator[str]:
         return
     if record["standing"] == RecordStatus.UNKNOWN:
         ends = f"from {together['first']} to {together['last']}"
-        yield f"    one of {together['count']} records {ends} that are stored as one range"
+        yield f"    one of {together['count']} records {ends} that are stored as a single range"
     yield f"    attempts {record['attempts']}, due {record['due']}"
     yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
     yield f"    reason: {reason_text(record['reason'])}"
     if record["blocked"]:
-        yield "    the record was not delivered; it waits for an earlier one"
+        yield "    the record was not delivered; it waits for an earlier record"
     if record["rejected"]:
-        yield "    the record is not retried any more; its dead letter is not written yet"
+        yield "    the record is no longer retried; its dead letter is not written yet"
 
 
 def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:

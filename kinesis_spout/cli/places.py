@@ -81,7 +81,8 @@ ALLOW_SKIP = option(
     "are never read."
 )
 COUNT = option(
-    "Count at most this many repeated or skipped records in each shard. Counting reads them.",
+    "Count at most this many repeated or skipped records in each shard. To count records, the "
+    "command reads them.",
     default=10_000,
     min=0,
     max=1_000_000,
@@ -93,8 +94,8 @@ WINDOW = duration_option(
     "10s",
 )
 ASK = option(
-    "Number of shards whose tip is read; shards whose position does not move come first. Each "
-    "such read counts against the shard's limit of 5 reads per second.",
+    "Number of shards whose tip is read, starting with shards whose position does not move. Each "
+    "read counts towards the shard's limit of 5 reads per second.",
     default=100,
     metavar="SHARDS",
     min=0,
@@ -188,8 +189,8 @@ class Place:
     def _check_has_run(self) -> None:
         if unused_directory(self.zookeeper) is not None:
             raise CliError(
-                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so it has "
-                "no state",
+                f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so it "
+                "contains no state",
                 "correct the directory, or start the application first",
             )
 
@@ -364,7 +365,7 @@ def command(
             if application == "any" and values["application"] is not None and not values["stream"]:
                 raise wrong_usage(
                     "--stream",
-                    "name the stream: an application has a state for each of its streams",
+                    "name the stream: an application has separate state for each of its streams",
                 )
             if application == "optional":
                 values |= _both_or_neither(ctx, values)
@@ -390,7 +391,7 @@ def _both_or_neither(ctx: typer.Context, values: Mapping[str, Any]) -> dict[str,
     if len(given) == 1:
         source = ctx.get_parameter_source(given[0])
         if source is None or source.name != "ENVIRONMENT":
-            raise wrong_usage("--application, --zookeeper", "give both, or neither of them")
+            raise wrong_usage("--application, --zookeeper", "pass both or neither")
         return dict.fromkeys(found)
     return found
 
@@ -527,7 +528,7 @@ def past_time(text: str) -> RequestedPosition:
 
 def reason_text(reason: str | None) -> str:
     """Why a record failed."""
-    return "none was given" if reason is None else visible(reason)
+    return "none" if reason is None else visible(reason)
 
 
 def records_of(count: Counted | int, kind: str = "record") -> str:

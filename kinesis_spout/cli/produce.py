@@ -209,8 +209,8 @@ def produce(
         if client.describe().ignores_keys:
             raise CliError(
                 "the stream spreads records over its shards by itself (record distribution AUTO), "
-                "so readers would leave out the user records that belong to other shards",
-                "leave --aggregate out",
+                "so readers would discard the user records that belong to other shards",
+                "omit --aggregate",
             )
         put_records = AggregatingPutter(put_records, client.list_shards).put
 
@@ -252,7 +252,7 @@ def produce(
     if refused := lines.refused_count:
         raise CliError(
             f"{counted(refused, 'line')} {are(refused, 'was', 'were')} not put",
-            "correct them as the notes say, and put them again",
+            "correct these lines as the notes say, and put them again",
         )
 
 

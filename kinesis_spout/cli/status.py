@@ -85,7 +85,7 @@ def status(
     cannot be reached.
     """
     if watch and op.as_json:
-        raise wrong_usage("--watch, --json", "give one of the two")
+        raise wrong_usage("--watch, --json", "set only one of the two")
     if watch and not op.place.application:
         needs = "--watch needs --application, because it watches one application"
         raise wrong_usage("--watch", needs)

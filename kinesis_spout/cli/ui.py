@@ -255,7 +255,7 @@ class PageAnswers:
         if address.path == "/":
             return Answer(HTTPStatus.OK, _HTML, page())
         if address.path not in {"/page.json", "/status.json"}:
-            return text(HTTPStatus.NOT_FOUND, "there is no such page; / is the first one")
+            return text(HTTPStatus.NOT_FOUND, "there is no such page; the first page is /")
         application, stream, shard = (
             asked.get(name, [""])[-1] for name in ("application", "stream", "shard")
         )
@@ -304,8 +304,7 @@ def ui(
         "Port of the page; 0 chooses a free port.", default=DEFAULT_PORT, min=0, max=65_535
     ),
     host: str = option(
-        "Address to listen on. With any other address than loopback, other machines can open the "
-        "page.",
+        "Address to listen on. Unless it is a loopback address, other machines can open the page.",
         default=LOOPBACK,
     ),
     window: float = WINDOW,
@@ -315,15 +314,14 @@ def ui(
         metavar="PATH",
     ),
     once: Path | None = option(
-        "Write the page to this file and end, without serving it.", metavar="FILE"
+        "Write the page to this file and exit, without serving it.", metavar="FILE"
     ),
 ) -> None:
     """Serve a live page of an application: its shards over time, their lags and failed records.
 
-    Without --application the page starts with a list of all applications in
-    ZooKeeper; click one to open it. The command only reads, so it may run while
-    the jobs run. The page has no login. Only this machine can open it, unless
-    --host is given. Ctrl-C ends the command.
+    Without --application, the page starts with a list of all applications in ZooKeeper; click an
+    application to open it. The command only reads, so it may run while the jobs run. The page has
+    no login. Only this machine can open it, unless you pass --host. Ctrl-C ends the command.
     """
     place, letters = op.place, None
     if dead_letters is not None:
@@ -365,9 +363,9 @@ def ui(
         with PageServer(answers.answer, port, host) as server:
             if not is_loopback(host):
                 note(
-                    f"the page has no login: anybody who can reach {host}:{server.port} sees "
-                    "names, positions and reasons. To avoid that, listen on 127.0.0.1 and use ssh "
-                    "-L"
+                    f"the page has no login: anyone who can reach {host}:{server.port} sees "
+                    "names, positions and reasons. To prevent this, listen on 127.0.0.1 and use "
+                    "ssh -L"
                 )
             typer.echo(server.url)
             while True:

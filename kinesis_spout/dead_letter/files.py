@@ -125,7 +125,7 @@ def format_of(files: LetterFiles) -> LetterFormat | None:
     """
     kinds = {FileName.of(name).kind for name in files.names()}
     found = sorted(kind for kind in kinds if kind is not None)
-    remedy = "give the format of the dead letters with --format"
+    remedy = "pass the format of the dead letters with --format"
     if len(found) > 1:
         raise RedriveError(f"{files} contains files of the formats {' and '.join(found)}", remedy)
     if kinds and not found:

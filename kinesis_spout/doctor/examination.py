@@ -179,7 +179,7 @@ FAN_OUT = (
         Stream.list_consumers,
         ["stream"],
         refused=warning,
-        meaning="the credentials are not allowed to call {action}. A reader does not need it",
+        meaning="the credentials are not allowed to call {action}. Readers do not need this action",
         remedy="to use kinesis-spout consumers, allow {action} in their IAM policy",
     ),
     tried(

@@ -98,7 +98,7 @@ class Stream:
 
     def check_clock(self) -> Finding:
         if self._ahead_s is None:
-            return not_tried("the endpoint's answers have no date")
+            return not_tried("the endpoint's responses have no date")
         off_s = abs(self._ahead_s)
         if off_s <= WRONG_CLOCK_S:
             return ok(f"this machine's clock is within {WRONG_CLOCK_S} s of the service's")
@@ -107,7 +107,7 @@ class Stream:
         shown = f"this machine's clock is {off} {side} the service's"
         verdict, effect = warning, "start times and lags are wrong by that much"
         if off_s > SIGNED_FOR_S:
-            verdict, effect = failed, "AWS refuses requests that are off by over 5 min"
+            verdict, effect = failed, "AWS refuses requests whose time is off by more than 5 min"
         return verdict(f"{shown}; {effect}; set the clock of this machine")
 
     def describe(self) -> Finding:
@@ -180,7 +180,7 @@ class Stream:
             if not is_arn:
                 return ok(f"allowed; consumer {self.consumer} is not registered yet")
             others = "see the existing ones with kinesis-spout consumers list"
-            remedy = "or give --consumer-name: the spout registers a consumer by its name"
+            remedy = "or pass --consumer-name: the spout then registers the consumer itself"
             return failed(f"consumer {self.consumer} does not exist; {others}, {remedy}")
         self._registered = found.name
         shown = f"allowed; consumer {found.name} is {found.status}"
@@ -193,7 +193,7 @@ class Stream:
         if self._registered:
             return ok(f"not needed: {self._registered} is registered")
         allow = "allow kinesis:RegisterStreamConsumer on the stream"
-        other = "register the consumer once and give its ARN"
+        other = "register the consumer once and pass its ARN"
         return not_tried(f"a test would register {self.consumer}; {allow}, or {other}")
 
     def check_subscribing(self) -> Finding:
@@ -203,8 +203,9 @@ class Stream:
                 f"{self.consumer} is not registered, so a subscription cannot be tried; {allow}"
             )
         return not_tried(
-            f"a test would take a shard from the process that reads with {self._registered}; "
-            f"{allow}, and see that the spout's metric kinesis_spout_polled_shards stays 0"
+            "a test would take a shard from the process that reads with "
+            f"{self._registered}; {allow}, and check that the spout's metric "
+            "kinesis_spout_polled_shards stays 0"
         )
 
     def check_writes(self) -> Iterator[Finding]:
@@ -216,13 +217,16 @@ class Stream:
             users = joined(use for use, needs in uses.items() if name in needs.all_operations)
             if name == "put_records" and key:
                 users += f", with kms:GenerateDataKey on {key}"
-            check = "to check it, give --read-mode efo and --consumer-name"
-            why = check if name in _OF_CONSUMER else "a test would write"
+            check = "to check it, pass --read-mode efo and --consumer-name"
+            why = check if name in _OF_CONSUMER else "a test would write records"
             yield not_tried(f"needed for {users}; {why}", action_of(name))
         known = {name for use in uses.values() for name in use.operations}
         drill = [name for name in PERMISSIONS[Use.DRILL].all_operations if name not in known]
         actions = ", ".join(map(action_of, drill))
-        yield not_tried(f"needs {actions}; a test would change streams", "drill on AWS")
+        yield not_tried(
+            f"needs {actions}; a test would change streams",
+            "drill on AWS",
+        )
 
 
 def tried(
@@ -246,7 +250,7 @@ def tried(
         except ThrottledError as exc:
             return warning(f"allowed, but throttled: {exc}")
         except ShardNotFoundError:
-            return warning("allowed, but the shard has expired meanwhile; try again")
+            return warning("allowed, but the shard has expired in the meantime; try again")
         except AccessDeniedError as exc:
             if isinstance(exc, KeyAccessError):
                 return refused(str(exc))
@@ -265,15 +269,15 @@ def credentials_finding(found: CredentialsInUse, now_ms: int) -> Finding:
         if is_renewed or not found.is_temporary:
             return ok(source)
         advice = "use a role or a profile for a job that runs for days"
-        return warning(f"{source}; they are temporary and are not renewed; {advice}")
+        return warning(f"{source}; these credentials are temporary and are not renewed; {advice}")
     left_s = (found.expires_ms - now_ms) / 1_000
     until = Position.at_timestamp(found.expires_ms)
     if left_s <= 0:
-        return failed(f"{source}; they expired at {until}; get new credentials")
+        return failed(f"{source}; the credentials expired at {until}; get new ones")
     if is_renewed:
-        return ok(f"{source}; they are renewed before {until}")
+        return ok(f"{source}; the credentials are renewed before {until}")
     if left_s < SOON_S:
         return warning(
-            f"{source}; they expire in {left_s / 60:.0f} min, at {until}; get new credentials"
+            f"{source}; the credentials expire in {left_s / 60:.0f} min, at {until}; get new ones"
         )
     return ok(f"{source}; they are valid until {until} and are not renewed")

@@ -104,7 +104,7 @@ class Machine:
     def check_java(self) -> Finding:
         """Java is needed for Spark, and for an embedded ZooKeeper."""
         if self.pyspark_home is None:
-            return not_tried("PySpark is not installed, and nothing else needs Java")
+            return not_tried("not needed: only PySpark needs Java, and PySpark is not installed")
         advice = f"install Java {LOWEST_JAVA} or newer, and set JAVA_HOME to it"
         home = self.environment.get("JAVA_HOME")
         path = self.environment.get("PATH", "")
@@ -136,7 +136,7 @@ class Machine:
         if core is None:
             reinstall = "run pip install --force-reinstall pyspark"
             remedy = "unset SPARK_HOME, or correct it" if given else reinstall
-            return failed(f"{named} has no jars of Spark; {remedy}")
+            return failed(f"{named} contains no Spark jars; {remedy}")
         if version and _numbers_of(core) != _numbers_of(version):
             differs = f"PySpark is {version}, but the JVM's Spark in {named} is {core}"
             unset = "unset SPARK_HOME, or " if given else ""

@@ -96,7 +96,7 @@ class Ensemble:
         shown = f"a read takes {median_ms:.1f} ms; the slowest of {READS} took {slowest_ms:.1f} ms"
         if median_ms <= SLOW_MS:
             return ok(shown)
-        advice = "run ZooKeeper nearer to the job, or on faster disks"
+        advice = "run ZooKeeper closer to the job, or on faster disks"
         return warning(f"{shown}; each batch waits for several reads; {advice}")
 
     def check_access(self) -> Finding:
@@ -120,7 +120,7 @@ class Ensemble:
         except StoreUnavailableError:
             raise
         except StateError:
-            shown = f"this client may read {below}, but may not create and delete nodes below it"
+            shown = f"this client may read {below}, but may not create or delete nodes below it"
             give = "give it the permissions create and delete in the access control list"
             return failed(f"{shown}; {give} of that node")
         first = f"; the first run creates {made[0]}" if len(made) > 1 else ""
@@ -158,7 +158,7 @@ def check_directory(directory: Path) -> Finding:
 
 def _shown(words: ServerWords) -> str:
     if words.version is None:
-        return "answers, but refuses the command srvr, which gives its version"
+        return "answers, but refuses the command srvr, which shows its version"
     count = words.connections
     clients = "" if count is None else f", {counted(count, 'connection')}"
     return f"{words.role or 'of an unknown role'}, version {words.version}{clients}"

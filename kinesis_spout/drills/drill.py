@@ -63,7 +63,7 @@ class Drill:
             (
                 {Need.OWN_KINESIS},
                 not setting.is_fake,
-                "service faults, which only the drill's own Kinesis can produce",
+                "service faults, which only the drill's own Kinesis can inject",
                 "--localstack, --endpoint-url and --region",
             ),
             (

@@ -140,7 +140,7 @@ class Job:
         """
         one = next((one for one in self.running if one.task == task), None)
         if one is None:
-            raise DrillError(f"no process is running that could be killed: {name}")
+            raise DrillError(f"no running process can be killed: {name}")
         began_ns = time.monotonic_ns()
         one.kill()
         name = name or f"kill -9 of {one.run}"

@@ -67,7 +67,7 @@ _ALL = (
     ),
     _cold(
         "kill-driver-at-every-step",
-        "kills a driver at each step of a batch, one start after the other",
+        "kills a driver at each step of a batch, one step for each start",
         (*(do(verbs.kill_at)(step) for step in STEPS), start, work(100)),
     ),
     *(
@@ -100,7 +100,7 @@ _ALL = (
     ),
     Drill(
         "split-merge-burst",
-        "splits and merges shards one after the other while records arrive",
+        "splits and merges shards in turn while records arrive",
         (do(verbs.reshard)(4),),
         outlasts=Outlasts.ANY,
     ),
@@ -140,7 +140,7 @@ _ALL = (
     ),
     _of_service(
         "brown-out",
-        "answers no call of the service for a few seconds",
+        "leaves every call to the service unanswered for a few seconds",
         (strike("no call answered", service_unavailable(), operations=(None,), seconds=5),),
     ),
     _of_service(
@@ -150,10 +150,10 @@ _ALL = (
     ),
     _of_service(
         "slow-and-truncated-answers",
-        "delays, cuts off and drops answers of the service",
+        "delays, truncates and drops responses of the service",
         (
             strike(
-                "slow, dropped and truncated answers",
+                "slow, dropped and truncated responses",
                 *(slow(0.5), truncate(), drop(processed=True)),
                 operations=(READ, ITERATOR),
                 seconds=8,
@@ -162,13 +162,13 @@ _ALL = (
     ),
     Drill(
         "two-drivers",
-        "starts a second driver beside the first, then kills the first",
+        "starts a second driver while the first one runs, then kills the first",
         (verbs.start_second, wait(4), do(World.kill)("kill -9 of the first driver")),
         is_apart=True,
     ),
     Drill(
         "kill-driver-at-log-appended",
-        "kills the driver (kill -9) when a task has published only a part of its records",
+        "kills the driver (kill -9) when a task has published only part of its records",
         (verbs.kill_at_second_append, start),
         needs=_SPARK | _OWN,
         is_cold=True,
@@ -203,7 +203,7 @@ _ALL = (
     ),
     Drill(
         "zombie-worker",
-        "lets Python workers of a killed driver continue after their plan was closed",
+        "lets a killed driver's Python workers continue after their plan was closed",
         (verbs.wake_workers_late, start),
         needs=_SPARK | _OWN,
     ),
@@ -242,7 +242,7 @@ _ALL = (
     ),
     _cold(
         "task-log-removed",
-        "removes the log that a task has published from ZooKeeper",
+        "removes a task's published log from ZooKeeper",
         (
             # Before Spark has committed the batch, and after.
             remove("a task's log", verbs.task_log_of, at="sink-written"),

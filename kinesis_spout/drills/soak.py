@@ -202,14 +202,14 @@ class _SpoutSoak:
             )
         if self._closing_s:
             yield (
-                f"{len(self._closing_s)} processes were closed in an orderly way, the slowest in "
+                f"{len(self._closing_s)} processes were stopped cleanly, the slowest in "
                 f"{max(self._closing_s):.1f} s"
             )
         kinds = Counter(
             f"{operation} {fault.code or ('undecodable' if fault.replace else fault.kind.value)}"
             for operation, fault in self._fake.faults.struck
         )
-        yield f"{kinds.total():,} calls to Kinesis met an injected fault, of {len(kinds)} kinds"
+        yield f"{kinds.total():,} calls to Kinesis hit injected faults of {len(kinds)} kinds"
 
     def _loop(
         self, random: Random, between_s: tuple[float, float], act: Callable[[Random], object]
@@ -258,7 +258,7 @@ class _SpoutSoak:
         job.start_task(task)
         if node is not None:
             stored.wait_gone(*node, timeout_s=_LAPSE_LIMIT_S)
-            fault = fault._replace(name=f"{fault.name}, as if it were of another machine")
+            fault = fault._replace(name=f"{fault.name}, as if on another machine")
         self._world.faults.append(fault)
 
     def _forget_old_shards(self) -> None:
@@ -277,7 +277,7 @@ class _SpoutSoak:
                 is_done = state is not None and state.finished
                 if is_old and is_done and all(child in states for child in one.children):
                     del shards[one.shard_id]
-                    self._counts["shards past retention"] += 1
+                    self._counts["expired shards"] += 1
 
 
 # draws --------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def wake_workers_late(world: World) -> None:
         stop_at(world, "plan-closed")
         late = [one for one in workers if runs(one)]
         if not late:
-            raise DrillError("no stopped worker outlived its driver, so none can publish late")
+            raise DrillError("no stopped worker outlived its driver, so no worker can publish late")
         published = _published(world)
         resume(late)
         world.wait(_AWAKE_S)
@@ -321,7 +321,7 @@ def strike(
                 plan.add(fault, operation=operation, times=None)
             world.wait(seconds / len(faults))
         plan.clear()
-    world.notes.append(f"{len(plan.struck) - struck_before} calls to Kinesis met an injected fault")
+    world.notes.append(f"{len(plan.struck) - struck_before} calls to Kinesis hit an injected fault")
 
 
 def reshard(world: World, rounds: int) -> None:
@@ -413,7 +413,7 @@ def cut_link(world: World, seconds: float, *, is_silent: bool = False) -> None:
     nobody sees an error.
     """
     if world.link is None:
-        raise DrillError("the job has no link to ZooKeeper that could be cut")
+        raise DrillError("the job has no link to ZooKeeper that can be cut")
     how = "without an answer from ZooKeeper" if is_silent else "cut off from ZooKeeper"
     with world.fault(f"the job {how} for {seconds:g} s"):
         (world.link.stall if is_silent else world.link.cut)()

@@ -149,7 +149,7 @@ class World:
     def fake(self) -> FakeKinesis:
         """The drill's own Kinesis. Raises `DrillError` where it is another one."""
         if self.stream.fake is None:
-            raise DrillError("only the drill's own Kinesis makes faults on demand")
+            raise DrillError("only the drill's own Kinesis can inject faults")
         return self.stream.fake
 
     def kill(self, name: str = KILL) -> None:
@@ -272,7 +272,7 @@ class World:
         if told:
             since_s = (time.monotonic_ns() - told[-1].at_ns) / 1e9
             done = (
-                f"the function was called and has not returned for {since_s:.0f} s"
+                f"the function was called {since_s:.0f} s ago and has not returned"
                 if told[-1].step is Step.GOT
                 else f"the last ack or dead letter was {since_s:.0f} s ago"
             )
@@ -280,7 +280,7 @@ class World:
         elif self.samples.states:
             done = "the job has its shards in ZooKeeper, but its function has not received a record"
         else:
-            done = "the job has stored nothing in ZooKeeper, so it was still starting"
+            done = "the job has stored nothing in ZooKeeper, so it is still starting"
         reason = next((one.reason for one in reversed(told) if one.reason), "")
         why = f"; the reason of the last failed record is {reason!r}" if reason else ""
         return f"{done}{why}" + (f"; see {PurePath(self.log).name}" if self.log else "")

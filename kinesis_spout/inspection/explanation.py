@@ -33,7 +33,7 @@ _TEXT = """
 :: throttled
     [throttled=now] Kinesis throttles shard {shard} now
     [throttled=batch] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard} in
-        the batch under way
+        the current batch
     [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
         since the job started, the last at {refused_at_ms}
     [throttled] its limit of five reads or 2 MB per second is used up
@@ -48,7 +48,7 @@ _TEXT = """
     [suspect=refusal] ZooKeeper may have refused to store how the run ended
     [suspect=kill] it was killed (kill -9, out of memory) or its host failed
     [suspect=worker] its query was stopped, its driver was killed (kill -9, out of memory), or a
-        record of the batch ended its Python worker
+        record of the batch crashed its Python worker
     [suspect=stop] its query was stopped, or its driver was killed (kill -9, out of memory)
     [suspect=sink] most likely its sink or foreachBatch function raised an error, which Spark
         reports only to a frame of read_stream
@@ -57,9 +57,8 @@ _TEXT = """
 
 :: find the end
     [suspect=refusal] fix look: read in its log on {host} how it ended
-    [suspect=worker] fix look: read the end of the job's own log: a Python worker that crashes at
-        each start is ended by a record of the batch, by its memory use or a bug in the function
-        #worker
+    [suspect=worker] fix look: read the end of the job's own log: if a Python worker crashes at each
+        start, the cause is a record of the batch, its memory use, or a bug in the function #worker
     [suspect=sink] fix look: read the end of the job's own log for the exception of its sink or
         function
     [suspect=kill|stop|worker] fix look: find out on {host} what ended it: read its log, dmesg (OOM
@@ -78,21 +77,21 @@ _TEXT = """
         and in its log whether it reaches Kinesis and ZooKeeper
     [stage=reading] fix look: read in the executor's log whether the shard is throttled
     [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record may
-        end the process
+        crash the process
     [stage=function, !is_late] fix look: check in Spark's UI why its sink or function does not
         answer
     [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
         interval, or a query that hangs
-    [stage=not reported] fix look: check whether foreachBatch is given source.tracked(...), and what
-        its query waits for
+    [stage=not reported] fix look: check whether source.tracked(...) is passed to foreachBatch, and
+        what its query waits for
     [stage=sink, !is_late] fix look: check in Spark's UI what the batch does
     [is_late] fix look: check in Spark's UI what the function or its sink waits for: a thread dump
-        of the driver, and a stack dump of its Python, show where
+        of the driver and a stack dump of its Python process show it
     [is_late] fix start: restart the job if that hangs: the batch is redelivered
 
 :: read faster
-    [consumer=spark] fix change: give the job more cores, or its function less to do; split the
-        shard if it is read at 2 MB per second; check maxRecordsPerTrigger and readsPerSecond
+    [consumer=spark] fix change: give the job more cores, or reduce the work of its function; split
+        the shard if it is read at 2 MB per second; check maxRecordsPerTrigger and readsPerSecond
     [consumer=spout] fix change: make its program, or the command of --exec, faster; raise
         max_pending; share the shards among more processes (total_tasks); split the shard if it is
         read at 2 MB per second
@@ -100,16 +99,16 @@ _TEXT = """
 :: other readers
     [throttled, reads_itself] fix look: find out from CloudWatch whether others read shard {shard}
         too (OutgoingBytes, ReadProvisionedThroughputExceeded)
-    [throttled, reads_itself] fix change: if others read it, let them read less often, or by
+    [throttled, reads_itself] fix change: if others read it, make them read less often, or by
         enhanced fan-out; if this job alone reads 2 MB per second, split the shard
     [throttled, !reads_itself] fix look: find out from CloudWatch and the stream's owner who else
         reads shard {shard} (OutgoingBytes, ReadProvisionedThroughputExceeded)
-    [throttled, !reads_itself] fix change: let the other readers read less often, or by enhanced
+    [throttled, !reads_itself] fix change: make the other readers read less often, or by enhanced
         fan-out, or split the shard
 
 :: save the records
     [expires_soon] first change: raise the stream's retention first (aws kinesis
-        increase-stream-retention-period), so that unread records do not expire meanwhile
+        increase-stream-retention-period), so that unread records do not expire in the meantime
 
 :: correct the error
     [topic=command] fix look: read in its log on {host} what the command wrote to stderr
@@ -122,8 +121,8 @@ _TEXT = """
     [fault=program] first change: find out what the program, or the command of --exec, does with a
         record: restart it if it hangs, make it ack or fail each record, and make it faster than
         --message-timeout (message_timeout_s; 30 s unless set) or raise that #answers
-    [fault=worker] fix look: find out whether the record ends the process that gets it, by its
-        memory or a fault of the program #worker
+    [fault=worker] fix look: find out whether the record crashes the process that receives it,
+        through memory use or a bug in the program #worker
     [fault=reason] fix change: correct the cause of {reason:quoted}
 
 :: read its log
@@ -137,18 +136,18 @@ _TEXT = """
 == other stream: Blocked
     [is_earlier] the application's state belongs to an earlier stream of this name
     that earlier stream was created at {state_created_at_ms}
-    the present stream was created at {stream_created_at_ms}
+    the current stream was created at {stream_created_at_ms}
     [is_earlier] a job refuses to read it with that state
     the application's state belongs to {state_arn}
-    you are looking at {stream_arn}, of which the application has no state
+    you are looking at {stream_arn}, for which the application has no state
     [is_earlier] fix run: remove the old state of all shards while no process runs $ reset
     [is_earlier] or change: to keep that state, give the job another application name, or correct
         the job's region, account and endpoint
     [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): from LATEST,
         its default, it skips the records that the new stream already contains
-    fix look: look at the stream of the state: give its region, account and endpoint (--region
+    fix look: look at the stream of the state: pass its region, account and endpoint (--region
         {region})
-    [!region, !is_earlier] fix look: look at the stream of the state: give its region, account and
+    [!region, !is_earlier] fix look: look at the stream of the state: pass its region, account and
         endpoint
     [!is_earlier] or change: if the job is to read this stream, give it another application name
 
@@ -160,8 +159,8 @@ _TEXT = """
     ZooKeeper has state of this stream for {applications:names} and {more_applications} more
     [!more_applications] ZooKeeper has state of this stream for {applications:names}
     ZooKeeper has state of this application on {streams:names}
-    fix look: look at one that exists, with --application {likely_application}
-    fix look: look at a stream that it has, with --stream {likely_stream}
+    fix look: look at an existing application, with --application {likely_application}
+    fix look: look at a stream that the application reads, with --stream {likely_stream}
     fix look: compare --application, --stream, --zookeeper and --zookeeper-root with the options of
         the job
     or run: if its state is lost, stop the job, and restore ZooKeeper's data or the last export
@@ -170,12 +169,12 @@ _TEXT = """
 
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
 == not begun: Blocked
-    [stage=starting] the application has just started and has not pinned its start yet
+    [stage=starting] the application has just started and has not stored its starting position yet
     [stage=ended] the application ended before it read anything
     the application's state was removed at {removed_at_ms} (kinesis-spout reset)
     pid {pid:id} on {host} removed it
     [stage=removed] the application was not started since
-    [stage=starting] fix wait: wait for its first list of the shards
+    [stage=starting] fix wait: wait until it has listed the shards
     [stage=starting] <read its log>
     [stage=removed] fix start: start the job: it begins at its starting position; a Spark query
         needs a new checkpointLocation
@@ -186,9 +185,9 @@ _TEXT = """
     [is_unknown] the stream does not list it
     [is_unknown] the application has no state of it
     [!is_unknown] the application does not know shard {shard} yet
-    [is_to_be_listed] the job learns of it with its next list of the shards
+    [is_to_be_listed] the job finds the shard when it lists the shards again
     [is_unknown] fix look: see the shards $ shards
-    fix wait: wait for the next list of the shards ({option})
+    fix wait: wait until the job lists the shards again ({option})
     [is_to_be_listed] fix look: if this lasts, check whether the job is limited to some shards
         (shards, --shard)
 
@@ -197,16 +196,16 @@ _TEXT = """
     [is_gone] the stream no longer lists shard {shard}, which was not read to its end
     [!is_gone] records of shard {shard} may have expired unread
     its unread records arrived from {from_at_ms} to {to_at_ms}
-    [is_gone] the list may also be late, right after a split or merge
+    [is_gone] right after a split or merge, the list may also be out of date
     [!is_gone] the shard was last read completely {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
     [!is_gone] first change: raise the stream's retention while unread records are left
     [is_gone] first look: look again in a minute: if the stream does not list the shard then, its
         unread records are lost
-    [consumer=spark] first change: set failOnDataLoss to false to continue with the records that are
-        left: the job stops with that error otherwise #loss
-    [consumer=spout] first change: set the shard to the oldest record that is left, while no process
-        runs: the spout stops with that error otherwise, unless fail_on_data_loss is False (consume:
+    [consumer=spark] first change: set failOnDataLoss to false to continue with the remaining
+        records: otherwise the job stops with that error #loss
+    [consumer=spout] first change: set the shard to the oldest remaining record while no process
+        runs: otherwise the spout stops with that error, unless fail_on_data_loss is False (consume:
         --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
 
 # Not even a job that runs may read a child before its parents.
@@ -220,8 +219,8 @@ _TEXT = """
     the job subscribes again by itself
     first change: {remedy}
     [!remedy] first change: check that its consumer exists (kinesis-spout consumers list)
-    [is_missing] first or change: if the consumer is gone for good, give the job another one
-        (consumerName, --consumer-name)
+    [is_missing] first or change: if the consumer was removed permanently, use another consumer for
+        the job (consumerName, --consumer-name)
 
 # A shard that is read, but never acked, looks like one that keeps up.
 == no answers: Blocked
@@ -232,7 +231,7 @@ _TEXT = """
     {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
     [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
     each is redelivered
-    after its last attempt it becomes a dead letter, though it may be processed
+    after its last attempt it becomes a dead letter, although it may have been processed
     first change: make the program ack or fail each record, and restart it if it hangs; a command of
         --exec that buffers its answers must flush each line (print(..., flush=True), stdbuf -oL)
         #answers
@@ -253,7 +252,7 @@ _TEXT = """
     <other readers>
     [ended_at_ms] fix nothing: nothing to do until its next run is due
     [has_no_owner, !ended_at_ms] fix nothing: nothing to do for the records that have arrived; start
-        the job to read the next ones
+        the job to read the next records
     [!has_no_owner, !throttled, progress=finished|idle|past|reading] fix nothing: nothing to do
 
 # It explains an old lag, whatever is found below.
@@ -266,10 +265,10 @@ _TEXT = """
 == held by order: Blocked, effect, below
     [held=new records] no new record of shard {shard} is read until the failed records of its
         ancestor, shard {holder:shard}, are resolved
-    [held=new records, !holder] no new record of shard {shard} is read until its failed ones are
+    [held=new records, !holder] no new record of shard {shard} is read until its failed records are
         resolved
-    [held=retries] {unresolved:records} of shard {shard} {unresolved:waits|wait} for earlier ones of
-        shard {holder:shard}
+    [held=retries] {unresolved:records} of shard {shard} {unresolved:waits|wait} for earlier records
+        of shard {holder:shard}
     the job keeps their order ({order})
 
 # It is read, so nothing holds it. A process that ends again and again is explained below.
@@ -285,10 +284,10 @@ _TEXT = """
     [pace=falling behind] its lag grows
     [pace=falling behind, !lag_ms] the lag of shard {shard} grows
     in the last {window_ms} the job read {read_ms} of the stream
-    [is_after_burst] most likely many records had arrived at once
+    [is_after_burst] most likely, many records arrived at once
     each batch takes as many records as its limit allows ({batch_limit})
-    its consumer is set to at most {reads_per_second} reads per second
-    its consumer is set to at most {mb_per_second} MB per second
+    its consumer is limited to {reads_per_second} reads per second
+    its consumer is limited to {mb_per_second} MB per second
     at this pace unread records expire in {expires_in_ms}
     [pace=falling behind] at this pace unread records expire in more than {retention_ms}
     <throttled>
@@ -313,7 +312,7 @@ _TEXT = """
     {failed:records} failed
     {waiting:records} {waiting:waits|wait} behind {failed:it|them}
     [is_out] record {record:position} was delivered
-    [is_out] nobody has acked or failed it yet
+    [is_out] it is neither acked nor failed yet
     it has been in flight since {out_since_at_ms} or earlier ({out_ms} at least)
     record {record:position} is on attempt {attempt} of {attempts_max}
     [!attempts_max] record {record:position} is on attempt {attempt}
@@ -325,12 +324,12 @@ _TEXT = """
     [!fault] it failed with {reason:quoted}
     [fault=program] its program did not answer within its timeout (message_timeout_s)
     the checkpoint did not move in {still_ms}
-    [is_blocked] an earlier record holds it back
+    [is_blocked] an earlier record blocks it
     [becomes_letter, !letter_is_far] after its last attempt it becomes a dead letter
-    [is_expired] it failed first so long ago that the stream no longer keeps it
-    [stage=delivered] the batch under way delivers it
+    [is_expired] its first failure was so long ago that the stream no longer contains it
+    [stage=delivered] the current batch delivers it
     [stage=letter refused] its dead letter is refused
-    [stage=dead letter] it goes to the dead letters next
+    [stage=dead letter] it is dead-lettered next
     {other_failures} of them failed, one with {other_reason:quoted}
     [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
     [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
@@ -341,7 +340,8 @@ _TEXT = """
         (message_timeout_s) fails it after {timeout_ms}
     [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for its ack or failure:
         --message-timeout (message_timeout_s) fails it, after 30 s unless set
-    [has_no_timeout] fix wait: wait for its ack or failure: no message_timeout_s would fail it
+    [has_no_timeout] fix wait: wait for its ack or failure: it never times out, because
+        message_timeout_s is not set
     [stage=with the program, !out_since_at_ms] fix look: find out why the program, or the command of
         --exec, keeps the record: it may hang #answers
     fix change: correct the cause of {other_reason:quoted}
@@ -349,16 +349,16 @@ _TEXT = """
     [stage=dead letter] fix look: if this lasts, read in the log why its letter cannot be written:
         it is acked only with its letter
     [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
-    [stage=waits, fault] or wait: if the cause may have passed, wait until {due_at_ms}, when the
+    [stage=waits, fault] or wait: if the cause may be over, wait until {due_at_ms}, when the
         record is retried
-    [stage=due|waits, consumer=spark, !letter_is_far] or run: once it is a dead letter after its
-        last attempt, put it back (PATH: where its DeadLetter writes) $ redrive PATH
+    [stage=due|waits, consumer=spark, !letter_is_far] or run: if it is dead-lettered after its last
+        attempt, put it back (PATH: the path of the job's DeadLetter) $ redrive PATH
     [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
         checkpoint skip --shard {shard} {record}
 
 # Nothing of the shard itself holds it.
 == unread: Blocked, effect, job
-    [left=settling] shard {shard} is read to its end by the batch under way
+    [left=settling] shard {shard} is read to its end by the current batch
     [left=end] the end of shard {shard}, which its children wait for, is not read
     [left=end] all its records are read
     [left=records] shard {shard} has unread records
@@ -368,8 +368,8 @@ _TEXT = """
     [left=not known, is_never_read] it was never read completely
     [left=records] the oldest expires in {expires_in_ms}
     <save the records>
-    [was_skipped] first look: find out, before the job is started, whether its records were to be
-        skipped $ checkpoint history
+    [was_skipped] first look: before you start the job, find out whether its records were skipped on
+        purpose $ checkpoint history
 
 # While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
 == paused: Paused, below
@@ -378,8 +378,8 @@ _TEXT = """
     [!by] it was paused at {since_at_ms}, {age_ms} ago
     [!since_at_ms] it was paused by {by}
     the reason is {reason:quoted}
-    [!is_running] resume alone does not get shard {shard} read
-    fix resume: end the pause when its reason is over $ resume
+    [!is_running] resume alone is not enough to read shard {shard}
+    fix resume: end the pause when its reason no longer applies $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
 == kinesis refuses: Blocked, below
@@ -393,14 +393,14 @@ _TEXT = """
 == zookeeper refuses: Blocked, below
     [!writers] nobody may write {nodes} {nodes:node|nodes} in ZooKeeper ({node}): its access control
         list forbids it
-    [!writers] an owner ends when it tries to
+    [!writers] an owner fails when it tries to
     only {writers:names} may write {nodes} {nodes:node|nodes} in ZooKeeper ({node})
-    [writers] others may write the rest of the application
-    [writers] an owner of another identity ends when it tries to write there
+    [writers] other identities may write the application's other nodes
+    [writers] an owner with another identity fails when it tries to write there
     first change: give the application's identity all rights to {nodes:it|them} again (setAcl in
         zkCli.sh, as {keepers:names}) #access
     [!keepers, !writers] first change: give the application's identity all rights to {nodes:it|them}
-        again (setAcl in zkCli.sh, as ZooKeeper's superuser: nobody else may) #access
+        again (setAcl in zkCli.sh, as ZooKeeper's superuser, who alone may do this) #access
     first look: check whether the application is {writers:names} (zookeeperAuth, zookeeperUser); if
         not, give its identity all rights to {nodes:it|them} (setAcl in zkCli.sh) #access
 
@@ -424,7 +424,7 @@ _TEXT = """
 # to start another one.
 == process halted: Blocked
     [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is suspended, so no batch continues
-    [halt=jvm stopped] its Python process (pid {pid:id}) runs beside it and keeps the session with
+    [halt=jvm stopped] its Python process (pid {pid:id}) still runs and keeps the session with
         ZooKeeper
     [halt=stopped] the process (pid {pid:id} on {host}) is suspended
     [halted] SIGSTOP, or Ctrl-Z in its terminal, has suspended it
@@ -495,7 +495,8 @@ _TEXT = """
 
 # What the process itself reports is nearer to the truth than what is concluded below.
 == reads fail: Blocked
-    [!error] the reads of the spout (pid {pid:id} on {host}) have got no answer since {since_at_ms}
+    [!error] the reads of the spout (pid {pid:id} on {host}) have had no response since
+        {since_at_ms}
     the reads of the spout (pid {pid:id} on {host}) have failed since {since_at_ms} with: {error}
     [explain_too] Kinesis does not answer this host either, so the cause is not the spout's host
     the spout tries again by itself
@@ -509,7 +510,7 @@ _TEXT = """
 # The program asks for nothing, or answers nothing: then no limit below counts.
 == program waits: Blocked
     [hold=deactivated] the program (pid {pid:id} on {host}) deactivated the spout at {since_at_ms}
-    [hold=deactivated] the spout gives no record until activate() is called
+    [hold=deactivated] the spout delivers no record until activate() is called
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
     [hold=not taken] no new record is read while records wait for the program to take them
     [hold=full] the program (pid {pid:id} on {host}) has answered no record since {since_at_ms}
@@ -530,7 +531,7 @@ _TEXT = """
         with: {error}
     {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
     the shard's checkpoint stays below {unresolved:it|them}
-    nothing new is read at max_unresolved_per_shard ({max_unresolved})
+    no new record is read once max_unresolved_per_shard ({max_unresolved}) is reached
     fix change: repair the target of dead_letter: the dead letters are sent again within 60 s
     fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
 
@@ -554,7 +555,7 @@ _TEXT = """
     max_pending of its program counts the unresolved records of all shards ({total} now)
     [fault] fix look: see the record $ peek {shard} {sequence}
     <correct the fault>
-    [!fault] fix change: repair the system that they wait for
+    [!fault] fix change: repair the system that these records depend on
     or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
     or change: if more may be unresolved at a time, raise {option} from {max_unresolved}
     <read its log>
@@ -563,10 +564,10 @@ _TEXT = """
 == batch under way: Busy
     [last_batch=none] no batch is under way
     [last_batch=done] the last batch is done
-    [last_batch=read] batch {plan_id} is read: its sink has written it or writes it
+    [last_batch=read] batch {plan_id} is read: its sink has written or is writing it
     the next batch is due at about {due_at_ms}: the trigger fires every {trigger_ms}
-    [stage=search] batch {plan_id} never answered, so one of its records may end the process that
-        gets it
+    [stage=search] batch {plan_id} ended without reporting outcomes, so one of its records may crash
+        the process that receives it
     the job delivers at most {delivery_limit:records} at a time until it has found the record
     [stage=settling] the outcomes of batch {plan_id} are being written
     [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer for the shard:
@@ -575,9 +576,9 @@ _TEXT = """
     [stage=not begun, !throttled] either its task waits for an executor with a free core, or your
         function has not asked for its rows
     [stage=reading] batch {plan_id} is being read ({rows:records} so far)
-    [stage=unanswered] batch {plan_id} was delivered {openings} times without an answer
+    [stage=unanswered] batch {plan_id} was delivered {openings} times without reporting outcomes
     [stage=unanswered] the process that ran it ended each time, or still runs
-    [stage=function] batch {plan_id} is with your function: its report is open
+    [stage=function] your function is processing batch {plan_id}: its report is open
     [stage=reported] batch {plan_id} is read and reported: it is settled when Spark asks for the
         next one
     [stage=not reported] batch {plan_id} is read, without a report of its outcomes so far
@@ -586,7 +587,7 @@ _TEXT = """
     [stage=sink, is_late] batch {plan_id} has not ended, though its records are read: its function
         (foreachBatch) has not returned, its sink still writes, or Spark waits for a trigger
     [!due_at_ms] it was planned {age_ms} ago
-    [!due_at_ms] the one before took {usual_ms}
+    [!due_at_ms] the previous batch took {usual_ms}
     [!due_at_ms] this run has worked on it for {run_ms}
     <throttled>
     fix wait: wait until {due_at_ms}
@@ -616,19 +617,19 @@ _TEXT = """
     shard {shard} was at its tip when the job last stored its state
     [is_refused] it is not known whether records arrived since: the user who runs explain may not
         read the stream
-    [!is_refused] it is not known whether records arrived since: its tip was not asked for
+    [!is_refused] it is not known whether records arrived since: its tip was not read
     [is_refused] fix change: give the user who runs explain the right to read (kinesis:GetRecords)
     [is_refused] <read its log>
     [!is_refused] fix look: explain this shard alone, or raise --ask
 
 # It answers every state: a process runs, and nothing that is stored says what it waits for.
 == not visible: Unknown, remark
-    [consumer=spark] the job runs, but nothing stored says what it waits for
-    [consumer=spout] the spout runs, but nothing stored says what it waits for
-    [keeps_up] its program takes no record because max_pending records are in flight, or the retry
-        was made just now and is not stored yet
+    [consumer=spark] the job runs, but nothing in its stored state shows what it waits for
+    [consumer=spout] the spout runs, but nothing in its stored state shows what it waits for
+    [keeps_up] its program requests no record because max_pending records are in flight, or the
+        retry was made just now and is not stored yet
     [!keeps_up, consumer=spout] the cause may be other consumers that use up the shard's limits, its
-        own limits (max_pending, max_unresolved_per_shard, rate), its program, which takes no
+        own limits (max_pending, max_unresolved_per_shard, rate), its program, which requests no
         record, or the network
     [consumer=spark] the cause may be other consumers that use up the shard's limits, a trigger's
         interval, its own limits (records per trigger, unresolved records per shard), or the network

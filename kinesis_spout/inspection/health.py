@@ -4,7 +4,7 @@ The window is between two snapshots. It is the only measure of patience, so ther
 
     ok       all that was in the shard when the window began was read when it ended, and so was the
              end of a closed shard; an idle shard is ok
-    lagging  it was not, but the position has moved, or the batch under way takes no longer than
+    lagging  it was not, but the position has moved, or the current batch takes no longer than
              the one before it, or the application is paused, or its last run has read all that it
              was to read (AvailableNow, `--until`) and the next one is not overdue
     stalled  it was not, and the position stands still; or it was, by a batch that takes longer than
@@ -133,13 +133,13 @@ class Look:
         return self.phase(shard_id) in READ_PHASES
 
     def is_at_end(self, shard_id: str) -> bool:
-        """Whether the shard was read to its end, by the batch under way at the latest."""
+        """Whether the shard was read to its end, by the current batch at the latest."""
         position = self.now.position(shard_id)
         return position is not None and position.is_end
 
     def outage_until_ms(self, shard_id: str) -> int | None:
         """When a Spark job tries again, if it takes its last batch for an outage, and the shard is
-        not in the batch under way; None otherwise.
+        not in the current batch; None otherwise.
         """
         plan = self.now.stored.plan
         if plan is None or self.now.is_spout or shard_id in self.now.planned:

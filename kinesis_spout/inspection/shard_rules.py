@@ -1,5 +1,5 @@
 """Rules about the application's state of a stream, what a shard waits for, its unresolved records,
-and the batch under way. Pure.
+and the current batch. Pure.
 """
 
 from __future__ import annotations

@@ -348,7 +348,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         window = duration(look.window_ms)
         yield f"new records are read within {window}" if live else "all records are read and acked"
         if not_asked := status.unknown["notAsked"]:
-            yield f"{not_asked:,} of {shards} {are(not_asked, 'was', 'were')} not asked"
+            yield f"the tips of {not_asked:,} of {shards} were not read"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
         yield f"nothing is known of {shards}"
         yield "Kinesis refused the read" if look.refusal else "no shard's tip was read"
@@ -523,7 +523,7 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
         return "no record is read yet"
     said = list(_unresolved(status))
     if not said and now.open_plan is not None:
-        return "no record failed; the batch under way is not settled"
+        return "no record failed; the current batch is not settled"
     return "; ".join(said) or "every record that was read is acked"
 
 
@@ -546,7 +546,7 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
     elif in_batch or out:
         yield "none failed"
     if in_batch:
-        yield f"{records(in_batch)} of the batch under way {are(in_batch)} not settled"
+        yield f"{records(in_batch)} of the current batch {are(in_batch)} not settled"
     elif out:
         yield "a spout does not store how many records its program is working on"
 
@@ -574,7 +574,7 @@ def waits_sentence(look: Look, most: int = 3) -> str | None:
         until = "has no failed record left" if is_order else "is read to its end"
         waits = f"{shards_named(waiting, 3)} {are(len(waiting), 'waits', 'wait')}"
         said.append(f"{waits} until shard {short_shard(holder)} {until}")
-    more = [f"{len(said) - most:,} more shards hold up others"] if len(said) > most else []
+    more = [f"{len(said) - most:,} more shards block others"] if len(said) > most else []
     return "; ".join([*said[:most], *more]) or None
 
 
@@ -595,8 +595,8 @@ def move_sentence(look: Look) -> str | None:
         was = are(len(skipped), "was", "were")
         said.append(
             f"{shards_named(skipped)} {was} set forward {at}: the records in between are skipped "
-            "(to read them while the stream keeps them: kinesis-spout checkpoint rewind --to an "
-            "earlier time)"
+            "(to read them while the stream still contains them, run kinesis-spout checkpoint "
+            "rewind with an earlier time)"
         )
     return "; ".join(said) or None
 

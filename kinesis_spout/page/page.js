@@ -221,7 +221,7 @@ function shardView(shardId) {
   el("h2", {}, "State"), facts(pairs.filter(([, said]) => said !== null)),
   el("h2", {}, "Unresolved records"), records.list.length
     ? recordTables(records, status.timeMs, false) : el("p", {}, own?.unsettled
-      ? `None; ${plural(own.unsettled, "record")} of it in the batch under way, not settled yet.`
+      ? `None; ${plural(own.unsettled, "record")} of it in the current batch, not settled yet.`
       : "None: every record of it that was read is acked.")], []];
 }
 

@@ -243,8 +243,8 @@ class SubscribedGetter:
             # No subscription until the polling getter knows whether the shard has ended.
             self._must_poll = True
             what = (
-                f"shard {self.shard_id} pushed its end without children, which does not prove the "
-                "end, so the shard is polled"
+                f"shard {self.shard_id} pushed an end without child shards, which does not prove "
+                "that the shard ended, so the shard is polled"
             )
             self._on_failure(opened, MalformedResponseError(what))
         return event

@@ -342,7 +342,7 @@ class KinesisClient:
                 return understand(answer)
             except (KeyError, TypeError, ValueError) as exc:
                 raise MalformedResponseError(
-                    f"the answer to {operation} for {self.where} is incomplete",
+                    f"the response to {operation} for {self.where} is incomplete",
                     "check the endpoint",
                 ) from exc
 
@@ -592,7 +592,7 @@ def _iterator_arguments(position: Position) -> dict[str, Any]:
         return {"ShardIteratorType": kind, "StartingSequenceNumber": str(sequence.sequence)}
     if position.is_end:
         raise RequestRefusedError(
-            "position SHARD_END has no iterator: there is nothing more to read there"
+            "position SHARD_END has no iterator, because no record follows it"
         )
     return {"ShardIteratorType": "TRIM_HORIZON"}
 

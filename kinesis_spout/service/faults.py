@@ -53,8 +53,8 @@ _NAMING_CONSUMERS = {
     _IN_USE: "wait until the stream and the consumer are ACTIVE",
 }
 _CONSUMER_LIMIT = (
-    "remove a consumer with kinesis-spout consumers remove, or name an existing consumer: a "
-    "stream can have a limited number of consumers, and at most five of them in creation"
+    "remove a consumer with kinesis-spout consumers remove, or name an existing consumer: the "
+    "number of consumers of a stream is limited, and at most five can be in creation at a time"
 )
 _ADVICE_OF = {
     "GetShardIterator": {
@@ -129,7 +129,7 @@ REFUSED_CREDENTIALS = frozenset(
 # message and the remedy. The first name in the exception's ancestry counts. A message quotes only
 # text that cannot hold a secret.
 _NO_KEYS = (
-    "give an access key and its secret, a profile, the environment variables AWS_ACCESS_KEY_ID and "
+    "set an access key and its secret, a profile, the environment variables AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, or an instance role (an emulator takes any pair)"
 )
 _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
@@ -141,11 +141,11 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     "PartialCredentialsError": (
         CredentialsError,
         "the AWS credentials for {where} lack the access key or the secret key",
-        "give both of them",
+        "set both",
     ),
     "ProfileNotFound": (
         CredentialsError,
-        "{profile} is in no AWS configuration file",
+        "{profile} is not in any AWS configuration file",
         "check its name",
     ),
     "CredentialRetrievalError MetadataRetrievalError TokenRetrievalError SSOError LoginError": (
@@ -156,7 +156,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     "NoRegionError": (
         ConfigError,
         "the region of {where} is not known",
-        "give the region, or set AWS_DEFAULT_REGION",
+        "set the region, or AWS_DEFAULT_REGION",
     ),
     "ConfigParseError InvalidConfigError": (
         ConfigError,
@@ -170,19 +170,19 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     ),
     "HTTPClientError ConnectionError IncompleteReadError": (
         ServiceUnavailableError,
-        "no answer came from {peer} for {where} ({kind})",
+        "no response came from {peer} for {where} ({kind})",
         "check the network and the endpoint, or try again later",
     ),
     # The last three come from botocore's parser, for a body that is JSON but not an object.
     "UnicodeDecodeError ResponseParserError AttributeError TypeError LookupError": (
         MalformedResponseError,
-        "the answer for {where} cannot be read ({kind})",
+        "the response for {where} cannot be read ({kind})",
         "check the endpoint",
     ),
     "Exception": (
         ConfigError,
         "the connection for {where} cannot be set up ({kind}: {text})",
-        "check region and endpoint",
+        "check the region and the endpoint",
     ),
 }
 _LOCAL_MEANINGS = {name: meaning for names, meaning in _LOCAL.items() for name in names.split()}

@@ -106,7 +106,7 @@ def decode_get_records_cbor(body: bytes, *, as_lists: bool = False) -> DecodedPa
 def _row_micros(times: Times) -> NDArray[np.int64]:
     if str in set(map(type, times)):
         raise MalformedResponseError(
-            "the answer to GetRecords cannot be read as CBOR (an arrival time is a text)"
+            "the GetRecords response cannot be read as CBOR (an arrival time is a string)"
         )
     return _micros(np.array(times, np.float64))  # None: NaN
 
@@ -210,7 +210,7 @@ def _scan(
             raise ValueError("there is a gap after the records")
         end += 1
     elif len(starts) < count:
-        raise ValueError("there are fewer records than the array has")
+        raise ValueError("the array has fewer records than it declares")
     return spans, numbers, body[:array_at] + _EMPTY_ARRAY + body[end:]
 
 
@@ -224,7 +224,7 @@ def _head(body: bytes, at: int) -> tuple[int, int, int]:
     elif number >= 24:
         end += 1 << (number - 24)
         if number > 27 or end > len(body):
-            raise ValueError(f"byte {at} of the CBOR body does not begin an item")
+            raise ValueError(f"byte {at} of the CBOR body is not the start of an item")
         number = int.from_bytes(body[at + 1 : end], "big")
     return major, number, end
 
@@ -257,16 +257,16 @@ def _template(body: bytes, start: int) -> tuple[list[_Field], bytes, int]:
         value_at = name_at + size
         name = body[name_at:value_at]
         if major != _TEXT or size == _INDEFINITE:
-            raise ValueError("a key is not a text")
+            raise ValueError("a key is not a string")
         if len(fields) == _MAX_KEYS or any(name == field.name for field in fields):
-            raise ValueError("a record has a key twice, or too many")
+            raise ValueError("a record has a duplicate key, or too many keys")
         major, number, end = _head(body, value_at)
         if major in (_BYTES, _TEXT) and number != _INDEFINITE:
             literal_end, at = value_at, end + number
         else:
             number_at = end if (major, number) == (_TAG, 1) else value_at
             if body[number_at] not in (_UINT << 5 | 27, _DOUBLE):
-                raise ValueError("a record has a value of another kind")
+                raise ValueError("a record has a value of an unexpected type")
             major, literal_end, at = body[number_at] >> 5, number_at + 1, number_at + 1 + _WORD
         fields.append(_Field(name, body[literal_at:literal_end], major))
         literal_at = at
@@ -296,7 +296,7 @@ class _Page:
     def after(self, at: Positions, text: bytes) -> Positions:
         """Where `text`, which is to be at each of the places, ends."""
         if not self._match(at, text).all():
-            raise ValueError("a record has other bytes there")
+            raise ValueError("a record does not have the expected layout")
         return at + len(text)
 
     def strings(self, at: Positions, major: int) -> Span:
@@ -311,7 +311,7 @@ class _Page:
                 sizes[longer] = words >> np.uint64(8 * (_WORD - width))
         ends = begins + sizes
         if int(ends.max()) > len(self._octets):
-            raise ValueError("a record goes beyond the body")
+            raise ValueError("a record extends beyond the body")
         return begins, ends
 
     def _match(self, at: Positions, text: bytes) -> NDArray[np.bool_]:

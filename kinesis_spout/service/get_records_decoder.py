@@ -352,7 +352,9 @@ class _ArrivalTimeError(ValueError):
     """The record with this index and this sequence number has an arrival time that cannot be."""
 
     def __init__(self, index: int, number: str, time: float | str | None) -> None:
-        super().__init__(f"has the arrival time {str(time)[:60]!r}, not one in the years 1 to 9999")
+        super().__init__(
+            f"has the arrival time {str(time)[:60]!r}, which is outside the years 1 to 9999"
+        )
         self.index, self.number = index, number
 
 

@@ -25,7 +25,7 @@ _MAX_REGISTRIES = 64
 # several places, which may know it some seconds later.
 _UNKNOWN_FOR_S = 30.0
 _DENIED = "allow glue:GetSchemaVersion"
-_AGAIN = "check the network, the endpoint and the region; the records are delivered again"
+_AGAIN = "check the network, the endpoint and the region; the records are redelivered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class _Lookups:
             if code in REFUSED_CREDENTIALS:
                 _, remedy = meaning_of(code, 400)
             raise SchemeUnavailableError(
-                f"{self._where} refused to give a schema version ({code})", remedy
+                f"{self._where} refused to return a schema version ({code})", remedy
             ) from exc
         except KinesisError as exc:
             raise SchemeUnavailableError(exc.message, exc.remedy) from exc

@@ -78,7 +78,7 @@ def _module() -> Any:
         native = import_module("kinesis_spout_native")
         if native.INTERFACE == _INTERFACE:
             return native
-        reason = "kinesis_spout_native does not fit this version of kinesis_spout"
+        reason = "kinesis_spout_native does not match this version of kinesis_spout"
     except ImportError as exc:
         reason = f"kinesis_spout_native cannot be imported ({exc})"
     if _SAID.acquire(blocking=False):

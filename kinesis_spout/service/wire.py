@@ -179,7 +179,7 @@ class Wire:
         client.subscribe_to_shard = partial(_subscribe, subscriptions)
 
     def decode(self, answer: dict[str, Any]) -> DecodedPage:
-        """The page of an answer to GetRecords. Raises `MalformedResponseError`."""
+        """The page of an GetRecords response. Raises `MalformedResponseError`."""
         body, is_cbor = answer[RAW_BODY], bool(answer.get(IS_CBOR))
         found = decode_natively(body, is_cbor=is_cbor, as_lists=self._as_lists)
         if found is not None:
@@ -205,7 +205,7 @@ class Wire:
                 return calls.whole(response, answer)
             _read(response)  # so that its connection can be used again
             kind = _content_type(response).partition(";")[0] or "nothing"
-            said = f"{where} does not speak CBOR (status {response.status_code}, {kind})"
+            said = f"{where} does not support CBOR (status {response.status_code}, {kind})"
         answer = calls.whole(*calls.send(arguments, json.dumps(arguments).encode()))
         if said:
             self._give_up_cbor(f"{said}; reading JSON instead")

@@ -142,7 +142,7 @@ class DataLossDetector:
         wanted = [shard for shard in lost if not self._only or shard in self._only]
         gone = [shard for shard in wanted if not is_there(self._client, shard)]
         if gone:
-            what = "Kinesis no longer lists and of which nothing was read"
+            what = "Kinesis no longer lists and that were never read"
             self._report_data_loss(what, ", ".join(gone))
 
     def children_unobserved(self, lineage: ShardLineage) -> list[str]:
@@ -170,7 +170,7 @@ class DataLossDetector:
         gone = [shard for shard in missing if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
-                "Kinesis no longer lists and which were not read to their ends",
+                "Kinesis no longer lists and that were not read to their ends",
                 _with_positions(gone, lineage.states, self._horizon_ms()),
             )
         return gone

@@ -74,8 +74,8 @@ class UncleanStarts:
             self._context.scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
             "the last %d spouts of this task ended without being closed. A record may have "
-            "crashed their processes. So records are delivered one at a time for a while, and "
-            "each attempt is counted before its delivery",
+            "crashed their processes. For a while, records are therefore delivered one at a "
+            "time, and each attempt is counted before its delivery",
             before,
         )
 

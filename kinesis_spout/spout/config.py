@@ -152,8 +152,8 @@ class SpoutConfig:
         self.until_ms(0)
         for given, missing in (_STORE, _STORE[::-1]):
             if getattr(self, given) is not None and getattr(self, missing) is None:
-                remedy = "give both, or give neither to store nothing"
-                raise ConfigError.of(given, f"is given without {missing}", remedy=remedy)
+                remedy = "set both, or neither to store no checkpoints"
+                raise ConfigError.of(given, f"is set without {missing}", remedy=remedy)
         shared = {name: getattr(self, name) for name in _CHECKED}
         check_consumer(shared, self.stream_ref)
         for name, value in shared.items():
@@ -164,7 +164,7 @@ class SpoutConfig:
                 if not holds(value):
                     raise ConfigError.of(name, f"must be {rule}", value)
         if self.total_tasks > 1 and self.application is None:
-            rule = "needs application and zookeeper: tasks share their state there"
+            rule = "requires application and zookeeper: the tasks share state in ZooKeeper"
             raise ConfigError.of("total_tasks", rule, self.total_tasks)
 
     def _rules(self) -> Iterator[tuple[Sequence[str], str, Callable[[Any], bool]]]:
@@ -181,7 +181,7 @@ class SpoutConfig:
         )
         yield (
             ["until"],
-            "None where total_tasks is above 1",
+            "None if total_tasks is above 1",
             lambda until: until is None or tasks == 1,
         )
         yield ["owner_wait_s"], "0 or more", lambda seconds: 0 <= seconds < math.inf

@@ -73,7 +73,7 @@ class EmissionBlock:
             raise IllegalAckerEventError(
                 f"emission {message_id} was {later} after it was {earlier} in the same `with` "
                 "block. The first outcome counts",
-                "give each emission one outcome",
+                "ack or fail each emission only once",
             )
         self.acked = acked
 

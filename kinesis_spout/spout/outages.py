@@ -301,7 +301,7 @@ class AnswerWatch:
         if begins or self._clock.monotonic_s() - self._reported_s >= _REPORT_INTERVAL_S:
             self.report()
         if before is not None and self._silent is None:
-            log.warning("records of stream %s are acked or failed again", self._stream)
+            log.warning("records of stream %s are again being acked or failed", self._stream)
         return self._silent
 
     def report(self) -> None:

@@ -726,7 +726,7 @@ ERRORS = {
     "MigrationError": Trouble(
         "`kinesis-spout import` cannot read the state of the other consumer, or that state does "
         "not say where the consumer is in a shard.",
-        "The message says what to do, for example to give `--at`. Nothing was changed.",
+        "The message says what to do, for example to pass `--at`. Nothing was changed.",
     ),
     "MissingExtraError": Trouble(
         "A package that only an optional dependency group (extra) installs is missing.",

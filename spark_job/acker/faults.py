@@ -104,7 +104,7 @@ class _Graph:
         foreign = differing.where(_FOREIGN).count()
         if foreign:
             raise AckerError(
-                f"the rows given to acker.settle carry {foreign} anchors that belong to no record "
+                f"the rows passed to acker.settle carry {foreign} anchors that belong to no record "
                 "of this batch",
                 "use a frame of this batch, and persist each frame whose rows differ each time "
                 "Spark computes them",
@@ -129,10 +129,10 @@ class _Graph:
         found = self._cut(_gravest(nodes))
         if found.isEmpty():
             raise AckerError(
-                "the rows given to acker.settle changed when Spark computed them again, so they "
+                "the rows passed to acker.settle changed when Spark computed them again, so they "
                 "cannot be checked",
-                "persist the frame whose function gives another result each time, or mark that "
-                "function asNondeterministic()",
+                "persist the frame whose function returns a different result each time, or mark "
+                "that function asNondeterministic()",
             )
         return found
 

@@ -80,13 +80,13 @@ def anchor(batch_or_df: TrackedBatch | DataFrame) -> DataFrame:
     df = batch_or_df if isinstance(batch_or_df, DataFrame) else batch_or_df.df
     if "messageId" not in df.columns:
         raise AckerError(
-            "the frame given to acker.anchor has no column messageId, which acker.anchor needs "
+            "the frame passed to acker.anchor has no column messageId, which acker.anchor needs "
             "to identify the records",
-            "call acker.anchor before you drop that column",
+            "call acker.anchor before dropping that column",
         )
     if ANCHOR in df.columns:
         raise AckerError(
-            f"the frame given to acker.anchor has a column {ANCHOR} already", "anchor it only once"
+            f"the frame passed to acker.anchor has a column {ANCHOR} already", "anchor it only once"
         )
     site = run.next_site()
     run.anchored.append(site)
@@ -103,9 +103,7 @@ def split(df: DataFrame, column: Column | str, into: str) -> DataFrame:
     items = F.col(column) if isinstance(column, str) else column
     kind = df.select(items.alias(_ITEMS)).schema[_ITEMS].dataType
     if not isinstance(kind, ArrayType):
-        raise AckerError(
-            f"acker.split was given a column of type {kind.simpleString()}", "give it an array"
-        )
+        raise AckerError(f"acker.split got a column of type {kind.simpleString()}", "pass an array")
     counted = df.withColumn(_ITEMS, items).withColumn(_COUNT, F.coalesce(F.size(_ITEMS), F.lit(0)))
     run.repeatable(counted)
     run.drops.append(anchors(counted.where(F.col(_COUNT) <= 0)))
@@ -135,7 +133,7 @@ def branch(df: DataFrame, n: int) -> list[DataFrame]:
     """
     run = current_run("branch", df)
     if n < 1:
-        raise AckerError(f"acker.branch was called for {n} branches", "give 1 or more")
+        raise AckerError(f"acker.branch was called for {n} branches", "pass 1 or more")
     site = run.next_site()
     return [with_child_anchors(df, site, F.lit(i), F.lit(n)) for i in range(n)]
 
@@ -147,14 +145,14 @@ def merge(
 
     A row of the result stands for all records of its group. If one of them fails, the row is not
     written, and the other records of the group fail too. Without keys, all rows become one. Raises
-    `AckerError` for a key that is different each time it is computed, like `rand()`.
+    `AckerError` for a key that has a different value each time it is computed, like `rand()`.
     """
     run = current_run("merge", df)
     by = [keys] if isinstance(keys, str | Column) else list(keys)
     run.repeatable(df)
     if is_deterministic(df) and not is_deterministic(df.select(*by)):
         raise AckerError(
-            "a key given to acker.merge is different each time it is computed",
+            "a key passed to acker.merge has a different value each time it is computed",
             "put the key into a column first, and group by that column",
         )
     site = run.next_site()
@@ -225,8 +223,8 @@ def _named(sinks: Sequence[Any]) -> list[_Sink]:
             and callable(sink[1])
         ):
             raise AckerError(
-                f"sink {number} given to acker.settle is not a pair (frame, write)",
-                "give a frame and a function that writes it",
+                f"sink {number} passed to acker.settle is not a pair (frame, write)",
+                "pass a frame and a function that writes it",
             )
         check_anchored(sink[0], f"the frame of sink {number}")
         named.append(_Sink(f"sink {number}", *sink))
@@ -258,8 +256,8 @@ def _write(sink: _Sink, checked: Total) -> None:
     written = _observed(observation, sink.frame)
     if written is None and checked.rows:
         raise AckerError(
-            f"{sink.name}: its function ran no action on the frame that it was given, so it is "
-            "not known whether anything was written",
+            f"{sink.name}: its function ran no action on its frame, so it is not known whether "
+            "anything was written",
             "write the frame with frame.write, or with another action of a "
             "DataFrame that reads all rows (not foreachPartition or rdd)",
         )

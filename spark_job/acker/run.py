@@ -129,10 +129,10 @@ def current_run(operator: str, frame: DataFrame | None = None) -> AckerRun:
         raise AckerError(
             f"acker.{operator}(...) was called after acker.settle(...), which checks all sinks "
             "together",
-            "give all sinks to one call of acker.settle at the end",
+            "pass all sinks to one call of acker.settle at the end",
         )
     if frame is not None:
-        check_anchored(frame, f"the frame given to acker.{operator}")
+        check_anchored(frame, f"the frame passed to acker.{operator}")
     return run
 
 

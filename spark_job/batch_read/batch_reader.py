@@ -116,8 +116,8 @@ class KinesisBatchReader(DataSourceReader):
         covered = [each.covered_ms for each in ranges if each.covered_ms is not None]
         if covered and (covered_ms := min(covered)) < oldest_ms:
             report_expired(
-                f"the read begins at {Position.at_timestamp(covered_ms)}, and records from before "
-                f"{Position.at_timestamp(oldest_ms)} have expired",
+                f"the read begins at {Position.at_timestamp(covered_ms)}, but records from "
+                f"before {Position.at_timestamp(oldest_ms)} have expired",
                 settings,
             )
         _CLOCK.sleep(settled_in_s(ranges, now_ms))

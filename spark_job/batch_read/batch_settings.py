@@ -62,7 +62,7 @@ BATCH_OPTIONS: dict[str, Option] = {
             "lists",
             parse=_shard_ids,
             fits=bool,
-            rule="give shard ids separated by commas, or leave the option out",
+            rule="pass shard ids separated by commas, or omit the option",
         ),
     ),
     **CONNECTION,
@@ -89,7 +89,7 @@ BATCH_OPTIONS: dict[str, Option] = {
         Option.switch(
             "pushDownFilters",
             "`true` applies filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
-            "while reading, so that less is read; only for a frame that is used with one filter",
+            "while reading, to read less data; only for a frame that is used with a single filter",
             "false",
         )
     ),
@@ -124,7 +124,7 @@ class BatchSettings:
         if streaming:
             raise ConfigError(
                 f"option {streaming[0]} does not apply to a batch read, which has no application",
-                "leave it out, or use spark.readStream with applicationName and zookeeper",
+                "omit it, or use spark.readStream with applicationName and zookeeper",
             )
         values = values_of(texts_from_options(options, BATCH_OPTIONS), BATCH_OPTIONS)
         stream = StreamRef.parse(name=values.pop("stream"), arn=values.pop("stream_arn"))

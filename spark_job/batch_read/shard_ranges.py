@@ -113,7 +113,7 @@ def shard_ranges(
             raise ConfigError(
                 f"option {option} is {default.text} for several shards, but a sequence "
                 "number belongs to one shard",
-                "name the shard with shardIds, or give the position of each shard as JSON",
+                "name the shard with shardIds, or set the position of each shard as JSON",
             )
     ranges = [
         _range(
@@ -165,7 +165,7 @@ def _range(
         raise ConfigError(
             f"shard {shard.shard_id} would be read from {start.text} to {end.text}, but that end "
             "is before the start",
-            "give an endingPosition that is not before startingPosition",
+            "use an endingPosition that is not before startingPosition",
         )
     begins_ms = begins.timestamp_ms
     return ShardRange(

@@ -39,7 +39,7 @@ from spark_job.commands.spark_options import DEFAULT_LOG, Conf, LogFile, Master
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 
-_TIMES = "an ISO time like 2026-01-31T12:00:00Z, 14:00, or a time ago like -2h (s, m, h or d)"
+_TIMES = "an ISO time like 2026-01-31T12:00:00Z, 14:00, or a relative time like -2h (s, m, h or d)"
 WHICH, WHERE = "Which dead letters", "The destination"
 
 
@@ -48,8 +48,8 @@ def redrive(
     path: Annotated[
         str,
         typer.Argument(
-            help="Path of the dead letters: that of the job's DeadLetter, or the file of consume "
-            "--dead-letter."
+            help="Path of the dead letters: the path of the job's DeadLetter, or the file of "
+            "consume --dead-letter."
         ),
     ],
     *,
@@ -64,8 +64,8 @@ def redrive(
     since: Annotated[
         str | None,
         typer.Option(
-            help="Only dead letters that last failed at or after this: an ISO time, 14:00 (of "
-            "today, UTC), or -2h.",
+            help="Only dead letters that last failed at or after this time: an ISO time, 14:00 "
+            "(of today, UTC), or -2h.",
             rich_help_panel=WHICH,
         ),
     ] = None,
@@ -79,7 +79,7 @@ def redrive(
         int | None,
         typer.Option(
             min=1,
-            help="Maximum number of records to put. A later run puts the rest.",
+            help="Maximum number of records to put. A later run puts the remaining ones.",
             rich_help_panel=WHICH,
         ),
     ] = None,
@@ -92,8 +92,7 @@ def redrive(
     stream: Annotated[
         str | None,
         typer.Option(
-            help="Put all records on this stream (name or ARN) instead of the streams that they "
-            "came from.",
+            help="Put all records on this stream (name or ARN) instead of their original streams.",
             rich_help_panel=WHERE,
         ),
     ] = None,
@@ -143,7 +142,7 @@ def redrive(
         if not (dry_run or yes or sys.stdin.isatty()):
             raise CliError(
                 "stdin is not a terminal, so redrive cannot ask whether to put the records",
-                "give --yes to put them, or --dry-run to count them",
+                "pass --yes to put them, or --dry-run to count them",
             )
         out, notes = Console(), errors()
         files: LetterFiles | None = LocalLetterFiles.at(path)
@@ -222,7 +221,7 @@ def selection_of(
     """
     reasons = [typed_text(text) or "" for text in reasons]
     if not all(text.strip() for text in reasons):
-        raise typer.BadParameter("give a part of the reason's text", param_hint="--reason")
+        raise typer.BadParameter("pass a part of the reason's text", param_hint="--reason")
     target = None if stream is None else StreamRef.of(stream)
     if target is not None:
         target.region_or(region)
@@ -242,7 +241,7 @@ def _time(option: str, text: str | None, now_ms: int) -> datetime | None:
     except InvalidPositionError:
         position = None
     if position is None or not position.is_time:
-        raise typer.BadParameter(f"{text!r} is not a time; give {_TIMES}", param_hint=option)
+        raise typer.BadParameter(f"{text!r} is not a time; use {_TIMES}", param_hint=option)
     return moment(position.pin(now_ms).timestamp_ms, per_second=1_000)
 
 

@@ -97,8 +97,8 @@ def run(
         str | None,
         typer.Option(
             "--from",
-            help="Where a new application starts: LATEST (default), TRIM_HORIZON, -2h, 14:00 (of "
-            "today, UTC), or an ISO time.",
+            help="Where a new application starts reading: LATEST (default), TRIM_HORIZON, -2h, "
+            "14:00 (of today, UTC), or an ISO time.",
             rich_help_panel=STREAM,
         ),
     ] = None,
@@ -111,7 +111,7 @@ def run(
         ),
     ] = None,
     sink: Annotated[
-        Sink, typer.Option(help="Where the rows go.", rich_help_panel=WRITE)
+        Sink, typer.Option(help="Where the rows are written.", rich_help_panel=WRITE)
     ] = Sink.CONSOLE,
     path: Annotated[
         str | None, typer.Option(help="Directory of a parquet or json sink.", rich_help_panel=WRITE)
@@ -121,8 +121,8 @@ def run(
         typer.Option(
             metavar="MODULE:FUNCTION",
             help="A function that takes a DataFrame and returns one, applied to each batch. The "
-            "module is looked for in the current directory first. Each batch is then written "
-            "to a directory of its own, so a replayed batch replaces its first version.",
+            "module is searched for in the current directory first. Each batch is then written "
+            "to its own directory, so a replayed batch replaces its first version.",
             rich_help_panel=WRITE,
         ),
     ] = None,
@@ -141,7 +141,7 @@ def run(
         bool,
         typer.Option(
             "--available-now",
-            help="Read the records that are on the stream now, then end.",
+            help="Read the records that are on the stream now, then exit.",
             rich_help_panel=PANEL,
         ),
     ] = False,
@@ -169,12 +169,11 @@ def run(
         raise typer.BadParameter(f"--sink {sink.value} needs a directory", param_hint="--path")
     if not sink.writes_files and path is not None:
         raise typer.BadParameter(
-            f"--sink {sink.value} writes no files; leave --path out", param_hint="--path"
+            f"--sink {sink.value} writes no files; omit --path", param_hint="--path"
         )
     if trigger is not None and available_now:
         raise typer.BadParameter(
-            "--trigger does not apply with --available-now, which ends by itself; leave "
-            "--trigger out",
+            "--trigger does not apply with --available-now, which ends by itself; omit --trigger",
             param_hint="--trigger",
         )
     named = {
@@ -228,7 +227,7 @@ def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> Ki
         options
     )
     if "stream" not in fields and "stream_arn" not in fields:
-        raise ConfigError.about("--stream", " is missing", "give the name of the stream")
+        raise ConfigError.about("--stream", " is missing", "pass the name of the stream")
     return KinesisSource(**fields)
 
 
@@ -264,7 +263,7 @@ def _run(job: RunJob, console: Console, stop: StopSignals) -> None:
         try:
             query, notes = job.start(spark)
         except (PySparkException, Py4JError) as exc:
-            sentence = f"the query does not start: {failure_sentence(str(exc))}"
+            sentence = f"the query cannot start: {failure_sentence(str(exc))}"
             raise CliError(sentence, log_file=job.log_file) from exc
         for text in notes:
             _say(console, f"[yellow]note:[/] {escape(text)}")
@@ -345,7 +344,7 @@ class RunJob:
         if not isinstance(result, type(batch)):
             raise TypeError(
                 f"the function applied to each batch returned a {type(result).__name__}, not a "
-                "DataFrame; let it return a DataFrame"
+                "DataFrame; return a DataFrame"
             )
         if self.sink.writes_files:
             query_id = str(batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID))

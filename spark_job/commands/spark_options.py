@@ -11,7 +11,7 @@ DEFAULT_LOG = Path("kinesis-spout.log")
 Master = Annotated[
     str | None,
     typer.Option(
-        help="Spark master (default: from Spark's configuration, else local[*]).",
+        help="Spark master (default: from Spark's configuration, otherwise local[*]).",
         rich_help_panel=PANEL,
     ),
 ]

@@ -58,14 +58,14 @@ def spark_session(
         spark = SparkSession.builder.config(conf=settings).getOrCreate()
     except (PySparkException, OSError) as exc:
         raise CliError(
-            f"Spark does not start: {failure_sentence(str(exc))}",
+            f"Spark cannot start: {failure_sentence(str(exc))}",
             "install Java 17 or newer, and set JAVA_HOME or put java on the PATH",
         ) from exc
     except Py4JError as exc:
         named = settings.get("spark.master", None) or "of Spark's configuration"
         raise CliError(
-            f"Spark does not start on master {named}",
-            "check that the master runs and can be reached from this machine",
+            f"Spark cannot start on master {named}",
+            "check that the master is running and can be reached from this machine",
         ) from exc
     try:
         yield spark
@@ -100,7 +100,7 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
         except OSError as exc:
             raise CliError(
                 f"the log file {log_file} cannot be written ({exc.strerror})",
-                "give another file with --log-file",
+                "choose another file with --log-file",
             ) from exc
         _flush()
         screen = Screen(

@@ -112,7 +112,7 @@ class DeadLetter:
         `aws` takes the fields of `kinesis_spout.config.AwsConfig`: region, endpoint_url, profile,
         access_key_id, secret_access_key, session_token, role_arn, role_external_id,
         role_session_name. Needs kinesis:PutRecords on the stream, and
-        kinesis:DescribeStreamSummary where `payload_only` meets a payload above 1 MiB. Raises
+        kinesis:DescribeStreamSummary if `payload_only` puts a payload above 1 MiB. Raises
         `kinesis_spout.errors.ConfigError` at once for a bad argument.
         """
         return cls._of(StreamSink.of(stream, payload_only=payload_only, aws=aws))
@@ -196,7 +196,7 @@ class WriterSink:
         if not isinstance(format, str) or not _FORMAT.fullmatch(format):
             raise ConfigError(
                 f"DeadLetter: {format!r} is not a format of a Spark writer",
-                "give one like parquet, json, delta or jdbc",
+                "use one like parquet, json, delta or jdbc",
             )
         if format.lower() in _NO_BYTES:
             raise ConfigError(
@@ -206,24 +206,24 @@ class WriterSink:
         if path is not None and (not isinstance(path, str) or not path.strip()):
             raise ConfigError(
                 "DeadLetter: path is empty or not a string",
-                "give a directory, like s3a://bucket/dead or /data/dead",
+                "use a directory, like s3a://bucket/dead or /data/dead",
             )
         if path is None and format.lower() in FILE_FORMATS:
             raise ConfigError(
                 f"DeadLetter: format {format} needs a path",
-                "give the directory for the dead letters",
+                "set the directory for the dead letters",
             )
         for name, value in options.items():
             if name.lower() in _RESERVED:
                 raise ConfigError(
-                    f"DeadLetter: option {name} cannot be given: DeadLetter sets it itself to "
+                    f"DeadLetter: option {name} cannot be set: DeadLetter sets it itself to "
                     "replace or append dead letters",
-                    "leave it out",
+                    "omit it",
                 )
             if not isinstance(value, str | int | float):
                 raise ConfigError(
                     f"DeadLetter: option {name} is of type {type(value).__name__}",
-                    "give a text or a number",
+                    "pass a string or a number",
                 )
         texts = (
             (name, str(value).lower() if isinstance(value, bool) else str(value))
@@ -289,7 +289,7 @@ class StreamSink:
             raise ConfigError(f"DeadLetter.to_stream: option {name} is not known", hint)
         if not isinstance(stream, str):
             raise ConfigError(
-                "DeadLetter.to_stream: the stream is not a string", "give its name or its ARN"
+                "DeadLetter.to_stream: the stream is not a string", "pass its name or its ARN"
             )
         ref = StreamRef.of(stream)
         config = AwsConfig(**aws)

@@ -141,7 +141,7 @@ def _directory(given: Path | None, *, is_new: bool, keep: bool) -> Iterator[Path
     if is_new:
         place.mkdir(parents=True, exist_ok=True)
         if any(place.iterdir()):
-            remedy = "give a new one, or add --check to check the demo in it"
+            remedy = "use a new directory, or add --check to check the demo in this one"
             raise CliError(f"the directory {place} is not empty", remedy)
     try:
         yield place

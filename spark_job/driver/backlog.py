@@ -139,8 +139,8 @@ class Backlog:
         left = []
         if unread := self._unread(self.run):
             log.warning(
-                "the run ends, but within maxSearchTime these shards or their children were not "
-                "read up to the time at which the run started: %s",
+                "the run ends, but these shards or their children were not read up to the start "
+                "of the run within maxSearchTime: %s",
                 ", ".join(unread),
             )
             shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"

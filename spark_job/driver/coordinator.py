@@ -292,7 +292,9 @@ class Coordinator:
     def end_run(self, *, is_paused: bool) -> None:
         """An AvailableNow run ends, since there is nothing to plan. Warn of what it leaves."""
         if is_paused:
-            self.session.run.end(DONE, "the application was paused, so it did not read all")
+            self.session.run.end(
+                DONE, "the application was paused, so the run did not read all records"
+            )
         else:
             self.session.record_history(at_once=True)
             self.session.run.end(DONE, self._backlog.leftovers())

@@ -135,7 +135,7 @@ class OutcomeSummary:
                 f"application {self._settings.application} tracks its records, but "
                 f"{self._unreported} batches in a row ended without a report of which records "
                 "succeeded or failed, so their records would be redelivered forever",
-                "give foreachBatch source.tracked(...) again, or set option wholeBatchAck to "
+                "pass source.tracked(...) to foreachBatch again, or set option wholeBatchAck to "
                 "true to ack batches as a whole from now on",
             )
 

@@ -323,8 +323,8 @@ class QueryDriver:
             elif was_empty and not self._query.is_of_one:
                 stream.left_out_until_s = now_s + stream.search_ms / 1000
                 log.warning(
-                    "stream %s is behind, but Kinesis returned no record of it for %s. The next "
-                    "batches leave this stream out for the same time and read the other streams",
+                    "stream %s is behind, but Kinesis returned no record of it for %s. For the "
+                    "same time, the next batches omit this stream and read the others",
                     stream.settings.label,
                     duration(stream.search_ms),
                 )
@@ -481,7 +481,7 @@ class QueryDriver:
         wait_s = LEFT_OUT.wait_s(stream.trouble.times)
         stream.left_out_until_s = now_s + wait_s
         log.warning(
-            "the next batches leave out stream %s for %.0f s and read the other streams: %s",
+            "for the next batches, stream %s is omitted for %.0f s; the other streams are read: %s",
             stream.settings.label,
             wait_s,
             error,
@@ -542,7 +542,7 @@ def refuse_missing(
 ) -> None:
     """Raise `ConfigError` for a batch that holds records of a stream which is not one of `streams`.
 
-    A batch that Spark repeats must have the rows that it had. To leave them out would lose them:
+    A batch that Spark repeats must have the rows that it had. To omit them would lose them:
     Spark would then count them as delivered.
     """
     for stream, plan in sorted(end.items()):
@@ -550,8 +550,8 @@ def refuse_missing(
             application, name = stream.split("/", 1)
             raise ConfigError(
                 f"the batch that Spark repeats contains records of stream {name} (application "
-                f"{application}, plan {plan}), which this query does not read any more",
+                f"{application}, plan {plan}), which this query no longer reads",
                 f"run the "
                 f"query with stream {name} until the batch is done, for example with "
-                "trigger(availableNow=True), and leave the stream out after that",
+                "trigger(availableNow=True), and remove the stream after that",
             )

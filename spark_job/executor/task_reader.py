@@ -386,7 +386,7 @@ class TaskLogWriter:
         if stored.log is None and not stored.plan_is_open:
             raise PlanClosedError(
                 f"batch plan {plan_id} is closed or removed, and its task {task} has published "
-                "nothing; its records are delivered again"
+                "nothing; its records are redelivered"
             )
         return cls(store, plan_id, task, stored, max_bytes=max_bytes)
 
@@ -439,7 +439,7 @@ class TaskLogWriter:
         if not stored.plan_is_open and not current.sealed:
             raise PlanClosedError(
                 f"batch plan {self._plan_id} was closed while its task {self._task} was reading; "
-                "its records are delivered again"
+                "its records are redelivered"
             )
         if not current.continues(self.log.entries[: self._cursor]):
             raise TaskLogError(

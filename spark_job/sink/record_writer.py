@@ -172,7 +172,7 @@ class TargetStream:
                     "a row is itself a KPL aggregate. Packed into another aggregate, it takes "
                     f"{record.size_bytes} bytes, more than the {self.most_record_bytes} that "
                     f"stream {self._name} accepts",
-                    "split the row, or leave option aggregate out",
+                    "split the row, or omit option aggregate",
                 )
             self.queue.add(record)
 

@@ -82,8 +82,8 @@ class SinkColumns:
             )
         if not has_stream and "streamName" not in found:
             raise ConfigError(
-                "no stream is given",
-                "give option streamName or streamArn, or a column streamName",
+                "no stream is named",
+                "set option streamName or streamArn, or add a column streamName",
             )
         return cls(
             found["data"],
@@ -221,7 +221,7 @@ def _check_is_text(texts: pa.Array | None, what: str) -> None:
     except pa.ArrowInvalid:
         found = [text or b"" for text in texts.cast(pa.large_binary()).to_pylist()]
         is_bad = pa.array([text.decode(errors="ignore").encode() != text for text in found])
-        _check(is_bad, f"{what} is not UTF-8", "write it as text, as with hex()")
+        _check(is_bad, f"{what} is not UTF-8", "write it as text, for example with hex()")
 
 
 def _without_nulls(keys: pa.Array | None, count: int) -> pa.Array:

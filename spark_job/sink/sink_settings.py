@@ -26,7 +26,7 @@ SINK_OPTIONS: dict[str, Option] = {
             "its stream in column `streamName`",
             field="stream",
         ),
-        Option("streamArn", "ARN of the stream to write to, which also gives the region"),
+        Option("streamArn", "ARN of the stream to write to, which also sets the region"),
     ),
     **CONNECTION,
     **by_field(
@@ -73,7 +73,7 @@ class SinkSettings:
         if values["aggregate"] and values["ordering"] == BY_KEY:
             raise ConfigError(
                 "option aggregate=true cannot be combined with ordering=key",
-                "leave one of the two out: after a reshard, the records of an aggregate are put "
+                "omit one of the two: after a reshard, the records of an aggregate are put "
                 "one by one and lose their order",
             )
         name, arn = values.pop("stream"), values.pop("stream_arn")
@@ -91,14 +91,13 @@ def refuse_keys(settings: SinkSettings, stream: StreamRef) -> None:
     if settings.aggregate:
         raise ConfigError(
             f"option aggregate is true, but stream {stream.name} spreads records over its shards "
-            "by itself (record distribution AUTO), so readers would leave out the user records "
+            "by itself (record distribution AUTO), so readers would discard the user records "
             "that belong to other shards",
-            "leave the option out",
+            "omit the option",
         )
     if settings.ordering == BY_KEY:
         raise ConfigError(
             f"option ordering is {BY_KEY}, but stream {stream.name} spreads the records of a key "
             "over its shards (record distribution AUTO), so there is no order to keep",
-            "leave the "
-            "option out, or write to a stream with record distribution USER_PARTITION_KEY",
+            "omit the option, or write to a stream with record distribution USER_PARTITION_KEY",
         )

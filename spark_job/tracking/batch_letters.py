@@ -78,7 +78,7 @@ def write_letters(
         raise ExhaustedRecordError(
             f"record {first.message_id} failed {first.attempts} times and has no retry left "
             f"({first.reason}), and on_exhausted is stop, so nothing of its batch is acked",
-            "repair the function, or leave out on_exhausted and give tracked(...) a dead_letter",
+            "repair the function, or omit on_exhausted and pass a dead_letter to tracked(...)",
         )
     if letters and options.on_exhausted is OnExhausted.DROP:
         log.warning(

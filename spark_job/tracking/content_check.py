@@ -88,7 +88,7 @@ def check_content(
             raise BatchContentError(
                 f"the batch's frame contains {found} of shard {shard_id}, but the tasks of batch "
                 f"plan {plan_id} published {expected}, so nothing is acked",
-                "filter and deduplicate inside the function given to tracked(...), and run one "
+                "filter and deduplicate inside the function passed to tracked(...), and run one "
                 "query per application",
             )
         expired.append(shard_id)

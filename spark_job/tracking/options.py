@@ -62,38 +62,38 @@ class TrackOptions:
     ) -> TrackOptions:
         """Check the arguments. Raises `ConfigError` naming the argument, its value and the rule."""
         if type(retry_limit) is not int or not 0 <= retry_limit <= MAX_RETRIES:
-            raise _wrong("retry_limit", retry_limit, f"give a whole number from 0 to {MAX_RETRIES}")
+            raise _wrong("retry_limit", retry_limit, f"use a whole number from 0 to {MAX_RETRIES}")
         first_ms = _ms("retry_first_delay", retry_first_delay)
         max_ms = _ms("retry_max_delay", retry_max_delay)
         if max_ms < first_ms:
-            rule = f"give at least retry_first_delay, which is {retry_first_delay!r}"
+            rule = f"use at least retry_first_delay, which is {retry_first_delay!r}"
             raise _wrong("retry_max_delay", retry_max_delay, rule)
         age_ms = None if retry_max_age is None else _ms("retry_max_age", retry_max_age)
         if age_ms == 0:
-            rule = "give a duration above 0, or None for no limit"
+            rule = "use a duration above 0, or None for no limit"
             raise _wrong("retry_max_age", retry_max_age, rule)
         if not isinstance(bisect, bool):
-            raise _wrong("bisect", bisect, "give True or False")
+            raise _wrong("bisect", bisect, "use True or False")
         failure = _choice("on_failure", on_failure, OnFailure)
         exhausted = _choice("on_exhausted", on_exhausted, OnExhausted)
         if bisect and failure is not OnFailure.CONTINUE:
             rule = (
-                f"leave out bisect, or leave out on_failure={failure.value}, which needs an "
-                "order that the parts of a bisected batch do not keep"
+                f"omit bisect, or omit on_failure={failure.value}, which requires an order that "
+                "the parts of a bisected batch do not keep"
             )
             raise _wrong("bisect", bisect, rule)
         if dead_letter is not None and not callable(getattr(dead_letter, "write", None)):
-            rule = 'give a DeadLetter, like DeadLetter("parquet", path=...)'
+            rule = 'pass a DeadLetter, like DeadLetter("parquet", path=...)'
             raise _wrong("dead_letter", dead_letter, rule)
         if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
             raise ConfigError(
                 "argument dead_letter of tracked(...) is missing: it says where to write "
                 "records that cannot be processed",
-                'give DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
+                'pass DeadLetter("parquet", path=...), or set on_exhausted to "drop" or "stop"',
             )
         if exhausted is not OnExhausted.DEAD_LETTER and dead_letter is not None:
             rule = (
-                "give either on_exhausted or dead_letter: with on_exhausted, nothing is written to "
+                "pass either on_exhausted or dead_letter: with on_exhausted, nothing is written to "
                 "dead_letter"
             )
             raise _wrong("on_exhausted", exhausted.value, rule)
@@ -109,7 +109,7 @@ def _ms(argument: str, value: Duration) -> int:
         return parse_duration_ms(str(value), option=argument)
     except ConfigError as exc:
         raise _wrong(
-            argument, value, 'give a duration like "500ms", "1s" or "5m", or a number of seconds'
+            argument, value, 'use a duration like "500ms", "1s" or "5m", or a number of seconds'
         ) from exc
 
 
@@ -136,9 +136,9 @@ class SparkConnectError(ConfigError, PickleError):
         super().__init__(
             "source.tracked(...) does not run on Spark Connect, because Spark Connect calls "
             "foreachBatch in a process that cannot count which records succeed or fail",
-            "run the query in a session of its own "
-            "(spark-submit, kinesis-spout run, or SparkSession.builder.master), or write the plain "
-            "rows of read_stream, whose batches are acked whole",
+            "run the query in its own session (spark-submit, kinesis-spout run, or "
+            "SparkSession.builder.master), or write the plain rows of read_stream, whose batches "
+            "are acked whole",
         )
 
 

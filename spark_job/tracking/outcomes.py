@@ -116,7 +116,7 @@ class Retry(Exception):  # noqa: N818  # it is an outcome that a user names, as 
 
     def __init__(self, reason: str, *, after_s: float | None = None) -> None:
         if after_s is not None and not 0 <= after_s < float("inf"):
-            raise ValueError(f"Retry.after_s is {after_s}; give 0 or more seconds")
+            raise ValueError(f"Retry.after_s is {after_s}; use 0 or more seconds")
         super().__init__(reason)
         self.after_s = after_s
 

@@ -82,7 +82,7 @@ NOTE_SQL = f"{NOTE}[0]"
 _NO_RULES = ShardRules()
 NOT_IN_ORDER = (
     "the rows of a shard are not together and in the order of their sequence numbers, which "
-    "on_failure=block_key and block_shard need; give tracked(...) the frame of read_stream(...) "
+    "on_failure=block_key and block_shard need; pass the frame of read_stream(...) to the query "
     "without a repartition or sort"
 )
 
@@ -444,8 +444,8 @@ class OutputColumns:
         if not names or doubled is not None:
             has = "no column" if doubled is None else f"column {doubled} twice"
             raise ConfigError(
-                f"the schema given to batch.map_records has {has}",
-                "give at least one column" if doubled is None else "keep one of them",
+                f"the schema passed to batch.map_records has {has}",
+                "declare at least one column" if doubled is None else "keep one of them",
             )
 
     def rows(self, output: object) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ class StreamPart:
                 raise BatchContentError(
                     f"tasks {', '.join(map(str, unsealed))} of batch plan {self.plan.plan_id} "
                     "were not read to their end, so nothing is acked",
-                    "read all rows of the batch in the function given to tracked(...), or run the "
+                    "read all rows of the batch in the function passed to tracked(...), or run the "
                     "batch again",
                 )
 
@@ -111,7 +111,7 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
         raise BatchContentError(
             f"the batch's frame contains rows of {foreign[0]}, for which no batch plan is open, "
             "so nothing is acked",
-            "give read_stream and tracked(...) of one source to the query",
+            "use read_stream and tracked(...) of the same source in the query",
         )
     for part in parts:
         with naming(part.settings):

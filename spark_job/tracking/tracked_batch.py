@@ -65,7 +65,7 @@ _NULL, _MET, _MALFORMED = range(3)  # of the rows of a record, the greatest coun
 # left out of it, and any second evaluation with a failure raises.
 MAX_KNOWN_IDS = 1_000
 CHANGED = (
-    "a record failed that had not failed when its batch was first evaluated. Spark lost the "
+    "a record that had not failed when its batch was first evaluated failed later. Spark lost the "
     "persisted rows, and the function returned another result. Nothing is acked, and the batch is "
     "redelivered"
 )
@@ -101,9 +101,9 @@ class TrackedBatch:
         """
         if self._batch_id is None:
             raise RuntimeError(
-                "batch.id cannot be used under bisect=True, where a batch is processed in parts: a "
-                "sink that deduplicates by it would drop all parts but the first; give the sink "
-                "batch.token"
+                "batch.id cannot be used with bisect=True, because a batch is then processed in "
+                "parts: a sink that deduplicates by it would drop all parts but the first; use "
+                "batch.token in the sink"
             )
         return self._batch_id
 
@@ -159,7 +159,7 @@ class TrackedBatch:
         """
         if after_s is not None and not (retry and 0 <= after_s < float("inf")):
             raise ValueError(
-                f"after_s is {after_s}; give 0 or more seconds, and only with retry=True"
+                f"after_s is {after_s}; use 0 or more seconds, and only with retry=True"
             )
         ids = dict.fromkeys(_ids(records), reason)
         self._fail(ids, Outcome.RETRY if retry else Outcome.REJECT, after_s=after_s)
@@ -225,7 +225,7 @@ class TrackedBatch:
             if PARSED not in self.df.columns:
                 raise ConfigError(
                     "batch.parsed() was called without a scheme, and the source has none",
-                    "give it one, or give KinesisSource(...) the scheme",
+                    "pass a scheme to it or to KinesisSource(...)",
                 )
             df = self.df.withColumn(into, self.df[PARSED])
         else:
@@ -246,7 +246,7 @@ class TrackedBatch:
         """The evaluations of `map_records`. Raises RuntimeError if one has failed."""
         if len(self._begun) > len(self._evaluations):
             raise RuntimeError(
-                "batch.map_records failed, but the function given to tracked(...) caught its "
+                "batch.map_records failed, but the function passed to tracked(...) caught its "
                 "error, so nothing of the batch is acked; do not catch that error"
             )
         return self._evaluations
@@ -344,7 +344,7 @@ def current_batch() -> TrackedBatch:
     batch = _CURRENT.get()
     if batch is None:
         raise RuntimeError(
-            "no tracked batch runs in this thread; call this inside the function given to "
+            "no tracked batch runs in this thread; call this inside the function passed to "
             "source.tracked(...)"
         )
     return batch
@@ -359,7 +359,7 @@ def _failing(df: DataFrame, predicate: Column | str | None) -> list[Row]:
     """
     if "messageId" not in df.columns:
         raise ConfigError(
-            "the frame given to batch.fail_where has no column messageId, which names the records "
+            "the frame passed to batch.fail_where has no column messageId, which names the records "
             "to fail",
             "keep that column until batch.fail_where is called",
         )
@@ -387,8 +387,8 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
     if isinstance(records, DataFrame):
         if "messageId" not in records.columns:
             raise ValueError(
-                "the frame given to batch.fail has no column messageId, which names the records to "
-                "fail; keep that column"
+                "the frame passed to batch.fail has no column messageId, which names the records "
+                "to fail; keep that column"
             )
         return [str(one) for one in values(records.select("messageId").distinct(), "messageId")]
     if isinstance(records, str | Record | Row):
@@ -403,8 +403,8 @@ def _ids(records: str | Record | Row | Iterable[str | Record | Row] | DataFrame)
             ids.append(str(record["messageId"]))
         else:
             raise ValueError(
-                f"batch.fail was given a {type(record).__name__}; give message ids, Records, rows "
-                "with a messageId, or a frame with that column"
+                f"batch.fail got a {type(record).__name__}; pass message ids, Records, rows with "
+                "a messageId, or a frame with that column"
             )
     return ids
 
@@ -453,7 +453,7 @@ class Evaluation:
         if self.persisted is None:
             raise RuntimeError(
                 "the rows of batch.map_records were used after the end of their batch; use them "
-                "inside the function given to tracked(...)"
+                "inside the function passed to tracked(...)"
             )
         return self.persisted
 
@@ -495,8 +495,8 @@ def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
     struct = schema if isinstance(schema, StructType) else _struct(schema)
     if NOTE in struct.names:
         raise ConfigError(
-            f"the schema given to batch.map_records has a column {NOTE}, which is reserved",
-            "give it another name",
+            f"the schema passed to batch.map_records has a column {NOTE}, which is reserved",
+            "rename it",
         )
     columns = tuple(
         OutputColumn(
@@ -515,7 +515,7 @@ def _struct(ddl: str) -> StructType:
     parsed = StructType.fromDDL(ddl)
     if not isinstance(parsed, StructType):
         raise ConfigError(
-            f"the schema given to batch.map_records is {ddl!r}",
+            f"the schema passed to batch.map_records is {ddl!r}",
             "give names with types, for example id string, total double",
         )
     return parsed

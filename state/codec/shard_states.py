@@ -56,7 +56,7 @@ T = TypeVar("T")
 class _StoredShardState(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """A `ShardState`, its checkpoint as a text, its records as rows, and what is beside them."""
+    """A `ShardState`, its checkpoint as a string, its records as rows, and what is beside them."""
 
     checkpoint: str | None = None
     last_checkpoint: SequenceNumber | None = None

@@ -55,7 +55,7 @@ def decode_hook(kind: type, value: object) -> object:
         return SequenceNumber.parse(value)
     if kind is Position and isinstance(value, str):
         return Position.parse(value)
-    raise TypeError(f"expected {kind.__name__} as a text")
+    raise TypeError(f"expected {kind.__name__} as a string")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_hook)

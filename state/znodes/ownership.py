@@ -85,8 +85,8 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                     return held.epoch
                 owned, other = ("all" if it is None else it.label for it in (held.task, task))
                 raise ValueError(
-                    f"this store owns {owned} of {subject(self._paths)}, not {other} of it; "
-                    "release the ownership first"
+                    f"this store owns {owned} of {subject(self._paths)}, not {other}; release "
+                    "the ownership first"
                 )
             ensure(self._tree, self._paths.base)
             deadline = time.monotonic() + timeout_s
@@ -215,7 +215,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
             remedy = f"stop all tasks first, {other_name}"
         elif holder.task == task:
             what = f"{task.label} of {name} is running already ({who})"
-            remedy = "stop that process first, or give this one another task index"
+            remedy = "stop that process first, or run this one with another task index"
         else:
             total = holder.task.total
             what = (

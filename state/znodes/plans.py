@@ -87,7 +87,7 @@ class PlanZnodes(Nodes, PlanStore):
                 ) from refused
             raise PlanClosedError(
                 f"batch plan {plan_id} is closed or removed, so its task {task} cannot publish "
-                "what it read; its records are delivered again"
+                "its records; they are redelivered"
             ) from refused
         return stands(write[0]).version
 

@@ -207,7 +207,7 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 def _damaged(path: str, what: str) -> StoredDataError:
     return StoredDataError(
-        f"{path} {what}", "restore it, or remove it to have the plan's records delivered again"
+        f"{path} {what}", "restore it, or remove it to have the plan's records redelivered"
     )
 
 
@@ -344,5 +344,5 @@ def _contended(path: str) -> ConflictError:
 def _closed(plan_id: str) -> PlanClosedError:
     return PlanClosedError(
         f"batch plan {plan_id} is closed or removed, so its batch can no longer report; its "
-        "records are delivered again"
+        "records are redelivered"
     )

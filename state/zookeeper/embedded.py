@@ -114,7 +114,7 @@ def embedded_directory(text: str) -> Path | None:
     directory = text.removeprefix(EMBEDDED_PREFIX).strip()
     if not directory:
         raise InvalidStoreSettingError(
-            f"{text!r} has no directory", "use embedded:<directory>, like embedded:.zookeeper"
+            f"{text!r} names no directory", "use embedded:<directory>, like embedded:.zookeeper"
         )
     return Path(directory).expanduser().absolute()
 

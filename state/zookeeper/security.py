@@ -59,37 +59,35 @@ class ZookeeperSecurity:
     def __post_init__(self) -> None:
         for name, value, known in (("auth", self.auth, AUTHS), ("acl", self.acl, (None, *ACLS))):
             if value not in known:
-                _refuse(name, f"is {value!r}; give one of {', '.join(filter(None, known))}")
+                _refuse(name, f"is {value!r}; use one of {', '.join(filter(None, known))}")
         if not self.tls:
             for name in ("ca_file", "cert_file", "key_file"):
                 if getattr(self, name) is not None:
-                    _refuse(name, "is given without TLS; set zookeeperTls to true")
+                    _refuse(name, "is set without TLS; set zookeeperTls to true")
             if not self.verify_hostname:
-                _refuse("verify_hostname", "is false without TLS; leave it out")
+                _refuse("verify_hostname", "is false without TLS; omit it")
         if (self.cert_file is None) != (self.key_file is None):
             given, missing = (
                 ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
             )
-            _refuse(given, f"is given without {_option(missing)}; give both, or neither")
+            _refuse(given, f"is set without {_option(missing)}; set both, or neither")
         with_password = self.auth in _WITH_PASSWORD
         if with_password and not self.user:
-            _refuse("user", f"is missing for zookeeperAuth {self.auth}; give the user's name")
+            _refuse("user", f"is missing for zookeeperAuth {self.auth}; set the user's name")
         if self.auth == "digest" and ":" in (self.user or ""):
             _refuse("user", "has a ':', which digest does not allow; use another name")
         for name in ("user", "password", "password_file"):
             if getattr(self, name) is not None and not with_password:
-                _refuse(
-                    name, f"is given with zookeeperAuth {self.auth}; use digest or sasl with it"
-                )
+                _refuse(name, f"is set, but zookeeperAuth is {self.auth}; use digest or sasl")
         if self.password is not None and self.password_file is not None:
             _refuse(
                 "password",
-                ("is given although zookeeperPasswordFile is given; give only one of them"),
+                ("is set although zookeeperPasswordFile is set; set only one of them"),
             )
         if self.acl in ("creator", "creator-read") and not self.has_identity:
             _refuse(
                 "acl",
-                f"is {self.acl!r}, but this client has no identity that could own a znode; give "
+                f"is {self.acl!r}, but this client has no identity that could own a znode; set "
                 "zookeeperAuth, or zookeeperCertFile",
             )
 
@@ -116,7 +114,7 @@ class ZookeeperSecurity:
         if self.password_file is None and not password:
             _refuse(
                 "password",
-                f"is missing for zookeeperUser {self.user}; give zookeeperPasswordFile, or set "
+                f"is missing for zookeeperUser {self.user}; set zookeeperPasswordFile, or set "
                 f"the environment variable {PASSWORD_VARIABLE}",
             )
         if self.password_file is not None:
@@ -133,8 +131,8 @@ class ZookeeperSecurity:
         if address.startswith(EMBEDDED_PREFIX) and (self.tls or self.auth in _NEEDS):
             _refuse(
                 "tls" if self.tls else "auth",
-                f"is not possible with {address}, which has neither TLS nor authentication; leave "
-                "it out",
+                f"is not possible with {address}, which supports neither TLS nor authentication; "
+                "omit it",
             )
         for package in _NEEDS.get(self.auth, ()):
             if importlib.util.find_spec(package) is None:
@@ -151,7 +149,7 @@ class ZookeeperSecurity:
         try:
             context = ssl.create_default_context(cadata=authorities)
         except (ssl.SSLError, ValueError):
-            _refuse("ca_file", f"{self.ca_file!r} contains no certificate in PEM")
+            _refuse("ca_file", f"{self.ca_file!r} contains no certificate in PEM format")
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = self.verify_hostname
         if self.cert_file is not None and self.key_file is not None:
@@ -163,7 +161,7 @@ class ZookeeperSecurity:
                 _refuse(
                     "cert_file",
                     f"{self.cert_file!r} and zookeeperKeyFile {self.key_file!r} are not a "
-                    "certificate and its key in PEM; give files that belong together",
+                    "matching certificate and key in PEM format; use files that belong together",
                 )
         return context
 
@@ -201,12 +199,12 @@ def _text(name: str, path: str) -> str:
     except OSError as exc:
         _refuse(name, f"{path!r} cannot be read: {exc.strerror}; it must be on this machine")
     except UnicodeDecodeError:
-        _refuse(name, f"{path!r} is not text; give a PEM file")
+        _refuse(name, f"{path!r} is not text; use a PEM file")
 
 
 def _refuse_encrypted() -> NoReturn:
     """OpenSSL would ask on the terminal."""
-    _refuse("key_file", "is encrypted; give a key without a passphrase, readable by its user only")
+    _refuse("key_file", "is encrypted; use a key without a passphrase that only its user can read")
 
 
 OPEN = ZookeeperSecurity()

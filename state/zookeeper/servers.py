@@ -107,15 +107,15 @@ def ask_server(
     except TimeoutError as exc:
         raise StoreUnavailableError(
             f"{where} did not answer within {timeout_s:g} s",
-            "check that it runs, that no firewall blocks it, and whether it requires TLS (option "
-            "zookeeperTls)",
+            "check that it is running, that no firewall blocks it, and whether it requires TLS "
+            "(option zookeeperTls)",
         ) from exc
     except (ssl.SSLError, ConnectionResetError):
         return ServerWords()  # it is there, and wants TLS, none, or another certificate
     except OSError as exc:
         raise StoreUnavailableError(
             f"{where} cannot be reached ({exc.strerror or type(exc).__name__})",
-            "check its address, and that it runs",
+            "check its address, and that it is running",
         ) from exc
     return parse_words(answer.decode(errors="replace"))
 

@@ -500,14 +500,14 @@ class ZookeeperTree:
             return StoreUnavailableError(
                 f"ZooKeeper at {self._address} accepted the connection, but opened no session "
                 f"within {self._connect_timeout_s:g} s",
-                "check that it runs, and whether it requires TLS (option zookeeperTls)",
+                "check that it is running, and whether it requires TLS (option zookeeperTls)",
             )
         return self._unavailable(self._connect_timeout_s)
 
     def _unavailable(self, waited_s: float) -> StoreUnavailableError:
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} did not answer within {waited_s:g} s",
-            "check that the servers run and can be reached from here",
+            "check that the servers are running and can be reached from here",
         )
 
     def _translated(self, exc: Exception, where: str) -> StateError:
@@ -526,7 +526,7 @@ class ZookeeperTree:
             return StoreAccessError(
                 f"ZooKeeper at {self._address} has not authenticated this client, so no identity "
                 f"can own {where}, which option zookeeperAcl {self._security.node_acl!r} requires",
-                "check that the server has the authentication of option zookeeperAuth enabled",
+                "check that the server supports the authentication that option zookeeperAuth names",
             )
         return StoreUnavailableError(
             f"ZooKeeper at {self._address} refused a request for {where} ({type(exc).__name__} "

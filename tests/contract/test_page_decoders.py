@@ -219,7 +219,7 @@ def test_a_malformed_body_is_an_error(
     """As a whole: half a page would silently lose the other half, and a proxy's answer would look
     like an empty page at the shard's end. The error holds none of the data.
     """
-    said = "answer to GetRecords cannot be read" + (" as CBOR" if is_cbor else "")
+    said = "GetRecords response cannot be read" + (" as CBOR" if is_cbor else "")
     with pytest.raises(MalformedResponseError, match=said) as caught:
         decode(body, is_cbor)
     assert "secret" not in str(caught.value)
@@ -318,7 +318,7 @@ print(len(pages), sum(page.count for page in pages))
     ("module", "reason"),
     [
         ("None", "kinesis_spout_native cannot be imported (import of kinesis_spout_native halted"),
-        ("types.SimpleNamespace(INTERFACE=0)", "kinesis_spout_native does not fit this version of"),
+        ("types.SimpleNamespace(INTERFACE=0)", "kinesis_spout_native does not match this version"),
     ],
 )
 def test_without_the_native_decoder_one_line_of_the_log_says_so(module: str, reason: str) -> None:

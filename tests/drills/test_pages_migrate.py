@@ -42,7 +42,7 @@ def test_from_the_kcl(
     fake: ServedFake, zookeeper_chroot: str, moto_endpoint: str, tmp_path: Path
 ) -> None:
     play = RunbookPlayer(
-        "Go on after a KCL application", tmp_path, fake, zookeeper_chroot, page=PAGES / "kcl.md"
+        "Continue after a KCL application", tmp_path, fake, zookeeper_chroot, page=PAGES / "kcl.md"
     )
     play.variables["AWS_ENDPOINT_URL_DYNAMODB"] = moto_endpoint
     kcl_stream(fake.model)
@@ -53,7 +53,7 @@ def test_from_the_kcl(
 
 def test_from_awslabs(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
     play = RunbookPlayer(
-        "Go on after a query of the connector",
+        "Continue after a query of the connector",
         tmp_path,
         fake,
         zookeeper_chroot,
@@ -68,7 +68,7 @@ def test_from_awslabs(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -
 
 def test_from_databricks(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path) -> None:
     play = RunbookPlayer(
-        "Go on after a query on Databricks",
+        "Continue after a query on Databricks",
         tmp_path,
         fake,
         zookeeper_chroot,
@@ -82,12 +82,12 @@ def test_from_databricks(fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
     play.end()
 
 
-@pytest.mark.parametrize("title", ["Go on after a topology", "Go on in place"])
+@pytest.mark.parametrize("title", ["Continue after a topology", "Continue in place"])
 def test_from_the_storm_spout(
     title: str, fake: ServedFake, zookeeper_chroot: str, tmp_path: Path
 ) -> None:
     play = RunbookPlayer(title, tmp_path, fake, zookeeper_chroot, page=PAGES / "storm-spout.md")
     kcl_stream(fake.model)
     storm_spout_state(fake.model, zookeeper_chroot, "/kinesis_storm_spout/words/orders")
-    play.run(1 if title == "Go on in place" else 3)
+    play.run(1 if title == "Continue in place" else 3)
     play.end()

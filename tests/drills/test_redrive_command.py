@@ -154,7 +154,7 @@ def test_a_dry_run_counts_and_a_run_puts_what_it_counted(spark: SparkSession, de
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ((), "give --yes"),
+        ((), "pass --yes"),
         (("--option", "startingPosition=LATEST", "--yes"), "startingPosition is not"),
     ],
 )

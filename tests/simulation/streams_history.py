@@ -99,7 +99,7 @@ MOST_POLLS = 40
 MOST_DRAINING = 1_000
 REST_S = 120.0
 LAST_WAIT_S = 10.0  # between two attempts of a call, at most
-LEFT_OUT = re.compile(r"[Tt]he next batches leave")
+LEFT_OUT = re.compile(r"next batches omit|is omitted for")
 
 
 class StreamHistory(History):

@@ -45,8 +45,8 @@ _Value = TypeVar("_Value")
 MAX_NAMED = 5
 IMPORT_FROM = "import from "  # what an imported application started with, and a system's name
 COPY_AGAIN = "copy the state of the other consumer again"
-GIVE_UNCHANGED = "give the state exactly as the other consumer stored it"
-GIVE_THIS_STREAMS = "give the state of this stream"
+GIVE_UNCHANGED = "pass the state exactly as the other consumer stored it"
+GIVE_THIS_STREAMS = "pass the state of this stream"
 
 
 class MigrationError(RemediedError):
@@ -231,26 +231,26 @@ def positions(
         # A shard may be listed as open for a moment after its children are.
         if one is not None and one.position == SHARD_END and not (shard.is_closed or below):
             raise MigrationError(
-                f"{origin.name} says that {shard_id} is done, but it is open: this is the state of "
-                "another stream, or of one that was created again",
+                f"{origin.name} says that {shard_id} is done, but the shard is open: the state "
+                "belongs to another stream, or to an earlier stream of the same name",
                 GIVE_THIS_STREAMS,
             )
         if one is None and origin.drops_finished and below & origin.shards.keys():
             one = OriginShard(
-                stored="none, but a descendant of the shard has one",
+                stored="none, but a descendant of the shard has a position",
                 position=SHARD_END,
                 passed_over=True,
                 note=f"{origin.name} has finished the shard or never read it",
             )
         elif (one is None or one.position is None) and _reached(shard_id, parents) & begun:
-            stored = one.stored if one else "none yet, but an ancestor of the shard has one"
+            stored = one.stored if one else "none yet, but an ancestor of the shard has a position"
             one = OriginShard(stored=stored, position=TRIM_HORIZON)
         elif (one is None or one.position is None) and at is not None:
             one = OriginShard(
                 stored=one.stored if one else "none",
                 position=at,
                 passed_over=True,
-                note="the shard is read from the position of --at",
+                note="the shard is read from the --at position",
             )
         if one is None or one.position is None:
             unknown.append(shard_id)
@@ -261,8 +261,8 @@ def positions(
         named = ", ".join(unknown[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise MigrationError(
             f"{origin.name} has no position of {named}",
-            "give --at with the time from which to read these shards, e.g. --at -1h, or give "
-            "--at TRIM_HORIZON to read all their records",
+            "pass --at with the time from which to read these shards, e.g. --at -1h, or --at "
+            "TRIM_HORIZON to read all their records",
         )
     return found
 
@@ -286,8 +286,8 @@ def _shard_import(search: ShardSearch, one: OriginShard) -> ShardImport:
     if number is not None and (number.whole < first or is_past):
         raise MigrationError(
             f"shard {shard.shard_id} cannot contain record {number.whole}, which is outside the "
-            "range of its sequence numbers: this is the state of another stream, or of one that "
-            "was created again",
+            "shard's range of sequence numbers: the state belongs to another stream, or to an "
+            "earlier stream of the same name",
             GIVE_THIS_STREAMS,
         )
     try:

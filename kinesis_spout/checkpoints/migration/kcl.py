@@ -34,7 +34,7 @@ from kinesis_spout.checkpoints.migration.import_plan import (
 from state.position import SHARD_END, TRIM_HORIZON, Position
 
 _GIVE_LEASES = (
-    "give --lease-table with the name of the lease table, which is the name of the KCL application"
+    "pass --lease-table with the name of the lease table, which is the name of the KCL application"
 )
 _OF_SEVERAL = re.compile(r"(\d+):([^:]+):(\d+):([^:]+)")
 # LATEST and AT_TIMESTAMP are where a consumer begins that has processed nothing. They say when it
@@ -106,8 +106,8 @@ def origin_of(
         notes=(
             "records that a worker processed after its last checkpoint are read again",
             *(
-                f"worker {owner} still has leases; stop it first, or the records that it processes "
-                "from now on are read again"
+                f"worker {owner} still has leases; stop it first: the records that it processes "
+                "from now on would be read again"
                 for owner in sorted(owners)
             ),
         ),

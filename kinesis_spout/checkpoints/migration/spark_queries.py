@@ -87,20 +87,21 @@ def read_checkpoint(location: Path) -> tuple[PlannedBatch | None, PlannedBatch |
     if str(location).partition("/")[0].endswith(":"):
         raise MigrationError(
             f"{location} is not a folder on this machine",
-            "copy it here first, for example with `aws s3 sync`",
+            "copy it to this machine first, for example with `aws s3 sync`",
         )
     if not location.is_dir():
-        raise MigrationError(f"{location} is not a folder", "give the query's checkpointLocation")
+        raise MigrationError(f"{location} is not a folder", "pass the query's checkpointLocation")
     offsets, commits = numbered(location / "offsets"), numbered(location / "commits")
     if not offsets:
         raise MigrationError(
             f"{location} has no offsets/<batch>",
-            "give the query's checkpointLocation, and not a folder above or below it",
+            "pass the query's checkpointLocation itself, not a folder above or below it",
         )
     last = max(commits, default=-1)
     if last >= 0 and last not in offsets:
         raise MigrationError(
-            f"{location} has commits/{last} but not offsets/{last}, so it is not complete",
+            f"{location} has commits/{last} but not offsets/{last}, so the checkpointLocation is "
+            "incomplete",
             COPY_AGAIN,
         )
     return (
@@ -140,7 +141,7 @@ def _batch(location: Path, number: int) -> PlannedBatch:
     if not lines or lines[0] != "v1":
         raise MigrationError(
             f"{file} does not begin with v1, so this version cannot read it",
-            "give --at with a time before the query's last batch",
+            "pass --at with a time before the query's last batch",
         )
     metadata = decoded("".join(lines[1:2]), _Metadata, f"the second line of {file}")
     offsets = tuple(None if line == "-" else line for line in lines[2:])
@@ -176,7 +177,7 @@ class _End(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
                 ) from exc
         if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:
             raise MigrationError(
-                f"{where} is a {self.iterator_type!r}, which this version does not know",
+                f"{where} is a {self.iterator_type!r}, which this version does not support",
                 GIVE_UNCHANGED,
             )
         number = number_in(self.iterator_position, where)
@@ -215,7 +216,9 @@ def awslabs_origin(
     current = committed or planned
     if current is None:
         raise MigrationError(
-            f"{location} has neither commits/0 nor offsets/0, so it is not complete", COPY_AGAIN
+            f"{location} has neither commits/0 nor offsets/0, so the checkpointLocation is "
+            "incomplete",
+            COPY_AGAIN,
         )
     source, last, starts = _of_stream(current, stream, location)
     if table_items is not None:
@@ -237,8 +240,8 @@ def awslabs_origin(
     notes = []
     if is_committed and starts and not ended:
         notes.append(
-            f"the connector's metadata does not say where the last batch, {current.number}, ended, "
-            "so all of it is read again. If the metadata is in another place, give "
+            f"the connector's metadata does not say where the last batch, {current.number}, "
+            "ended, so the whole batch is read again. If the metadata is stored elsewhere, pass "
             "--metadata-path or --metadata-table"
         )
     if begun or (is_committed and planned is not None):
@@ -264,8 +267,8 @@ def awslabs_origin(
 
 def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
     ends: dict[int, dict[str, _End]] = {}
-    wrong = "the table has an item that does not record where a batch ended"
-    remedy = "give the table that is set in the connector's option kinesis.dynamodb.tableName"
+    wrong = "the table contains an item without the end position of a batch"
+    remedy = "pass the table that the connector's option kinesis.dynamodb.tableName sets"
     for item in items:
         found = in_item(item, _TableItem, wrong, remedy)
         batch, shard = found.metadata_key, found.metadata_sort_key
@@ -298,7 +301,7 @@ def _of_stream(
         raise MigrationError(
             f"the query of {location} {problem if found else f'does not read stream {stream}'} "
             f"(batch {batch.number})",
-            "give the checkpointLocation of a query that reads the stream in one source",
+            "pass the checkpointLocation of a query that reads the stream in one source",
         )
     return found[0]
 
@@ -309,8 +312,8 @@ def _awslabs_shard(shard: str, end: _End, begun: _End | None, latest_ms: int | N
         # It has found no record in this shard yet, and looked up to its last batch at least.
         position = Position.at_timestamp(latest_ms)
         note = (
-            "no record of the shard was read yet, so the shard is read from the time of the last "
-            "batch"
+            "the query had read no record of the shard, so reading starts at the time of the "
+            "last batch"
         )
     read_to = None if begun is None else begun.position(shard)
     return OriginShard(stored=str(end), position=position, read_to=read_to, note=note)
@@ -348,7 +351,7 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
         if not shards:
             raise MigrationError(
                 f"{progress} has no endOffset of a Kinesis source on stream {stream}",
-                "give --at with a time before the last batch",
+                "pass --at with a time before the last batch",
             )
     elif location is not None:
         location = without_scheme(location)
@@ -356,18 +359,19 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
         if committed is None:
             raise MigrationError(
                 f"{location} has no commits/0, so no batch was committed",
-                "give the start of the query with --at, and leave --checkpoint-location out",
+                "pass the time at which the query started with --at, and omit "
+                "--checkpoint-location",
             )
         shards = _shards([text for text in committed.offsets if text is not None], stream)
         if not shards:
             time = committed.planned_ms and Position.at_timestamp(committed.planned_ms)
             raise MigrationError(
                 f"{location}/offsets/{committed.number} has no offset of stream {stream} in the "
-                "form that Databricks documents",
-                f"give --at with a time that is earlier than {time} (when the last committed "
+                "format that Databricks documents",
+                f"pass --at with a time that is earlier than {time} (when the last committed "
                 "batch was planned) by at least the query's lag at that moment"
                 if time
-                else "give --at with a time before the query's last batch",
+                else "pass --at with a time before the query's last batch",
             )
         notes = () if planned is None else (f"batch {planned.number} {_NOT_COMMITTED}",)
     return Origin(name="databricks", shards=shards, notes=notes)
@@ -388,8 +392,8 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
                 raise MigrationError(
                     f"the query reads shard {one.shard.shard_id} of stream {stream} in several "
                     "sources, which may have stopped at different records",
-                    "give --at with a time before all of them, without --checkpoint-location and "
-                    "--progress",
+                    "pass --at with a time before all these records, without "
+                    "--checkpoint-location and --progress",
                 )
             found[one.shard.shard_id] = _databricks_shard(one)
     return found

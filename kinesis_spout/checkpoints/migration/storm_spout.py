@@ -35,8 +35,8 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     # What an import in place has written before it was stopped says the same as what was there.
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
-            f"{where} is an application of kinesis-spout already",
-            "start that application, or give the name of a topology",
+            f"{where} is already an application of kinesis-spout",
+            "start that application, or pass the name of a topology",
         )
     states = store.shard_states.load()
     listed = store.shard_list.read()
@@ -48,8 +48,8 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     notes = ["records after a checkpoint that were acked out of order are read again"]
     if listed is not None:
         notes.append(
-            "the topology has a shardList, which it removes when it is deactivated; stop it first, "
-            "or the records that it processes from now on are read again"
+            "the topology has a shardList, which it removes when it is deactivated; stop it "
+            "first: the records that it processes from now on would be read again"
         )
     # An empty checkpoint is that of a shard without an acked record, wherever it began.
     shards = dict.fromkeys(

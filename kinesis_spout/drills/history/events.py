@@ -264,11 +264,11 @@ def decode_history(data: bytes) -> History:
     try:
         stored = msgspec.json.decode(data, type=_StoredHistory, dec_hook=decode_hook, strict=False)
     except (msgspec.MsgspecError, InvalidPositionError, InvalidSequenceNumberError) as exc:
-        raise ValueError(f"this is not the history of a drill: {exc}") from exc
+        raise ValueError(f"the file is not the history of a drill: {exc}") from exc
     if stored.format != FORMAT:
         raise ValueError(
-            f"the history has format {stored.format}, and this version reads format {FORMAT} only; "
-            "use the version of kinesis-spout that wrote it"
+            f"the history has format {stored.format}, but this version reads only format "
+            f"{FORMAT}; use the version of kinesis-spout that wrote the history"
         )
     told = [parse_line(line.encode(), run) for run, lines in stored.told.items() for line in lines]
     samples, known = [], dict[str, ShardState]()

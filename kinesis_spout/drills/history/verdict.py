@@ -223,11 +223,11 @@ def _recoveries_s(history: History) -> dict[Fault, float]:
 
 def _notes(history: History, again: Sequence[Redelivery]) -> Iterator[str]:
     if strangers := unanswered_puts(history):
-        yield f"{strangers} delivered records belong to put requests that got no answer"
+        yield f"delivered records of put requests without a response: {strangers}"
     if letters := sum(one.told.step is Step.LETTER and one.explained for one in again):
-        yield f"{letters} dead letters were written again because of a fault"
+        yield f"dead letters that were written again because of a fault: {letters}"
     if not history.fates_known:
         yield (
-            "the function decides by itself what it acks: each ack and each dead letter counts "
-            "as right"
+            "the function itself decides which records it acks, so each ack and each dead letter "
+            "counts as correct"
         )

@@ -98,7 +98,7 @@ class FakeKinesisProtocol:
         operation = target.removeprefix(_TARGET)
         if not target.startswith(_TARGET) or operation not in self._operations:
             raise ServiceError(
-                "UnknownOperationException", f"Operation {target} is not known to FakeKinesis"
+                "UnknownOperationException", f"FakeKinesis does not support operation {target}"
             )
         decoder, method = self._operations[operation]
         try:

@@ -267,7 +267,7 @@ class ControlPlane(Account):
             raise limit_exceeded(
                 f"Stream {stream.name} under account {self.settings.account_id} was scaled "
                 f"{SCALINGS_PER_DAY} times within "
-                "24 hours, which is as often as UpdateShardCount allows."
+                "24 hours, which is the maximum that UpdateShardCount allows."
             )
 
 

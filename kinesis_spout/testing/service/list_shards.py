@@ -50,7 +50,7 @@ class ShardListing(Account):
         stream = self.stream(cursor.stream)
         if cursor.created_ms != stream.created_ms:
             raise invalid_argument(
-                "NextToken or StreamCreationTimestamp is of another stream of the name "
+                "NextToken or StreamCreationTimestamp belongs to another stream with the name "
                 f"{stream.name}."
             )
         status = stream.status(now_ms)
@@ -114,7 +114,7 @@ class ShardListing(Account):
         if token.expired(now_ms):
             raise ServiceError(
                 "ExpiredNextTokenException",
-                "The NextToken has expired: it was given out more than 300 seconds ago.",
+                "The NextToken has expired: it was issued more than 300 seconds ago.",
             )
         return token if request.max_results is None else _resized(token, _page_size(request))
 

@@ -87,7 +87,7 @@ class StreamConsumers(Account):
         created_s = request.stream_creation_timestamp_s
         if created_s is not None and stream.created_ms // 1000 != int(created_s):
             raise invalid_argument(
-                f"StreamCreationTimestamp is of another stream of the name {stream.name}."
+                f"StreamCreationTimestamp belongs to another stream with the name {stream.name}."
             )
         wanted = _PAGE_LIMIT if request.max_results is None else request.max_results
         limit = constraints.number("maxResults", wanted, low=1, high=10_000)
@@ -168,7 +168,7 @@ def _after(text: str, stream: Stream, now_ms: int) -> str:
     if token.expired(now_ms):
         raise ServiceError(
             "ExpiredNextTokenException",
-            "The NextToken has expired: it was given out more than 300 seconds ago.",
+            "The NextToken has expired: it was issued more than 300 seconds ago.",
         )
     return token.after_name
 

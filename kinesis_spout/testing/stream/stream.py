@@ -180,8 +180,7 @@ class Stream:
         if target > 2 * count or 2 * target < count:
             raise limit_exceeded(
                 f"UpdateShardCount cannot scale stream {self.name} from {count} to {target} "
-                "shards: "
-                "at most double, at least half of them"
+                "shards: the new number must be between half and double the current one"
             )
         borders = {hash_keys.start for hash_keys in even_ranges(target)}
         have = {shard.hash_keys.start for shard in self.open_shards()}

@@ -56,7 +56,7 @@ def test_a_skip_is_refused_unless_it_is_allowed(shell: Shell) -> None:
     refused = shell.checkpoint(*to)
     assert (refused.returncode, refused.stdout.splitlines()[-1]) == (1, "  skips 1 record")
     assert refused.stderr == (
-        f"error: records of {SHARD} would be skipped and never be read; give --allow-skip to skip "
+        f"error: records of {SHARD} would be skipped and never be read; pass --allow-skip to skip "
         "them\n"
     )
     assert shell.checkpoint(*to, "--allow-skip").returncode == 0
@@ -128,7 +128,7 @@ def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) ->
     shell.put("c")
     assert there.consume() == ["c"]
     refused = there.checkpoint("import", "etl.json", "--yes")
-    assert (refused.returncode, "give --replace" in refused.stderr) == (1, True)
+    assert (refused.returncode, "pass --replace" in refused.stderr) == (1, True)
     assert there.checkpoint("import", "etl.json", "--yes", "--replace").returncode == 0
     assert there.consume() == ["c"]
 

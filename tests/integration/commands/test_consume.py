@@ -145,7 +145,7 @@ def test_a_redriven_payload_is_decoded_again(
     values, told = consume("another", "--dead-letter", str(letters))
     assert values == []
     assert told.splitlines()[-1] == (
-        f"error: 3 records were not processed, but dead-lettered to {letters}; "
+        f"error: 3 records failed and were dead-lettered to {letters}; "
         f"put the records back with `kinesis-spout redrive {letters}`"
     )
     dead = {base64.b64decode(one["data"]): one for one in lines_of(letters.read_text())}
@@ -283,7 +283,7 @@ def test_failed_records_are_retried_and_then_dead_lettered(
         1,
         [
             "stream orders: 11 emitted, 9 acked, 2 failed, 1 retried, 1 dead-lettered",
-            f"error: 1 record was not processed, but dead-lettered to {letters}; {put_back}",
+            f"error: 1 record failed and was dead-lettered to {letters}; {put_back}",
         ],
     )
     torn, line = letters.read_text().splitlines()
@@ -316,12 +316,12 @@ def test_records_that_are_dropped_are_an_error(orders: ServedFake, tmp_path: Pat
     put(orders, 10)
     command = ("--exec", command_that("refuses the sevens", tmp_path / "log"))
     ended = run(orders, "consume", "orders", *ALL, *command)
-    keep = "give --dead-letter FILE to keep such records"
+    keep = "pass --dead-letter FILE to keep such records"
     assert (ended.returncode, ended.stderr.splitlines()[-2:]) == (
         1,
         [
             "stream orders: 10 emitted, 9 acked, 1 failed, 1 dead-lettered",
-            f"error: 1 record was not processed, but dropped; {keep}",
+            f"error: 1 record failed and was dropped; {keep}",
         ],
     )
 
@@ -362,7 +362,7 @@ def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
         assert ended.returncode == 1
         if "the command was killed by SIGKILL" not in ended.stderr:
             break
-    assert "not processed, but dead-lettered to" in ended.stderr.splitlines()[-1]
+    assert "dead-lettered to" in ended.stderr.splitlines()[-1]
     dead = lines_of(letters.read_text())
     assert sorted(base64.b64decode(one["data"]) for one in dead) == [b"order 17", b"order 7"]
     assert {one["attempts"] for one in dead} == {2}
@@ -385,7 +385,7 @@ def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
     notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
     assert "line 1 of the command's output is not an answer" in notes[0]
     assert (
-        "line 2 of the command's output answers a record that is not waiting for an answer"
+        "line 2 of the command's output answers a record that does not wait for an answer"
         in notes[1]
     )
     assert "secret" not in ended.stderr

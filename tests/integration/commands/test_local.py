@@ -158,6 +158,6 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
         ended = call_cli("local", "--port", port, cwd=tmp_path)
     assert ended.returncode == 1
     assert ended.stderr == (
-        f"error: port {port} on 127.0.0.1 is in use; choose another port with --port, or give "
+        f"error: port {port} on 127.0.0.1 is in use; choose another port with --port, or pass "
         "--port 0 for a free port\n"
     )

@@ -90,7 +90,7 @@ def test_invalid_lines_are_reported_and_the_others_are_put(orders: ServedFake) -
         ["note:", "line", str(number)] for number in (2, 3, 4, 5)
     ]
     assert put == "put 1 record on stream orders"
-    assert error.startswith("error: 4 lines were not put; correct them")
+    assert error.startswith("error: 4 lines were not put; correct these lines")
     assert "secret" not in ended.stderr
     assert held(orders) == [("k", b"good")]
 
@@ -140,5 +140,5 @@ def test_aggregates_are_refused_for_a_stream_that_ignores_keys(fake_kinesis: Ser
     fake_kinesis.model.create("clicks", shards=2, distribution="AUTO")
     ended = run(fake_kinesis, "produce", "clicks", "--aggregate", stdin=b"one\n")
     assert ended.returncode == 1
-    assert "leave --aggregate out" in ended.stderr
+    assert "omit --aggregate" in ended.stderr
     assert held(fake_kinesis, "clicks") == []

@@ -128,7 +128,7 @@ def test_a_consumer_that_is_still_made_is_a_warning_and_an_arn_without_one_a_fai
     ("denied", "verdict", "said"),
     [
         (DESCRIBE, FAILED, f"allow {DESCRIBE} on the stream's consumers"),
-        (LIST, WARNING, "A reader does not need it"),
+        (LIST, WARNING, "Readers do not need this action"),
     ],
 )
 def test_a_reader_has_to_describe_its_consumer_and_need_not_list_consumers(
@@ -236,11 +236,11 @@ NOW_MS = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("provider", "left_ms", "verdict", "said"),
     [
-        ("env", -1, FAILED, "from the environment; they expired at 2023-11-14T22:13:19.999Z"),
-        ("env", 600_000, WARNING, "they expire in 10 min"),
-        ("env", None, WARNING, "they are temporary and are not renewed"),
+        ("env", -1, FAILED, "environment; the credentials expired at 2023-11-14T22:13:19.999Z"),
+        ("env", 600_000, WARNING, "the credentials expire in 10 min"),
+        ("env", None, WARNING, "these credentials are temporary and are not renewed"),
         ("env", 2 * HOUR_MS, OK, "and are not renewed"),
-        ("iam-role", 600_000, OK, "from the instance's role; they are renewed before"),
+        ("iam-role", 600_000, OK, "from the instance's role; the credentials are renewed before"),
         ("assume-role", None, OK, "from an assumed role"),
     ],
 )

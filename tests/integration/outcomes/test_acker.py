@@ -311,20 +311,20 @@ REFUSED: dict[str, tuple[Callable[[AckedBatch], object], str]] = {
     ),
     "no array": (
         lambda b: acker.split(acker.anchor(b), "messageId", "x"),
-        "of type string; give it an array",
+        "of type string; pass an array",
     ),
     "no branches": (lambda b: acker.branch(acker.anchor(b), 0), "0 branches"),
     "a random key": (
         lambda b: acker.merge(acker.anchor(b), F.rand()),
-        "is different each time it is computed",
+        "has a different value each time it is computed",
     ),
     "no pair": (
         lambda b: acker.settle(acker.anchor(b)),  # type: ignore[arg-type]  # the mistake
-        "sink 1 given to acker.settle is not a pair",
+        "sink 1 passed to acker.settle is not a pair",
     ),
     "no writer": (
         lambda b: acker.settle((acker.anchor(b), nothing), (b.df, "path")),  # type: ignore[arg-type]  # the mistake
-        "sink 2 given to acker.settle is not a pair",
+        "sink 2 passed to acker.settle is not a pair",
     ),
     "settled twice": (
         lambda b: list(
@@ -361,7 +361,7 @@ WRITERS: dict[str, tuple[Callable[[DataFrame], object], str]] = {
     "nothing": (nothing, "sink 1: its function ran no action"),
     "foreachPartition": (
         lambda f: f.foreachPartition(lambda rows: None),
-        "ran no action on the frame",
+        "ran no action on its frame",
     ),
     "a part": (lambda f: f.limit(1).collect(), "sink 1: .* are not the rows that were checked .3."),
     "a look first": (lambda f: (f.take(1), f.collect()), "make the write the first action"),

@@ -152,7 +152,7 @@ def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSess
         (ConnectionError("no answer"), r"function page_somebody (ConnectionError: no answer)"),
         (SystemExit(1), "SystemExit: 1"),
         (ValueError("half \ud83d"), r"ValueError: half \ud83d"),
-        (Unprintable(), "Unprintable: its text cannot be made: RuntimeError"),
+        (Unprintable(), "Unprintable: its message cannot be formatted: RuntimeError"),
     ],
     ids=["error", "exit", "half", "no text"],
 )

@@ -435,7 +435,7 @@ def test_a_function_that_exits_fails_as_any_other(
         if any(row.data == b"record 3" for row in batch.df.select("data").collect()):
             sys.exit(3)
 
-    sentence = "the function given to tracked(...) raised SystemExit: 3"
+    sentence = "the function passed to tracked(...) raised SystemExit: 3"
     with pytest.raises(StreamingQueryException) as caught:
         tracked_query.run(process)
     assert failure_sentence(str(caught.value)) == sentence

@@ -585,7 +585,7 @@ def test_an_endpoint_without_cbor_is_read_in_json_and_that_is_said_once(
         assert [data_read(cbor_client) for _ in range(3)] == [[b"a"]] * 3
     assert kinds(stub_kinesis) == ["cbor-1.1"] + ["json-1.1"] * 3
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"{cbor_client.where} does not speak CBOR (status {answer.status}, ")
+    assert said.startswith(f"{cbor_client.where} does not support CBOR (status {answer.status}, ")
     assert said.endswith("; reading JSON instead")
 
 
@@ -614,7 +614,7 @@ BROKEN = Answer(body=cbor2.dumps({"Records": [{"Data": b"a"}]}), headers=CBOR)
 @pytest.mark.parametrize(
     ("answer", "level", "said"),
     [
-        (HTML, logging.INFO, "does not speak CBOR"),
+        (HTML, logging.INFO, "does not support CBOR"),
         (BROKEN, logging.WARNING, "cannot be read as CBOR"),
     ],
 )

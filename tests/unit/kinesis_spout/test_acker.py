@@ -83,7 +83,7 @@ def test_no_root_ends_before_its_init() -> None:
         (lambda acker, _: acker.init(acker.issue(), "m", -1), "was given .* 64 bits"),
         (
             lambda acker, root: acker.init(root, "another", 9, deadline_ms=5),
-            "was given an init, but has one already",
+            "got an init, but already has one",
         ),
     ],
 )

@@ -33,18 +33,18 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
     ("values", "says"),
     [
         ({"access_key_id": "a"}, "secret_access_key: is missing"),
-        ({"session_token": "hush"}, "session_token: is given without"),
+        ({"session_token": "hush"}, "session_token: is set without"),
         (
             {"access_key_id": "a", "secret_access_key": "hush", "profile": "p"},
-            "profile: 'p' is given although",
+            "profile: 'p' is set although",
         ),
-        ({"role_external_id": "hush"}, "role_external_id: is given without role_arn"),
+        ({"role_external_id": "hush"}, "role_external_id: is set without role_arn"),
         ({"role_arn": "reader"}, "role_arn: 'reader' is not the ARN"),
         ({"role_arn": ROLE, "role_session_name": "a b"}, "role_session_name: 'a b'"),
         ({"region": "Frankfurt"}, "region: 'Frankfurt' is not a region"),
         (
             {"secret_access_key": "hush ", "access_key_id": "a"},
-            "secret_access_key: is empty, not text, or has blanks",
+            "secret_access_key: is empty, is not text, or has surrounding",
         ),
         ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not an endpoint"),
         ({"wire_format": "xml"}, "wire_format: 'xml' must be auto, json or cbor"),

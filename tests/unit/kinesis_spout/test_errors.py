@@ -50,7 +50,7 @@ def test_a_bad_option_is_a_value_error_that_names_option_value_and_rule() -> Non
 
 @pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
 def test_any_error_has_a_description_that_can_be_stored(error: BaseException) -> None:
-    assert described(Unprintable()) == "Unprintable: its text cannot be made: RuntimeError"
+    assert described(Unprintable()) == "Unprintable: its message cannot be formatted: RuntimeError"
     assert described(ValueError()) == "ValueError"
     found = described(error)
     assert found.startswith(text_of(type(error).__name__))

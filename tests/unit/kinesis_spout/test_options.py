@@ -88,4 +88,4 @@ def test_the_spout_refuses_what_the_reader_refuses(
     assert str(refused.value) == f"option {option}: {value!r} must be {rule}"
     with pytest.raises(ConfigError) as refused:
         QuerySettings.from_options({SHARED[option].name: str(value)})
-    assert str(refused.value) == f"option {SHARED[option].name} is {str(value)!r}; give {rule}"
+    assert str(refused.value) == f"option {SHARED[option].name} is {str(value)!r}; use {rule}"

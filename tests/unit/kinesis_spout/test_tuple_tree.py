@@ -123,7 +123,7 @@ def test_no_tree_waits_for_an_unanchored_tuple(tree: TupleTree, told: RecordingS
 def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: RecordingSpout) -> None:
     """One step cannot hold both locks. Nothing changes."""
     other = TupleTree(Acker(), "other", told)
-    with pytest.raises(IllegalAckerEventError, match="let their spouts share one acker"):
+    with pytest.raises(IllegalAckerEventError, match="create these spouts with the same acker"):
         anchored_to(tree, other)
     with pytest.raises(IllegalAckerEventError, match="no tuples; use unanchored"):
         anchored_to()

@@ -95,7 +95,7 @@ def test_a_named_type_is_used_again_by_its_name() -> None:
          "recursive: R contains itself at 'f0[].f0{}'"),
         (record({"type": "array", "items": "null"}), "an array at 'f0' whose items take no bytes"),
         (record({"type": "array", "items": record("null", name="X")}), "whose items take no bytes"),
-        (record("null"), "the Avro field 'f0' has no type but null"),
+        (record("null"), "the Avro field 'f0' has only the type null"),
         (record(), "the Avro record R has no fields"),
         (record(["int", "long", "string"]), "the Avro union at 'f0' has two number types"),
         ({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"},

@@ -41,7 +41,7 @@ def test_a_class_its_descriptor_and_a_descriptor_set_are_the_same_scheme() -> No
         ((Order,), "shop.Tree contains itself at shop.Order.tree.more"),
         ((struct_pb2.Struct,), "google.protobuf.Struct contains itself"),
         ((empty_pb2.Empty,), "google.protobuf.Empty has no fields"),
-        (("shop.Order",), "ProtobufScheme was given a str"),
+        (("shop.Order",), "ProtobufScheme got a str"),
         ((b"\xff", "shop.Order"), "the descriptor set has no usable message shop.Order"),
         ((files(FIELDS).SerializeToString(), "shop.Ordre"), "no usable message shop.Ordre"),
     ],

@@ -215,7 +215,7 @@ def test_a_schema_is_read_as_spark_would(written: str, read: str) -> None:
         ("a ARRAY<INT", "found the end where '>' is expected"),
         ("m MAP<INT, INT>", "found 'INT' where 'STRING' is expected"),
         ("o STRUCT<>", "found '>' where a field name is expected"),
-        ("n DECIMAL(39, 2)", "give a precision from 1 to 38"),
+        ("n DECIMAL(39, 2)", "use a precision from 1 to 38"),
         ("a INT, a INT", "'a' and 'a' are the same name"),
         ("o STRUCT<Id: INT, id: INT>", "'Id' and 'id' are the same name"),
     ],

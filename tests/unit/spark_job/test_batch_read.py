@@ -280,7 +280,7 @@ def test_filters_on_times_narrow_the_range_and_what_must_not_have_expired() -> N
         ({"endingPosition": at(LOADED_MS + HOUR_MS).isoformat()}, "which is in the future"),
         ({"streamNam": "x"}, "did you mean streamName"),
         ({"applicationName": "a"}, r"applicationName does not apply to a batch read.*readStream"),
-        ({"shardIds": " , "}, "give shard ids separated by commas"),
+        ({"shardIds": " , "}, "pass shard ids separated by commas"),
         ({"endingPosition": "TRIM_HORIZON"}, "no record is older than TRIM_HORIZON"),
         ({"endingPosition": '{"a": "TRIM_HORIZON"}'}, "no record is older than TRIM_HORIZON"),
         ({"startingPosition": "SHARD_END"}, "option startingPosition: SHARD_END is not"),

@@ -152,7 +152,7 @@ OF_TASK = "IOException: Mkdirs failed to create file:/x/plan=1-a"
             "[STREAM_FAILED] Query [id = 1] terminated: disk full SQLSTATE: XXKST\n=== Query ===\n",
             "Query [id = 1] terminated: disk full",
         ),
-        ("", "the query failed without saying why"),
+        ("", "the query failed without a message"),
         (
             f"{CALLED}: java.io.IOException: mkdir of /no/out failed\n\tat org.a.X(Y.java:1)\n",
             "IOException: mkdir of /no/out failed",
@@ -181,7 +181,7 @@ SPARKS = PySparkRuntimeError(
         (
             OSError(28, "No space left", "/data"),
             ReportedError(
-                "the function given to tracked(...) raised OSError: [Errno 28] No space left: "
+                "the function passed to tracked(...) raised OSError: [Errno 28] No space left: "
                 "'/data'"
             ),
         ),
@@ -206,7 +206,7 @@ def test_the_error_that_fails_a_batch_is_told_with_where_it_comes_from(
 @pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda one: type(one).__name__)
 def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException) -> None:
     """And its sentence can be stored."""
-    taken = for_spark(error, "the function given to tracked(...)")
+    taken = for_spark(error, "the function passed to tracked(...)")
     assert isinstance(taken, Exception)
     trace = "".join(traceback.format_exception(taken))
     assert len(trace.encode()) < 1_000_000

@@ -80,7 +80,7 @@ def test_columns_that_are_selected_are_those_of_all_columns(
         (StructType().add("DATA", BinaryType()), "a column DATA BINARY, .* data BINARY"),
         (StructType().add("data", BinaryType()).add("data", BinaryType()), "column data twice"),
         (StructType().add("data", BinaryType(), nullable=False), "column data NOT NULL, .*remove"),
-        (StructType(), "no column; select some of streamName STRING"),
+        (StructType(), "no column; choose columns of streamName STRING"),
     ],
     ids=["unknown", "type", "case", "twice", "not null", "none"],
 )
@@ -97,7 +97,7 @@ def test_the_column_of_a_scheme_may_be_asked_for_with_the_schemes_type() -> None
     asked = StructType().add("parsed", kind).add("attempt", IntegerType())
     assert selected_columns(asked, scheme) == ("parsed", "attempt")
     for other in (StringType(), kind.elementType):  # type: ignore[attr-defined]  # an ArrayType
-        with pytest.raises(ConfigError, match=r"column parsed of another type .* ARRAY<STRUCT<"):
+        with pytest.raises(ConfigError, match=r"column parsed whose type differs .* ARRAY<STRUCT<"):
             selected_columns(StructType().add("parsed", other), scheme)
     with pytest.raises(ConfigError, match="a column parsed STRING"):
         selected_columns(StructType().add("parsed", StringType()))

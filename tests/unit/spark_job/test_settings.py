@@ -79,7 +79,7 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(wrong: str, nearest:
 @pytest.mark.parametrize("name", sorted(RETIRED))
 def test_a_retired_option_is_warned_of_and_has_no_effect(name: str) -> None:
     """As a reader's option, one stream's own among them, and as an argument."""
-    reason = rf"option {name} has no effect any more: {RETIRED[name]}"
+    reason = rf"option {name} no longer has an effect: {RETIRED[name]}"
     with pytest.warns(UserWarning, match=reason):
         assert settings(**{name.lower(): "any"}) == settings()
     with pytest.warns(UserWarning, match=reason):
@@ -124,7 +124,7 @@ OTHERS = CONSUMER.format("clicks")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"readMode": "efo"}, "consumerName: with readMode efo, give either"),
+        ({"readMode": "efo"}, "consumerName: with readMode efo, set either"),
         (
             {"readMode": "efo", "consumerName": "a", "consumerArn": OWN},
             "consumerName or consumerArn",
@@ -133,14 +133,17 @@ OTHERS = CONSUMER.format("clicks")
         ({"readMode": "efo", "consumerArn": OTHERS}, "not belong to stream orders"),
         (
             {"awsAccessKeyId": "A"},
-            "awsSecretAccessKey: is missing although awsAccessKeyId is given;",
+            "awsSecretAccessKey: is missing although awsAccessKeyId is set;",
         ),
-        (SECRETS | {"profile": "etl"}, "profile: 'etl' is given although awsAccessKeyId is given;"),
+        (SECRETS | {"profile": "etl"}, "profile: 'etl' is set although awsAccessKeyId is set;"),
         (
             {"streamArn": "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"},
             "streamName and streamArn",
         ),
-        ({"startingPosition": '{"default": LATEST}'}, "startingPosition.*is not JSON.*as in"),
+        (
+            {"startingPosition": '{"default": LATEST}'},
+            "startingPosition.*is not JSON.*positions like",
+        ),
         ({"streamName": ""}, "streamName"),
         ({"applicationName": ""}, "applicationName"),
         ({"zookeeper": ""}, "zookeeper"),
@@ -202,9 +205,9 @@ def test_a_scheme_is_given_by_its_text_or_as_an_object(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("jsn", "option scheme: scheme .jsn. is not known; give text, raw"),
+        ("jsn", "option scheme: scheme .jsn. is not known; use text, raw"),
         ("json:id BIGNT", "option scheme: .*'BIGNT'"),
-        ("pickle:s3cret", r"option scheme: the scheme cannot be made here \(\w+: .*\); install"),
+        ("pickle:s3cret", r"option scheme: the scheme cannot be created here \(\w+: .*\); install"),
         (5, "option scheme"),
     ],
 )
@@ -322,9 +325,9 @@ def test_streams_of_one_name_are_told_apart_by_their_arns() -> None:
 @pytest.mark.parametrize(
     ("names", "own", "error"),
     [
-        ("orders,orders", {}, "two streams orders; name each stream once"),
-        (f"{EU},{US}", {}, "give each of them its own applicationName"),
-        ("orders", {"stream.1.region": "eu-west-1"}, "needs a query of several streams"),
+        ("orders,orders", {}, "two streams with the name orders; name each stream once"),
+        (f"{EU},{US}", {}, "set a separate applicationName for each"),
+        ("orders", {"stream.1.region": "eu-west-1"}, "applies only to a query of several streams"),
         ("orders,clicks", {"stream.3.region": "eu-west-1"}, "but streamName lists 2"),
         ("orders,clicks", {"stream.1.streamName": "x"}, "list the streams in streamName"),
         ("orders,clicks", {"stream.1.rolArn": "x"}, "did you mean roleArn"),
@@ -401,15 +404,15 @@ def test_options_that_mean_the_same_give_the_same_settings(
     [
         (
             {"streamName": "a", "kinesis.streamName": "b"},
-            "means the same as option streamName, which is given too; give one of the two",
+            "means the same as option streamName, which is set too; set only one of the two",
         ),
         ({"kinesis.consumerType": "Push"}, "is not accepted; use GetRecords or SubscribeToShard"),
         ({"consumerMode": "push"}, "is not accepted; use polling or efo"),
         ({"consumerNamePrefix": "a"}, "option consumerNamePrefix belongs to Databricks"),
-        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not accepted; give readsPerSecond"),
+        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not accepted; use readsPerSecond"),
         ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
         ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
-        ({"initialPosition": '{"at_timestamp": "1"}'}, "give startingPosition with the time"),
+        ({"initialPosition": '{"at_timestamp": "1"}'}, "set startingPosition to the time"),
         ({"kinesis.sink.recordTtl": "1"}, "it belongs to the sink"),
         ({"kinesis.nothing": "1"}, "option kinesis.nothing is not known"),
     ],

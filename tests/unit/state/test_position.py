@@ -69,7 +69,7 @@ def test_a_starting_position_is_pinned_to_a_position(typed: str, pinned: str) ->
             (typed, "is not a starting position; use LATEST, -2h, TRIM_HORIZON")
             for typed in ("latest", "-2w", "2h", "-1.5h", "", "AT:x")
         ),
-        ("-36501d", "'-36501d' is longer ago than the longest"),
+        ("-36501d", "'-36501d' is further back than the longest"),
         ("SHARD_END", "nothing would ever be read"),
     ],
 )

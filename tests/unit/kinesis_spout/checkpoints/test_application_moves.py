@@ -193,7 +193,7 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     assert move.expired_ms[1] == horizon_ms
     since, until = map(Position.at_timestamp, move.expired_ms)
     assert list(move_lines(move))[4] == (
-        f"  records that arrived from {since} to {until} expired before they were read"
+        f"  unread records that arrived from {since} to {until} have expired"
     )
 
 

@@ -103,7 +103,7 @@ def test_a_range_or_a_whole_aggregate_is_given_up_as_a_whole(
 def test_what_is_not_unresolved_is_refused(named: SequenceNumber, said: str) -> None:
     with pytest.raises(MoveRefusedError, match=f"cannot be skipped: it is {said}"):
         skipped(state(record(30)), named)
-    with pytest.raises(MoveRefusedError, match="not know shard shardId-0; did you mean"):
+    with pytest.raises(MoveRefusedError, match="no state of shard shardId-0; did you mean"):
         find_skip({"shardId-00": StoredState(state(), 0)}, "shardId-0", None)
 
 
@@ -224,8 +224,8 @@ def test_what_has_expired_is_counted_and_the_others_are_saved(
     path = tmp_path / "letters.jsonl"
     with closing(one.client()) as client:
         save_records(client, Skip(StoredState(state, 0), state, records), path, "etl")
-    missing = "  not saved, because they have expired:"
-    together = f"records from {put[1]} to {put[4]}, which are stored as one range"
+    missing = "  not saved because they have expired:"
+    together = f"records from {put[1]} to {put[4]}, which are stored as a single range"
     assert capsys.readouterr().out.splitlines() == [
         f"{missing} {put[0]}",
         f"{missing} 3 of the 4 {together}",

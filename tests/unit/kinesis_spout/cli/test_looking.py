@@ -151,8 +151,8 @@ def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> 
     ended = call_cli("shards", *arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
-        "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so it has no "
-        "state; correct the directory, or start the application first\n"
+        "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so it contains "
+        "no state; correct the directory, or start the application first\n"
     )
     assert list(tmp_path.iterdir()) == []
 

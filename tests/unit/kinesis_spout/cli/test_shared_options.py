@@ -39,7 +39,7 @@ def test_the_help_of_a_flag_is_the_options_meaning() -> None:
     made = flag("consumer_name", panel="Input", needs="--application")
     assert made.help == (
         "With --read-mode efo: name of the consumer, which is registered if it does not exist; "
-        "give this or --consumer-arn. Requires --application."
+        "set this or --consumer-arn. Requires --application."
     )
     assert flag("read_mode").metavar == "[polling|efo]"
 

@@ -34,7 +34,7 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("consume orders --raw --exec cat", "--raw"),
         ("consume orders --max-records 0", "--max-records"),
         ("consume orders --option nonsense", "--option"),
-        ("consume orders --scheme jsn", "scheme 'jsn' is not known; give text, raw, cloudwatch-lo"),
+        ("consume orders --scheme jsn", "scheme 'jsn' is not known; use text, raw, cloudwatch-lo"),
         ("consume orders --scheme json:id", "found the end where a type"),
         ("consume orders --scheme gzip+nothing", "scheme 'nothing' is not known"),
         (
@@ -68,9 +68,9 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("doctor --option awsAccesKeyId=hush", "did you mean awsAccessKeyId?"),
         (
             "doctor --stream orders --region us-east-1 --read-mode efo",
-            "--consumer-name: with --read-mode efo, give either",
+            "--consumer-name: with --read-mode efo, set either",
         ),
-        ("drill", "give the name of a drill"),
+        ("drill", "pass the name of a drill"),
         ("drill kill-drivr", "did you mean kill-driver"),
         ("drill kill-driver --spout --process m:f", "need a Spark job"),
         ("drill kill-driver --region eu-west-1", "--stream-prefix"),

@@ -185,7 +185,7 @@ TABLE: list[tuple[Look, str]] = [
         look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
         "not begun [stage=removed] -> start: start the job: it begins",
     ),
-    (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait for its first list"),
+    (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait until it has listed"),
     (
         look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
         "not begun > not running [end=failed] -> look: read its log and the log",
@@ -194,7 +194,7 @@ TABLE: list[tuple[Look, str]] = [
     (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past] -> nothing: nothing to"),
     (drained(), "caught up [progress=finished] -> nothing: nothing to do"),
     (look(HERE), "records expired -> look: look again in a minute"),
-    (look(ONE), "not tracked -> wait: wait for the next list"),
+    (look(ONE), "not tracked -> wait: wait until the job lists"),
     (
         look(ONE, LAPSED, owners=()),
         "records expired > unread > not running [end=unknown] -> change: raise the stream's",
@@ -589,7 +589,7 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
 
 
 def test_a_run_that_left_the_children_of_its_shards_is_no_reason_to_wait_for_the_next_one() -> None:
-    """Its own limits leave them out, so the next run with the same limits does, too."""
+    """Its own limits omit them, so the next run with the same limits does, too."""
     seen = look(
         *(listed(0, closed=True), listed(1, 0), state(0, SHARD_END), state(1, after(5), 0)),
         **ended(DONE, shards=(shard(0),)) | {"tips": BEHIND},
@@ -779,7 +779,7 @@ def test_a_pause_says_where_its_end_alone_does_not_help(
     explained = explain(stood(paused=True, **stored), shard(1))
     pause = next(one for one in explained.chain if one.kind is Kind.PAUSED)
     assert explained.root.kind.value == kind
-    assert ("Resume alone does not get shard 1 read." in pause.text) is alone
+    assert ("Resume alone is not enough to read shard 1." in pause.text) is alone
     assert "process" not in pause.text
 
 

@@ -82,7 +82,7 @@ DIED = RunEnd(time_ms=NOW_MS - 1_000, kind=FAILED, says="the disk is full; free 
 SILENT = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, count=3))
 REFUSED = RefusedLetters(count=2, last_ms=NOW_MS - 1_000, says="PermissionError: letters")
 READ = task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 9),), sealed=True))
-NOT_SEEN = "the job runs, but nothing stored says what it waits for"
+NOT_SEEN = "the job runs, but nothing in its stored state shows what it waits for"
 
 
 def one(tip_ms: int | None = None, **stored: Any) -> Look:
@@ -216,7 +216,7 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
 @pytest.mark.parametrize(
     ("seen", "says"),
     [
-        (look(*PARTS, tips={1: AT_TIP}), "1 of 4 shards was not asked"),
+        (look(*PARTS, tips={1: AT_TIP}), "the tips of 1 of 4 shards were not read"),
         (
             one(paused=True, owners=()),
             "; the reason is 'deploy'; no process is running; all records are read",
@@ -348,7 +348,7 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
         ),
         (
             look(ONE, HERE, plan=plan(READ)),
-            "none failed; 9 records of the batch under way are not settled",
+            "none failed; 9 records of the current batch are not settled",
         ),
         (look(ONE, owners=(), pin=None), "not known: the application has no state"),
     ],

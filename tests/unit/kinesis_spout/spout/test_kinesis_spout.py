@@ -66,9 +66,9 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(one: SimulatedJ
         ({"breaker_failures": 0}, "breaker_failures"),
         ({"aggregated_records": "keep"}, "aggregated_records.*unpack, fail or raw"),
         ({"read_mode": "push"}, "read_mode: 'push' must be polling or efo"),
-        ({"read_mode": "efo"}, "consumer_name: with read_mode efo, give either consumer_name or"),
+        ({"read_mode": "efo"}, "consumer_name: with read_mode efo, set either consumer_name or"),
         ({"consumer_name": "a"}, "consumer_name: has an effect only with read_mode efo"),
-        (EFO | {"consumer_arn": "arn"}, "give either consumer_name or consumer_arn"),
+        (EFO | {"consumer_arn": "arn"}, "set either consumer_name or consumer_arn"),
         (EFO | {"consumer_name": "a b"}, "consumer_name: 'a b' must be 1 to 128"),
         ({"read_mode": "efo", "consumer_arn": "arn:x"}, "consumer_arn: 'arn:x' must be the ARN"),
         (

@@ -105,5 +105,5 @@ def test_a_loss_names_every_shard_also_those_that_wait_for_their_parents(
         rf".*{shard(index)} \(read up to TRIM_HORIZON\) lacks the records that arrived from 202"
         for index in range(4)
     )
-    with pytest.raises(DataLossError, match=rf"{named}.*give --no-fail-on-data-loss"):
+    with pytest.raises(DataLossError, match=rf"{named}.*pass --no-fail-on-data-loss"):
         SteppedSpout(job)

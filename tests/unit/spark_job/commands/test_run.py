@@ -48,14 +48,14 @@ ALL = "--stream s --application etl --zookeeper zk:2181"
     [
         ("--sink parquet", 2, "needs a directory"),
         ("--sink orc", 2, "orc"),
-        ("--available-now --trigger 1s", 2, "leave --trigger out"),
+        ("--available-now --trigger 1s", 2, "omit --trigger"),
         ("--option secret-without-key", 2, "expected key=value"),
         ("--application etl --zookeeper zk:2181", 1, "option --stream is missing"),
         (f"{ALL} --option streamname=a/b", 1, "option streamName: 'a/b' is not a stream name"),
         (f"{ALL} --from LATTEST", 1, "option --from: 'LATTEST'"),
         (f"{ALL} --option maxRecordPerShard=1", 1, "did you mean maxRecordsPerShard"),
         (f"{ALL} --process nope:f", 1, "No module named 'nope'"),
-        (f"{ALL} --log-file /dev/null/log", 1, "give another file with --log-file"),
+        (f"{ALL} --log-file /dev/null/log", 1, "choose another file with --log-file"),
     ],
 )
 def test_bad_input_is_refused_before_spark_starts(
@@ -83,5 +83,5 @@ def test_an_option_without_effect_is_a_note(monkeypatch: pytest.MonkeyPatch) -> 
     command.command()(run)
     arguments = f"{ALL} --option probemaxshards=5 --log-file /dev/null/log"
     first, second = CliRunner().invoke(command, arguments.split()).output.splitlines()
-    assert first.startswith("note: option probeMaxShards has no effect any more: ")
-    assert "give another file with --log-file" in second
+    assert first.startswith("note: option probeMaxShards no longer has an effect: ")
+    assert "choose another file with --log-file" in second

@@ -40,7 +40,7 @@ def takes_all(_record: OutgoingRecord) -> bool:
         (lambda: DeadLetter("json", path=" "), "path is empty"),
         (lambda: DeadLetter("text", path="/dead"), "format text cannot contain"),
         (lambda: DeadLetter(cast("Any", print), path="/dead"), "not a format"),
-        (lambda: DeadLetter("jdbc", mode="overwrite"), "option mode cannot be given"),
+        (lambda: DeadLetter("jdbc", mode="overwrite"), "option mode cannot be set"),
         (lambda: DeadLetter("jdbc", url=None), "option url is of type NoneType"),
         (lambda: DeadLetter.to_stream("dead", regon="eu-central-1"), "did you mean region"),
         (lambda: DeadLetter.to_stream("no such name"), "not a stream name"),

@@ -342,7 +342,7 @@ def test_a_job_that_is_paused_before_its_first_start_pins_it(one: SimulatedJob) 
 def test_an_available_now_run_ends_and_says_so_once(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At once, at its start or after the batch under way, which is settled."""
+    """At once, at its start or after the current batch, which is settled."""
     put = one.put(25)
     coordinator = one.coordinator(max_records_per_shard=10, idle_wait="60s")
     coordinator.prepare_available_now()
@@ -360,7 +360,7 @@ def test_an_available_now_run_ends_and_says_so_once(
     assert newest is not None
     assert newest.end is not None
     assert newest.end.kind == DONE
-    assert newest.end.says == "the application was paused, so it did not read all"
+    assert newest.end.says == "the application was paused, so the run did not read all records"
     resume(one)
     next_run = one.coordinator()
     coordinator.close()

@@ -41,12 +41,12 @@ def test_good_arguments_become_a_policy() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"retry_limit": -1}, r"retry_limit of tracked\(\.\.\.\) is -1; give a whole number"),
+        ({"retry_limit": -1}, r"retry_limit of tracked\(\.\.\.\) is -1; use a whole number"),
         ({"retry_limit": 1.5}, r"retry_limit of tracked\(\.\.\.\) is 1\.5"),
-        ({"retry_first_delay": "soon"}, r"retry_first_delay of .* is 'soon'; give a duration"),
+        ({"retry_first_delay": "soon"}, r"retry_first_delay of .* is 'soon'; use a duration"),
         ({"retry_max_delay": "500ms"}, "at least retry_first_delay"),
         ({"on_failure": "block-key"}, "on_failure.*did you mean block_key"),
-        ({"on_exhausted": "forget"}, "give one of dead_letter, drop, stop"),
+        ({"on_exhausted": "forget"}, "use one of dead_letter, drop, stop"),
         ({"dead_letter": None}, r'dead_letter .* is missing.*DeadLetter\("parquet", path=\.\.\.\)'),
         ({"on_exhausted": "drop"}, "nothing is written to dead_letter"),
         ({"bisect": True, "on_failure": "block_shard"}, "an order that the parts"),

@@ -360,7 +360,7 @@ def test_rows_out_of_order_are_refused_with_block_key() -> None:
 
 @pytest.mark.parametrize("names", [[], ["id", "ID"]])
 def test_a_schema_without_columns_or_with_a_column_twice_is_refused(names: Sequence[str]) -> None:
-    with pytest.raises(ConfigError, match=r"schema given to batch\.map_records"):
+    with pytest.raises(ConfigError, match=r"schema passed to batch\.map_records"):
         OutputColumns(tuple(OutputColumn(name, pa.string(), "string") for name in names))
 
 

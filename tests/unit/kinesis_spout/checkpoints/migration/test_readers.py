@@ -143,7 +143,7 @@ def test_a_shard_that_it_left_when_it_was_closed_is_read_on(tmp_path: Path) -> N
         ({"offsets/0": "v1\n{}\n[1]"}, "does not read stream orders"),
         ({"offsets/0": offsets(0, {}, stream="other")}, "does not read stream orders"),
         ({"offsets/0": offsets(0, {A: {}})}, "is damaged"),
-        ({"offsets/0": offsets(0, {A: place("MIDDLE")})}, "does not know"),
+        ({"offsets/0": offsets(0, {A: place("MIDDLE")})}, "does not support"),
         (
             {"offsets/0": offsets(0, {A: place("AT_TIMESTAMP", "soon")})},
             "is not a number of milliseconds",
