@@ -263,8 +263,8 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
         if not isinstance(value, str) or not value or value != value.strip():
             raise ConfigError.of(
                 spelt(name),
-                "is empty, not text, or has blanks around it",
-                remedy="leave it out, or give its value",
+                "is empty, is not text, or has surrounding whitespace",
+                remedy="omit it, or set a value",
             )
     if "endpoint_url" in given:
         _check_endpoint_url(given["endpoint_url"], spelt("endpoint_url"))

@@ -139,7 +139,7 @@ def reported_failure(error: BaseException) -> ReportedError:
         return reported(error)
     if module.startswith(("pyspark.", "py4j.")):
         return failure_report(text_of(error, MAX_MESSAGE_CHARS))
-    said = f"the function given to tracked(...) raised {error_sentence(error)}"
+    said = f"the function passed to tracked(...) raised {error_sentence(error)}"
     return ReportedError(sentence(said))
 
 

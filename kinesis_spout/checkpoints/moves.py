@@ -72,7 +72,7 @@ class MoveRefusedError(RemediedError):
 def unknown_shard(shard_id: str, known: Collection[str]) -> MoveRefusedError:
     """The refusal of a shard that the application does not have."""
     hint = did_you_mean(shard_id, known, f"name one of {', '.join(sorted(known))}")
-    return MoveRefusedError(f"the application does not know shard {shard_id}", hint)
+    return MoveRefusedError(f"the application has no state of shard {shard_id}", hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,8 @@ COUNT = option(
 )
 REPLACE = option("Replace the state that the application already has.")
 WINDOW = duration_option(
-    "How long to watch before the verdict, e.g. 30s or 5m. 0s gives a verdict at once, without "
-    "knowing whether positions move.",
+    "How long to watch before the verdict, e.g. 30s or 5m. With 0s, the verdict comes at once, "
+    "without checking whether positions move.",
     "10s",
 )
 ASK = option(

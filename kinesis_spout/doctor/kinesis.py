@@ -280,4 +280,4 @@ def credentials_finding(found: CredentialsInUse, now_ms: int) -> Finding:
         return warning(
             f"{source}; the credentials expire in {left_s / 60:.0f} min, at {until}; get new ones"
         )
-    return ok(f"{source}; they are valid until {until} and are not renewed")
+    return ok(f"{source}; the credentials are valid until {until} and are not renewed")

@@ -103,7 +103,7 @@ def _play_at_random(world: World, drills: Sequence[Drill], seconds: float) -> No
     grows.
     """
     if not drills:
-        raise DrillError("no drill fits these options, so a soak has nothing to draw")
+        raise DrillError("no drill supports these options, so the soak has no drill to run")
     random, end_s = _random(world.setting, 0), time.monotonic() + seconds
     sparing = [one for one in drills if one.outlasts is Outlasts.ANY] or drills
     while (left_s := end_s - time.monotonic()) > 0:
@@ -152,7 +152,7 @@ class _SpoutSoak:
     def __init__(self, world: World) -> None:
         self._world, self._fake = world, world.fake
         self._ending = threading.Event()
-        self._counts = Counter({"shards past retention": 0})
+        self._counts = Counter({"expired shards": 0})
         self._away_s: list[float] = []
         self._closing_s: list[float] = []
 

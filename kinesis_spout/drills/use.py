@@ -103,5 +103,5 @@ def levels(uses: Uses, *subjects: str) -> Iterator[Level]:
 def level_notes(uses: Uses, run: str) -> list[str]:
     """Sentences about one process, about ZooKeeper, and about the process with all below it."""
     if not any(levels(uses, run)):
-        return [f"no process lived for {ENOUGH_S:.0f} s, so its use of memory cannot be judged"]
+        return [f"no process lived for {ENOUGH_S:.0f} s, so memory use cannot be judged"]
     return [str(one) for one in levels(uses, run, ZOOKEEPER, run + FAMILY)]

@@ -44,7 +44,7 @@ _MAX_OPENINGS = 10
 LOAD_INTERVAL_S = 2.0
 # Options of a reader that errors of an opening may name, as fields of the spout's settings.
 _FIELDS = {"startingPosition": "starting_position", "wireFormat": "wire_format"}
-ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: give --no-fail-on-data-loss)"
+ACCEPT_LOSS = "set fail_on_data_loss to False (kinesis-spout consume: pass --no-fail-on-data-loss)"
 
 
 class UncleanStarts:

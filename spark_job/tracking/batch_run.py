@@ -107,7 +107,7 @@ def _call(process: Callable[[TrackedBatch], object], batch: TrackedBatch, run: B
         run.evaluations += batch.evaluations
         run.failures |= batch.failures
     except BaseException as exc:
-        error = for_spark(exc, "the function given to tracked(...)")
+        error = for_spark(exc, "the function passed to tracked(...)")
         batch.call_back(error)
         batch.close()
         if error is exc:

@@ -48,8 +48,8 @@ def mismatch(
     return StreamMismatchError(
         what,
         f"use another application name; or remove the old state with `{reset_command}`, and start "
-        "the job from TRIM_HORIZON: from LATEST, the job skips the records that the present stream "
-        "already contains",
+        "the job from TRIM_HORIZON: from LATEST, the job skips the records that the current "
+        "stream already contains",
     )
 
 

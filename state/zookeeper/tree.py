@@ -144,12 +144,12 @@ def refusal_sentence(exc: OSError) -> str:
     if isinstance(exc, ssl.SSLCertVerificationError):
         if "ostname mismatch" in exc.verify_message or "IP address mismatch" in exc.verify_message:
             return (
-                "its certificate is for another host name; use the name in the certificate in "
-                "option zookeeper, or set zookeeperVerifyHostname to false"
+                "its certificate was issued for another host name; use that name in option "
+                "zookeeper, or set zookeeperVerifyHostname to false"
             )
         return (
-            f"its certificate is not trusted ({exc.verify_message}); give the certificate of the "
-            "authority that signed it in option zookeeperCaFile"
+            f"its certificate is not trusted ({exc.verify_message}); set option zookeeperCaFile "
+            "to the certificate of the authority that signed it"
         )
     if isinstance(exc, ssl.SSLError) and "CERTIFICATE" in (exc.reason or ""):
         return (
