@@ -11,7 +11,7 @@ import pyarrow as pa
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeDefinitionError
 from scheme.payload_scheme import PayloadScheme, outcomes_within
-from scheme.plain_schemes import RawScheme
+from scheme.plain_schemes import NativeScheme
 from scheme.record import Record
 from scheme.record_scheme import bytes_reason, gives_many
 
@@ -154,7 +154,9 @@ class Compressed(WrappingScheme):
 
     @property
     def values_fit(self) -> bool:
-        return isinstance(self.inner, PayloadScheme) and self.inner.values_fit
+        if isinstance(self.inner, PayloadScheme):
+            return self.inner.values_fit
+        return isinstance(self.inner, NativeScheme)
 
     def unpacked(self, payload: bytes) -> bytes:
         data = decompressed(payload, self.codec, self.max_bytes)
@@ -197,10 +199,8 @@ def read_of(inner: RecordScheme, payload: bytes) -> Values:
     """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`. The
     payload is no aggregate.
     """
-    if isinstance(inner, PayloadScheme):
+    if isinstance(inner, PayloadScheme | NativeScheme):
         return inner.read(payload)
-    if isinstance(inner, RawScheme):
-        return (payload,)
     try:
         return inner.decode(replace(_RECORD, data=payload))
     except MalformedRecordError as exc:
