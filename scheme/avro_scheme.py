@@ -20,6 +20,7 @@ from scheme.avro_types import (
     ValueCosts,
     as_record,
     bytes_at_least,
+    complete_defaults,
     refuse_negative_numbers,
     without_logical_types,
 )
@@ -272,6 +273,8 @@ def avro_reader(schema: str, reader_schema: str | None) -> AvroReader:
     resolved = reader_schema is not None
     rows, row_names = _parsed(fastavro, reader_schema) if resolved else (parsed, names)
     root = AvroColumns(row_names, resolved=resolved).of(rows)
+    if resolved:
+        complete_defaults(row_names)
     costs = ValueCosts(names, row_names)
     costs.of(parsed, rows)
     fields = root.type.names

@@ -150,6 +150,37 @@ def _entered(body: Any, path: str, inside: tuple[str, ...]) -> tuple[str, ...]:
     return (*inside, name)
 
 
+def complete_defaults(names: Mapping[str, Any]) -> None:
+    """Add to the defaults of the named types, which are not recursive, what the records within them
+    leave to the defaults of their own fields. fastavro does not. Changes the types.
+    """
+
+    def completed(schema: Any, value: Any) -> Any:
+        body = body_of(schema, names)
+        kind = kind_of(body, names)
+        if kind == "union":
+            # A default of a union may be one of any of its members.
+            wanted = ("array",) if isinstance(value, list) else ("record", "map")
+            body = next((one for one in body if kind_of(one, names) in wanted), "null")
+            return completed(body, value)
+        if kind == "array" and isinstance(value, list):
+            return [completed(body["items"], item) for item in value]
+        if kind == "map" and isinstance(value, dict):
+            return {key: completed(body["values"], item) for key, item in value.items()}
+        if kind == "record" and isinstance(value, dict):
+            own = {
+                one["name"]: one["default"] for one in body["fields"] if "default" in one
+            } | value
+            fields = [one for one in body["fields"] if one["name"] in own]
+            return {one["name"]: completed(one["type"], own[one["name"]]) for one in fields}
+        return value
+
+    for body in names.values():
+        for field in body.get("fields", ()):
+            if "default" in field:
+                field["default"] = completed(field["type"], field["default"])
+
+
 def bytes_at_least(
     schema: Any, names: Mapping[str, Any], path: str = "", inside: tuple[str, ...] = ()
 ) -> int:
@@ -162,7 +193,12 @@ def bytes_at_least(
         case "null":
             return 0
         case "fixed":
-            return int(body["size"])
+            size = body["size"]
+            if type(size) is not int or size < 0:
+                raise SchemeDefinitionError(
+                    f"the fixed at {path!r} has the size {size!r}", "give the number of its bytes"
+                )
+            return size
         case "float":
             return 4
         case "double":

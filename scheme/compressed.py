@@ -11,7 +11,7 @@ import pyarrow as pa
 from scheme.ddl import arrow_struct
 from scheme.errors import PayloadError, SchemeDefinitionError
 from scheme.payload_scheme import PayloadScheme, WrappingScheme, outcomes_within
-from scheme.record_scheme import bytes_reason
+from scheme.record_scheme import NativeScheme, bytes_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,7 +131,9 @@ class Compressed(WrappingScheme):
 
     @property
     def values_fit(self) -> bool:
-        return isinstance(self.inner, PayloadScheme) and self.inner.values_fit
+        if isinstance(self.inner, PayloadScheme):
+            return self.inner.values_fit
+        return isinstance(self.inner, NativeScheme)
 
     def unpacked(self, payload: bytes) -> bytes:
         data = decompressed(payload, self.codec, self.max_bytes)

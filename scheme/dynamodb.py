@@ -13,11 +13,12 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET, UnsetType
 
 from scheme.ddl import arrow_struct, ddl_of, parse_ddl
 from scheme.dynamodb_attributes import Items, items_of, named_struct
@@ -48,8 +49,25 @@ _FIRST_MICROSECONDS = 10**14
 Both were written before the field came (aws-sdk 2024-01-19).
 """
 
-_Attributes = dict[str, dict[str, Any]]
 _TOGETHER = 512
+
+
+class _Attribute(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The value of an attribute, in the field of its type. DynamoDB writes one of the fields."""
+
+    S: str | UnsetType = UNSET
+    N: str | UnsetType = UNSET
+    B: str | UnsetType = UNSET
+    BOOL: bool | UnsetType = UNSET
+    NULL: bool | UnsetType = UNSET
+    M: dict[str, _Attribute] | UnsetType = UNSET
+    L: list[_Attribute] | UnsetType = UNSET
+    SS: list[str] | UnsetType = UNSET
+    NS: list[str] | UnsetType = UNSET
+    BS: list[str] | UnsetType = UNSET
+
+
+_Items = dict[str, _Attribute]
 
 
 class _Identity(msgspec.Struct):
@@ -156,7 +174,7 @@ class DynamoDbScheme(PayloadScheme):
         if image is None:
             return None
         if self.ddl is None:
-            return _text_of(image)
+            return _TEXT.encode(_plain_items(_as(_Items, image))).decode()
         return _image_reader(self.ddl, name)(image)
 
 
@@ -174,10 +192,10 @@ def _schema_ddl(ddl: str | None) -> str:
 @cache
 def _messages(ddl: str | None) -> msgspec.json.Decoder[Any]:
     """Reads changes as they stand. What the DDL does not name is skipped."""
-    item: Any = _Attributes
+    item: Any = dict[str, dict[str, Any]]
     if ddl is not None:
-        names, attribute = parse_ddl(ddl).names, dict[str, Any] | msgspec.UnsetType
-        item = named_struct(names, [attribute] * len(names), [msgspec.UNSET] * len(names))
+        names, attribute = parse_ddl(ddl).names, dict[str, Any] | UnsetType
+        item = named_struct(names, [attribute] * len(names), [UNSET] * len(names))
     return msgspec.json.Decoder(_message(item, item))
 
 
@@ -218,7 +236,7 @@ class _Columns:
 @cache
 def _change_columns(ddl: str | None) -> _Columns:
     if ddl is None:
-        keys = images = Items(_Attributes, None, _texts)
+        keys = images = Items(_Items, None, _texts)
     else:
         struct = parse_ddl(ddl)
         keys = items_of(struct, _reader, may_lack=True, skips=True)
@@ -231,18 +249,21 @@ def _change_columns(ddl: str | None) -> _Columns:
     )
 
 
-def _text_of(image: _Attributes) -> str:
-    """An item as a JSON object with plain values."""
-    return _TEXT.encode({key: _plain(one, _written) for key, one in image.items()}).decode()
-
-
-def _texts(images: Sequence[_Attributes | None]) -> pa.Array:
+def _texts(images: Sequence[_Items | None]) -> pa.Array:
     try:
         return pa.array(
-            [None if image is None else _text_of(image) for image in images], pa.string()
+            [None if image is None else _TEXT.encode(_plain_items(image)) for image in images],
+            pa.string(),
         )
     except PayloadError:
         raise IrregularError from None
+
+
+def _as(kind: Any, attributes: Any) -> Any:
+    try:
+        return msgspec.convert(attributes, kind)
+    except (msgspec.ValidationError, RecursionError):
+        raise PayloadError(NOT_AN_ATTRIBUTE) from None
 
 
 def _identity(message: Any) -> dict[str, Any] | None:
@@ -268,35 +289,43 @@ def _created_us(change: Any) -> tuple[int, str]:
     return time_us, precision
 
 
-# An attribute as a plain value: str, bytes, bool, None, list, dict; `number` makes one of an N.
-def _plain(attribute: Any, number: Callable[[str], Any], levels: int = MAX_LEVELS) -> Any:
-    if type(attribute) is not dict or len(attribute) != 1 or not levels:
-        raise PayloadError(NOT_AN_ATTRIBUTE)
-    ((kind, value),) = attribute.items()
-    its_type: Any = _TYPES.get(kind)
-    if type(value) is not its_type:
-        raise PayloadError(NOT_AN_ATTRIBUTE)
-    if its_type is str:
-        return value if kind == "S" else number(value) if kind == "N" else _binary(value)
-    if its_type is dict:
-        return {name: _plain(member, number, levels - 1) for name, member in value.items()}
-    if its_type is list:
-        if kind == "L":
-            return [_plain(member, number, levels - 1) for member in value]
-        return [_plain({kind[0]: member}, number, levels) for member in value]
-    if kind == "BOOL":
-        return value
-    if not value:
-        raise PayloadError(NOT_AN_ATTRIBUTE)
-    return None
+def _plain_items(items: _Items, levels: int = MAX_LEVELS) -> dict[str, Any]:
+    """The attributes of an item as plain values, which msgspec writes as JSON. Raises
+    `PayloadError` for one that DynamoDB does not write.
+    """
+    plain: dict[str, Any] = {}
+    for name, one in items.items():
+        # Most are texts and numbers. A call for each of them would take half of the time.
+        if (text := one.S) is not UNSET and one == _Attribute(text):
+            plain[name] = text
+        elif (number := one.N) is not UNSET and one == _Attribute(UNSET, number):
+            plain[name] = _written(number)
+        else:
+            plain[name] = _plain(one, levels)
+    return plain
 
 
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("S", "N", "B"), str),
-    **dict.fromkeys(("L", "SS", "NS", "BS"), list),
-    **dict.fromkeys(("BOOL", "NULL"), bool),
-    "M": dict,
-}
+def _plain(one: _Attribute, levels: int = MAX_LEVELS) -> Any:
+    values = msgspec.structs.astuple(one)
+    if values.count(UNSET) != len(values) - 1 or not levels or one.NULL is False:
+        raise PayloadError(NOT_AN_ATTRIBUTE)
+    if one.SS is not UNSET:
+        return one.SS
+    if one.M is not UNSET:
+        return _plain_items(one.M, levels - 1)
+    if one.L is not UNSET:
+        return [_plain(member, levels - 1) for member in one.L]
+    if one.BOOL is not UNSET:
+        return one.BOOL
+    if one.B is not UNSET:
+        return _binary(one.B)
+    if one.NS is not UNSET:
+        return list(map(_written, one.NS))
+    if one.BS is not UNSET:
+        return list(map(_binary, one.BS))
+    if one.NULL is not UNSET:
+        return None
+    return one.S if one.N is UNSET else _written(one.N)
 
 
 def _number(text: str) -> Decimal:
@@ -310,6 +339,7 @@ def _number(text: str) -> Decimal:
     return number
 
 
+@lru_cache(maxsize=1024)
 def _written(text: str) -> msgspec.Raw:
     """A number in plain notation: Spark's VARIANT makes a DOUBLE of one with an exponent."""
     if _PLAIN_NUMBER.fullmatch(text):
@@ -333,7 +363,7 @@ def _image_reader(ddl: str, name: str) -> Callable[[Any], dict[str, Any]]:
 
     def read_image(image: Any) -> dict[str, Any]:
         attributes = zip(names, msgspec.structs.astuple(image), strict=True)
-        return read({key: one for key, one in attributes if one is not msgspec.UNSET})
+        return read({key: one for key, one in attributes if one is not UNSET})
 
     return read_image
 
@@ -400,7 +430,7 @@ def _other(attribute: Any, wrong: str) -> None:
     """None for DynamoDB's NULL; raises the reason for an attribute of another kind, or for what is
     none.
     """
-    if _plain(attribute, _number) is not None:
+    if _plain(_as(_Attribute, attribute)) is not None:
         raise PayloadError(wrong)
 
 

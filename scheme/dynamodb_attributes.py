@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _PLAIN = r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"
 _WHOLE = r"^-?[0-9]{1,18}$"
+_MAX_CAST_SCALE = 20
+"""With 18 digits before the point it has the 38 of a decimal. Arrow's cast does not see all that
+overflow, and makes other numbers of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,9 @@ def attributes_of(kind: pa.DataType, readers: Readers) -> Attributes:
 
     if kind == pa.string():
         return _of_kind(letter, str, lambda found: pa.array(found, kind))
-    return _of_kind(letter, str, _numbers(kind, alone) if letter == "N" else alone)
+    if letter != "N" or (pa.types.is_decimal(kind) and kind.scale > _MAX_CAST_SCALE):
+        return _of_kind(letter, str, alone)
+    return _of_kind(letter, str, _numbers(kind, alone))
 
 
 def _numbers(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, Protocol
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from scheme.protobuf_scheme import ProtobufScheme, varint
 from scheme.record_scheme import bytes_reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -112,30 +112,28 @@ class GlueScheme(WrappingScheme):
         return bytes([_HEADER, _PLAIN]) + payload[2:_FRAME_BYTES] + data
 
     def read(self, payload: bytes) -> Values:
-        if not self._is_framed(payload):
-            return read_of(self.inner, payload)
-        return read_of(*self._within(payload, self._version(payload)))
+        inner, data = self._within(payload, self._version)
+        return read_of(inner, inner.unpacked(data) if isinstance(inner, PayloadScheme) else data)
 
     def outcomes(self, payloads: pa.Array) -> Iterator[pa.Array]:
         """See `PayloadScheme.outcomes`. What the frames hold is read by schema version, as the
         inner scheme reads a column.
         """
-        versions: dict[bytes, SchemaVersion] = {}
+        version = cache(self._version)
 
         def within(payload: bytes) -> tuple[PayloadScheme, bytes] | None:
-            if not self._is_framed(payload):
-                return None
-            frame = self.unpacked(payload)
-            version_id = frame[2:_FRAME_BYTES]
-            if version_id not in versions:
-                versions[version_id] = self._version(frame)
-            inner, data = self._within(frame, versions[version_id])
+            inner, data = self._within(self.unpacked(payload), version)
             return (inner, data) if isinstance(inner, PayloadScheme) else None
 
         return outcomes_within(self, payloads, within, records=SIDE_BY_SIDE)
 
-    def _within(self, payload: bytes, version: SchemaVersion) -> tuple[RecordScheme, bytes]:
-        """What reads the data of a framed payload, and the data."""
+    def _within(
+        self, payload: bytes, version_of: Callable[[bytes], SchemaVersion]
+    ) -> tuple[RecordScheme, bytes]:
+        """What reads the data of a payload, and the data, which that may have to unpack."""
+        if not self._is_framed(payload):
+            return self.inner, payload
+        version = version_of(payload[2:_FRAME_BYTES])
         data = payload[_FRAME_BYTES:]
         if isinstance(self.inner, AvroScheme):
             rows = self.inner.schema
@@ -163,9 +161,8 @@ class GlueScheme(WrappingScheme):
             return False
         raise PayloadError(reason)
 
-    def _version(self, payload: bytes) -> SchemaVersion:
-        version_id = str(UUID(bytes=payload[2:_FRAME_BYTES]))
-        version = self.registry.schema_version(version_id)
+    def _version(self, version_id: bytes) -> SchemaVersion:
+        version = self.registry.schema_version(str(UUID(bytes=version_id)))
         if version is None:
             raise PayloadError(UNKNOWN_VERSION)
         formats = (("AVRO", AvroScheme), ("PROTOBUF", ProtobufScheme))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from scheme.ddl import ddl_of, members_ddl, parse_ddl
-from scheme.errors import MalformedRecordError, PayloadError
+from scheme.errors import PayloadError
 from scheme.json_rules import (
     JACKSON_MAX_NAME_CHARS,
     JACKSON_MAX_NUMBER_DIGITS,
@@ -35,8 +35,6 @@ from scheme.plain_schemes import text_reason_column, utf8_text
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from scheme.record import Record
-
 Read = Callable[[Any], Any]
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -44,7 +42,7 @@ _TEXT_FORMS = {name: re.compile(form, re.ASCII) for name, form in TEXT_FORMS.ite
 _BIGINT = range(-(1 << 63), 1 << 63)
 
 
-class JsonScheme:
+class JsonScheme(NativeScheme):
     """One JSON object per record, with the fields of a DDL schema: `JsonScheme("id BIGINT NOT NULL,
     o STRUCT<total: DOUBLE>")`.
 
@@ -74,12 +72,12 @@ class JsonScheme:
     Spark setting `spark.sql.variant.allowDuplicateKeys` must keep its default, false.
     """
 
-    __slots__ = ("_ddl", "_read", "_schema")
+    __slots__ = ("_ddl", "_read_object", "_schema")
 
     def __init__(self, ddl: str) -> None:
         self._ddl = ddl
         self._schema = parse_ddl(ddl)
-        self._read = struct_reader(self._schema, "", _reader)
+        self._read_object = struct_reader(self._schema, "", _reader)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -89,16 +87,11 @@ class JsonScheme:
     def schema_ddl(self) -> str:
         return members_ddl(self._schema)
 
-    def decode(self, record: Record) -> tuple[Any, ...]:
-        text = utf8_text(record)
-        try:
-            value = read_json(text)
-            fields = self._read(value) if isinstance(value, dict) else None
-        except PayloadError as exc:
-            raise MalformedRecordError(exc.reason, message_id=record.message_id) from None
-        if fields is None:
-            raise MalformedRecordError(NOT_AN_OBJECT, message_id=record.message_id)
-        return tuple(fields.values())
+    def read(self, payload: bytes) -> tuple[Any, ...]:
+        value = read_json(utf8_text(payload))
+        if not isinstance(value, dict):
+            raise PayloadError(NOT_AN_OBJECT)
+        return tuple(self._read_object(value).values())
 
     def column(self, data: Column) -> Column:
         from scheme.json_columns import json_column  # noqa: PLC0415  # that module needs pyspark, which is optional
@@ -159,7 +152,8 @@ def _deeper_than_allowed(text: str) -> bool:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
-    if len(members) != len(pairs) or any(len(name) > JACKSON_MAX_NAME_CHARS for name in members):
+    longest = max(map(len, members), default=0)
+    if len(members) != len(pairs) or longest > JACKSON_MAX_NAME_CHARS:
         raise ValueError
     return members
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeUnavailableError
 from scheme.record import KPL_MAGIC, Record
-from scheme.record_scheme import NO_DATA, bytes_reason, gives_many, outcome_ddl
+from scheme.record_scheme import NO_DATA, NativeScheme, bytes_reason, gives_many, outcome_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -363,7 +363,7 @@ def read_of(inner: RecordScheme, payload: bytes) -> Values:
     """What a scheme within another one makes of its part of a payload, as `PayloadScheme.read`. The
     payload is no aggregate.
     """
-    if isinstance(inner, PayloadScheme):
+    if isinstance(inner, PayloadScheme | NativeScheme):
         return inner.read(payload)
     record = Record(
         stream_name="",

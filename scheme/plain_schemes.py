@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scheme.errors import MalformedRecordError
-from scheme.record_scheme import NOT_UTF8, bytes_reason, bytes_reason_column, outcome_column
+from scheme.errors import PayloadError
+from scheme.record_scheme import NOT_UTF8, NativeScheme, bytes_reason_column, outcome_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from scheme.record import Record
-
 
 @dataclass(frozen=True, slots=True)
-class RawScheme:
+class RawScheme(NativeScheme):
     """One field `data`: the payload, which may be empty. Only aggregates are malformed."""
 
     @property
@@ -26,11 +24,8 @@ class RawScheme:
     def schema_ddl(self) -> str:
         return "data BINARY"
 
-    def decode(self, record: Record) -> tuple[bytes]:
-        reason = bytes_reason(record.data)
-        if reason is not None:
-            raise MalformedRecordError(reason, message_id=record.message_id)
-        return (record.data,)
+    def read(self, payload: bytes) -> tuple[bytes]:
+        return (payload,)
 
     def column(self, data: Column) -> Column:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
@@ -39,7 +34,7 @@ class RawScheme:
 
 
 @dataclass(frozen=True, slots=True)
-class TextScheme:
+class TextScheme(NativeScheme):
     """One field `text`: the whole payload as strict UTF-8. NUL and a byte order mark are kept. An
     empty payload is an empty text.
     """
@@ -52,8 +47,8 @@ class TextScheme:
     def schema_ddl(self) -> str:
         return "text STRING"
 
-    def decode(self, record: Record) -> tuple[str]:
-        return (utf8_text(record),)
+    def read(self, payload: bytes) -> tuple[str]:
+        return (utf8_text(payload),)
 
     def column(self, data: Column) -> Column:
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name
@@ -61,22 +56,17 @@ class TextScheme:
         return outcome_column(F.struct(data.cast("string").alias("text")), text_reason_column(data))
 
 
-def utf8_text(record: Record) -> str:
-    """The record's payload as text. Raises `MalformedRecordError` for an aggregate, and for bytes
-    that are not UTF-8.
-    """
-    reason = bytes_reason(record.data)
-    if reason is not None:
-        raise MalformedRecordError(reason, message_id=record.message_id)
+def utf8_text(payload: bytes) -> str:
+    """Raises `PayloadError` for bytes that are not UTF-8."""
     try:
-        return record.data.decode("utf-8")
+        return payload.decode("utf-8")
     except UnicodeDecodeError:
         # `from None`, because the UnicodeDecodeError holds the payload, which may be secret.
-        raise MalformedRecordError(NOT_UTF8, message_id=record.message_id) from None
+        raise PayloadError(NOT_UTF8) from None
 
 
 def text_reason_column(data: Column) -> Column:
-    """The reason why a payload is not text, as a native column: the one that `utf8_text` raises, or
+    """The reason why a payload is not text, as a native column: the one that `TextScheme` has, or
     null.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # pyspark is optional; F is its documented short name

@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from scheme.errors import MalformedRecordError, PayloadError
 from scheme.record import KPL_CHECKSUM_BYTES, KPL_MAGIC, is_kpl_aggregate
 
 if TYPE_CHECKING:
@@ -64,6 +65,26 @@ class RecordScheme(Protocol):
         runs per row of a scheme for which Spark has expressions; a `PayloadScheme` costs one call
         for each Arrow batch.
         """
+
+
+class NativeScheme:
+    """The Python half of a scheme that has a Spark expression for its column: of `read`, which is
+    that of `PayloadScheme`, and gets no aggregate.
+    """
+
+    __slots__ = ()
+
+    def read(self, payload: bytes) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def decode(self, record: Record) -> tuple[Any, ...]:
+        reason = bytes_reason(record.data)
+        if reason is None:
+            try:
+                return self.read(record.data)
+            except PayloadError as exc:
+                reason = exc.reason
+        raise MalformedRecordError(reason, message_id=record.message_id) from None
 
 
 def parsed(

@@ -16,8 +16,9 @@ from aws_schema_registry.codec import encode
 from botocore.session import get_session
 
 from kinesis_spout.config import AwsConfig
-from scheme import AvroScheme, GlueScheme, JsonScheme, ProtobufScheme, SchemaVersion
+from scheme import AvroScheme, Compressed, GlueScheme, JsonScheme, ProtobufScheme, SchemaVersion
 from scheme.avro_scheme import NOT_AVRO, NOT_RESOLVED
+from scheme.compressed import TOO_LARGE, UNKNOWN_CODEC
 from scheme.glue_scheme import (
     CUT_OFF,
     NO_FRAME,
@@ -160,9 +161,7 @@ GLUE_CASES = (
             encode(SECOND, V2, compression="ZLIB")[:-1]: (
                 "the zlib data is damaged, cut off or followed by other data"
             ),
-            b"\x03\x05" + encode(BOMB, V2)[2:]: (
-                "the payload is larger than the limit when it is decompressed"
-            ),
+            b"\x03\x05" + encode(BOMB, V2)[2:]: TOO_LARGE,
         },
         hostile=[encode(b"\xff" * 100_000, V1), encode(b"\x00" * 100_000, RECURSIVE)],
     ),
@@ -180,6 +179,18 @@ GLUE_CASES = (
             encode(b"secret", JSON): NOT_JSON,
             encode(b"{}", JSON): "field 'id' is missing",
             encode(SECOND, V2): OTHER_FORMAT,
+        },
+    ),
+    SchemeCase(
+        name="glue compressed",
+        scheme=GlueScheme(Compressed(JsonScheme("id BIGINT NOT NULL")), REGISTRY, unframed="raw"),
+        good={encode(zlib.compress(b'{"id": 1}'), JSON): (1,), zlib.compress(b'{"id": 2}'): (2,)},
+        damaged={
+            encode(b'{"id": 1}', JSON): UNKNOWN_CODEC,
+            encode(zlib.compress(b"{}"), JSON): "field 'id' is missing",
+            encode(BOMB, JSON): TOO_LARGE,
+            encode(BOMB, UNKNOWN): UNKNOWN_VERSION,
+            BOMB: TOO_LARGE,
         },
     ),
     SchemeCase(

@@ -90,6 +90,8 @@ def test_a_named_type_is_used_again_by_its_name() -> None:
         ("{", "the Avro schema is not valid: JSONDecodeError"),
         ({"type": "array"}, "the Avro schema is not valid: KeyError"),
         ("unknown", "the Avro schema is not valid: UnknownType"),
+        ({"type": "fixed", "name": "F", "size": -1}, "the fixed at 'value' has the size -1"),
+        (record({"type": "fixed", "name": "F", "size": "x"}), "the fixed at 'f0' has the size 'x'"),
         (record(["null", "R"]), "recursive: R contains itself at 'f0'"),
         (record({"type": "array", "items": record({"type": "map", "values": "R"}, name="X")}),
          "recursive: R contains itself at 'f0[].f0{}'"),
@@ -176,6 +178,33 @@ def test_items_that_would_take_gigabytes_make_a_record_malformed() -> None:
     assert found.field("malformed").to_pylist() == [None, TOO_MANY_VALUES, None]
     scalars = AvroScheme(array(["null", "int"]))
     assert avro_reader(scalars.schema, None).max_values > 10 * 1024 * 1024
+
+
+@pytest.mark.parametrize("wrap", ["plain", "list", "map", "nullable"])
+def test_a_default_of_a_record_is_completed_by_the_defaults_of_its_fields(wrap: str) -> None:
+    """Record by record, side by side, and where fastavro reads a batch."""
+    inner = {
+        "type": "record",
+        "name": "Inner",
+        "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "int", "default": 5}],
+    }
+    schema, default, expected = {
+        "plain": (inner, {"x": 1}, {"x": 1, "y": 5}),
+        "list": ({"type": "array", "items": inner}, [{"x": 1}], [{"x": 1, "y": 5}]),
+        "map": ({"type": "map", "values": inner}, {"k": {"x": 1}}, [("k", {"x": 1, "y": 5})]),
+        "nullable": ([inner, "null"], {"x": 1}, {"x": 1, "y": 5}),
+    }[wrap]
+    added = {"name": "added", "type": schema, "default": default}
+    own = {"name": "f0", "type": "int"}
+    for field in (own, own | {"name": "renamed", "aliases": ["f0"]}):  # of which fastavro reads one
+        reader = {"type": "record", "name": "R", "fields": [field, added]}
+        scheme = AvroScheme(record("int"), reader)
+        payload = written(record("int"), {"f0": 7})
+        (outcome,) = scheme.outcomes(pa.array([payload], pa.binary()))
+        assert outcome[0].as_py()["value"]["added"] == expected
+        assert outcome[0].as_py()["malformed"] is None
+        alone = scheme.decode(record_of(payload))[1]
+        assert (list(alone.items()) if wrap == "map" else alone) == expected
 
 
 def test_a_schema_is_the_same_as_text_and_as_a_dict() -> None:
