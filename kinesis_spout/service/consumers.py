@@ -191,8 +191,8 @@ class OwnConsumer:
             )
         return found
 
-    def forget(self, arn: str) -> None:
-        """Look for the consumer again: this one may be gone."""
+    def forget(self, arn: str | None = None) -> None:
+        """Look for the consumer again: this one (None: the known one) may be gone."""
         with self._lock:
-            if self._arn == arn:
+            if arn in (None, self._arn):
                 self._arn = None

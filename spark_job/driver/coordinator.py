@@ -426,7 +426,6 @@ class QuerySubscriptions:
             else None
         )
         self._shared = SharedConsumer(name or arn or "", option="consumerName")
-        self._arn: str | None = None
         self._ask_at_s: float | None = None  # None: it was never asked for
         self._no_consumer: KinesisError | None = None  # why the last answer had none
         self._is_refused = False  # the service has opened none of the last subscriptions
@@ -444,16 +443,15 @@ class QuerySubscriptions:
         Registers it where it is missing and may be. The first call waits up to 15 s until it is
         ACTIVE; later ones ask once a minute, and do not wait. Raises nothing that the service says.
         """
-        if self._own is None or self._arn is not None:
-            return self._arn
         now_s = self._clock.monotonic_s()
-        if self._ask_at_s is not None and now_s < self._ask_at_s:
+        if self._own is None or (self._ask_at_s is not None and now_s < self._ask_at_s):
             return None
         until_s = now_s + (_START_WAIT_S if self._ask_at_s is None else 0.0)
+        arn: str | None = None
         try:
-            while self._arn is None:
+            while arn is None:
                 try:
-                    self._arn = self._own.active_arn()
+                    arn = self._own.active_arn()
                 except KinesisError as exc:
                     if not exc.retryable or self._clock.monotonic_s() >= until_s:
                         raise
@@ -473,7 +471,7 @@ class QuerySubscriptions:
         if self._no_consumer is not None:
             log.warning("stream %s is read by subscription again", self._label)
         self._no_consumer = None
-        return self._arn
+        return arn
 
     def note(self, reads: Iterable[ShardReadResult]) -> None:
         """Note how the tasks of a settled plan have read."""
@@ -489,10 +487,9 @@ class QuerySubscriptions:
             # Its own tasks wait for the service's five seconds: plans say when these are over.
             if read.fallback == Fallback.IN_USE:
                 self._shared.note(read.shard_id, self._clock.monotonic_s())
-        if is_missing and self._own is not None and self._arn is not None:
+        if is_missing and self._own is not None:
             # The service did not find the consumer, or the shard, for a task: look again.
-            self._own.forget(self._arn)
-            self._arn = None
+            self._own.forget()
 
     def why_polled(self) -> KinesisError | None:
         """Why shards are polled that are to be read by subscription; None where none is."""
