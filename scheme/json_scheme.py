@@ -31,6 +31,7 @@ from scheme.json_rules import (
     missing,
 )
 from scheme.plain_schemes import text_reason_column, utf8_text
+from scheme.record_scheme import NativeScheme
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
