@@ -16,13 +16,8 @@ if TYPE_CHECKING:
 class RawScheme(NativeScheme):
     """One field `data`: the payload, which may be empty. Only aggregates are malformed."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return ("data",)
-
-    @property
-    def schema_ddl(self) -> str:
-        return "data BINARY"
+    fields = ("data",)
+    schema_ddl = "data BINARY"
 
     def read(self, payload: bytes) -> tuple[bytes]:
         return (payload,)
@@ -39,13 +34,8 @@ class TextScheme(NativeScheme):
     empty payload is an empty text.
     """
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return ("text",)
-
-    @property
-    def schema_ddl(self) -> str:
-        return "text STRING"
+    fields = ("text",)
+    schema_ddl = "text STRING"
 
     def read(self, payload: bytes) -> tuple[str]:
         return (utf8_text(payload),)
