@@ -54,7 +54,7 @@ _SPARKS = by_field(
     Option(
         "scheme",
         "scheme (decoder) of the payloads, which adds the column `parsed` with their fields, or "
-        "the reason why a payload cannot be decoded; the same values as for `consume --scheme`, "
+        "the reason why a payload cannot be decoded; same values as `consume --scheme`, "
         "for example `cloudwatch-logs`",
         parse=_scheme,
     ),

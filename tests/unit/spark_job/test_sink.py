@@ -294,7 +294,7 @@ def test_a_text_that_is_not_utf_8_stops_its_batch() -> None:
     [
         ({"startingPosition": "LATEST"}, "option startingPosition is not known"),
         ({"retry_for": "5m"}, "did you mean retryFor"),
-        ({"streamName": "a", "streamArn": "arn:aws:kinesis:eu-west-1:1:stream/a"}, "both given"),
+        ({"streamName": "a", "streamArn": "arn:aws:kinesis:eu-west-1:1:stream/a"}, "both set"),
         ({"requestsInFlight": "0"}, "at least 1"),
         ({"awsAccessKeyId": "a"}, "awsSecretAccessKey"),
         (
