@@ -273,16 +273,16 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
     key, secret, arn = map(spelt, ("access_key_id", "secret_access_key", "role_arn"))
     has_id = "access_key_id" in given
     if has_id and "secret_access_key" not in given:
-        refuse("secret_access_key", f"is missing although {key} is given", "give both, or neither")
+        refuse("secret_access_key", f"is missing although {key} is set", "set both, or neither")
     if not has_id and "secret_access_key" in given:
-        refuse("access_key_id", f"is missing although {secret} is given", "give both, or neither")
+        refuse("access_key_id", f"is missing although {secret} is set", "set both, or neither")
     if "session_token" in given and not has_id:
-        refuse("session_token", f"is given without {key} and {secret}", "give all three, or none")
+        refuse("session_token", f"is set without {key} and {secret}", "set all three, or none")
     if "profile" in given and has_id:
-        refuse("profile", f"is given although {key} is given", "give one of them")
+        refuse("profile", f"is set although {key} is set", "set only one of them")
     if "role_arn" not in given and "role_external_id" in given:
-        remedy = f"give {arn} too, or leave {spelt('role_external_id')} out"
-        refuse("role_external_id", f"is given without {arn}", remedy)
+        remedy = f"set {arn} too, or omit {spelt('role_external_id')}"
+        refuse("role_external_id", f"is set without {arn}", remedy)
     if "role_arn" in given:
         if not _ROLE_ARN.fullmatch(given["role_arn"]):
             remedy = "expected arn:aws:iam::<account>:role/<name>"

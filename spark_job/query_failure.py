@@ -199,7 +199,7 @@ def _first_line(text: str) -> tuple[str | None, str]:
             return _without_class(_first_line(text[match.end() :])[1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        return None, "the query failed without saying why"
+        return None, "the query failed without a message"
     return None, _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
 
 

@@ -118,7 +118,7 @@ def _choice(argument: str, value: str, choices: type[_Choice]) -> _Choice:
     if value in names:
         return choices(value)
     hint = did_you_mean(str(value), names)
-    rule = f"give one of {', '.join(names)}"
+    rule = f"use one of {', '.join(names)}"
     raise _wrong(argument, value, f"{rule}; {hint}" if hint else rule)
 
 

@@ -211,7 +211,7 @@ def test_the_error_of_a_function_is_one_that_spark_can_take(error: BaseException
     trace = "".join(traceback.format_exception(taken))
     assert len(trace.encode()) < 1_000_000
     assert type(error).__name__ in trace
-    assert reported_failure(taken).says.startswith("the function given to tracked(...) raised")
+    assert reported_failure(taken).says.startswith("the function passed to tracked(...) raised")
     assert reported_failure(error).says.encode()
 
 

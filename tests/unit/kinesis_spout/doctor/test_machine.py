@@ -86,7 +86,7 @@ def machine(java: str | Exception, home: Path | None, **environment: str) -> dic
         ({}, 'version "1.8.0_392"', "Java", "of JAVA_HOME, /j, is version 8; install Java 17"),
         ({}, FileNotFoundError(), "Java", "of JAVA_HOME, /j, does not run (FileNotFoundError)"),
         ({}, TimeoutExpired("java", 8), "Java", "install Java 17 or newer"),
-        ({"SPARK_HOME": "/gone"}, JAVA_21, "Spark", "SPARK_HOME, /gone, has no jars"),
+        ({"SPARK_HOME": "/gone"}, JAVA_21, "Spark", "SPARK_HOME, /gone, contains no Spark jars"),
         ({"SPARK_HOME": "<3.5.1>"}, JAVA_21, "Spark", f"is 3.5.1; {OTHER_SPARK}"),
     ],
 )
