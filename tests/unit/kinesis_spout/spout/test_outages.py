@@ -15,7 +15,6 @@ from kinesis_spout.errors import (
     AccessDeniedError,
     CredentialsError,
     KinesisError,
-    RequestRefusedError,
     StillThrottledError,
     StreamNotFoundError,
 )
@@ -24,11 +23,7 @@ from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from scheme import AvroScheme, GlueScheme, SchemaVersion, SchemeUnavailableError
-from state.position import Position
-from state.process import this_process
 from state.retry_policy import RetryPolicy
-from state.sequence_number import SequenceNumber
-from state.store.identity import StartPin
 from state.store.runs import FailingReads, NoAnswers
 from tests.support.outcomes.glue_cases import FIRST, ORDER_1, REGISTRY, V1
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain, pass_time
@@ -230,51 +225,6 @@ def test_an_error_that_waiting_cannot_mend_stops_the_spout_at_once(
         assert code in (health.last_error or "")
 
 
-def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stored() -> None:
-    """Waiting mends nothing, and no other place may be read instead. The error says which shard
-    and what to do. A version that did not try a start has stored it.
-    """
-    under_test = SpoutUnderTest()
-    shard_id, _, number = under_test.put(1)[0].partition(":")
-    strange = SequenceNumber(int(number) * 7)
-    position, now_ms = Position.after(strange), under_test.clock.now_ms()
-    with closing(under_test.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
-        store.identity.pin_start(
-            StartPin(time_ms=now_ms, requested="", position=position, shards=(shard_id,))
-        )
-    with under_test.fresh() as spout:
-        with pytest.raises(
-            RequestRefusedError,
-            match=f"shard {shard_id} .*did not come from this stream.*checkpoint",
-        ):
-            pass_time(under_test, spout, 10)
-        assert not spout.health().ok
-    assert under_test.states()[shard_id].read_position == Position.after(strange)
-
-
-def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Its clock was set back. What arrives from now on is read now, and with it what is older than
-    the start and has a later time. There is one warning.
-    """
-    clock = ManualClock()
-    under_test = SpoutUnderTest(clock=clock)
-    clock.advance(7_200)
-    older = under_test.put(2)
-    clock.advance(60)
-    with under_test.fresh(starting_position="LATEST") as spout:
-        assert pass_time(under_test, spout, 3) == []
-    clock.set_back(3_600)
-    with under_test.fresh() as spout:
-        put = older + under_test.put(3)
-        came = pass_time(under_test, spout, 30)
-        assert spout.health().ok
-    assert [f"{one.shard_id}:{one.sequence_number}" for one in came] == put
-    assert caplog.text.count("was set back, so position") == 1
-
-
 @pytest.mark.parametrize("kind", OUTAGES)
 def test_give_up_after_s_ends_a_spout_that_had_no_success_for_so_long(kind: str) -> None:
     """A success in between starts the time again."""
@@ -289,28 +239,6 @@ def test_give_up_after_s_ends_a_spout_that_had_no_success_for_so_long(kind: str)
         strike(under_test, OUTAGES[kind], operation="GetRecords")
         with pytest.raises(StillThrottledError if kind == "a throttle" else KinesisError):
             pass_time(under_test, spout, 80)
-
-
-def test_retries_of_one_shard_in_trouble_do_not_delay_those_of_another() -> None:
-    """Their payloads were lost with the process before."""
-    under_test = SpoutUnderTest(shards=2)
-    under_test.put(20)
-    policy = RetryPolicy(retry_limit=5, first_delay_ms=1, jitter=0)
-    with under_test.fresh(retry=policy) as spout:
-        for emission in drain(spout, under_test.loops):
-            emission.fail("later")
-        under_test.loops.take("commit")
-    first, second = [one.shard_id for one in under_test.fake.shards(STREAM)]
-    under_test.clock.advance(60)
-    with under_test.fresh(retry=policy) as spout:
-        strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=first)
-        began_s = under_test.clock.monotonic_s()
-        came = drain(spout, under_test.loops, rounds=1)
-        assert {one.shard_id for one in came} == {second}
-        assert under_test.clock.monotonic_s() - began_s < 1
-        under_test.fake.faults.clear()
-        came += pass_time(under_test, spout, 10)
-        assert len(came) == 20
 
 
 def test_what_was_read_again_before_a_fault_is_not_read_once_more() -> None:

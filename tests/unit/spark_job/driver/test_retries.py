@@ -21,7 +21,6 @@ from state.plan import Plan
 from state.report import OnFailure, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy
 from state.store.runs import DONE
-from tests.simulation.world import SkewedClock
 from tests.support.simulated.played_outcomes import (
     Killed,
     PlayedOutcomes,
@@ -44,7 +43,6 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesis_spout.testing import ManualClock
 
 HOUR_S, HOUR_MS, DAY_MS = 3_600.0, 3_600_000, 86_400_000
 
@@ -139,70 +137,6 @@ def test_unresolved_records_limit_the_batches_of_jobs_that_track_and_no_others(
     plan = next_plan(restarted, start)
     run_tracked(one, restarted, plan, outcomes)
     assert len(run_tracked(one, restarted, next_plan(restarted, plan), outcomes)) == 5
-
-
-@pytest.fixture
-def service(one: SimulatedJob) -> ManualClock:
-    """The service's clock. The clock of the job `one` can be set from now on."""
-    service = one.clock
-    one.clock = SkewedClock(service)  # type: ignore[assignment]  # time passes by the service's
-    return service
-
-
-def set_clock(one: SimulatedJob, ahead_ms: int) -> None:
-    one.clock.ahead_ms = ahead_ms  # type: ignore[attr-defined]  # see `service`
-
-
-@pytest.mark.parametrize(
-    ("ahead_ms", "is_available_now"), [(-HOUR_MS, True), (DAY_MS, False)], ids=["back", "forward"]
-)
-def test_a_retry_waits_no_longer_and_no_shorter_where_the_clock_is_set_meanwhile(
-    one: SimulatedJob, service: ManualClock, ahead_ms: int, *, is_available_now: bool
-) -> None:
-    one.put(10)
-    outcomes = tracked(one, numbered(3), policy(first_delay_ms=20_000, growth=1.0, retry_limit=1))
-    driver = one.coordinator(idle_wait="50s")
-    if is_available_now:
-        driver.prepare_available_now()
-    plan = next_plan(driver)
-    run_tracked(one, driver, plan, outcomes)
-    failed_s = service.monotonic_s()
-    driver.settle(plan)
-    set_clock(one, ahead_ms)
-    retry = next_plan(driver, plan)
-    assert service.monotonic_s() - failed_s == pytest.approx(20, abs=1)
-    rows = run_tracked(one, driver, retry, outcomes)
-    assert Counter(row["attempt"] for row in rows) == {2: 1}
-    assert track_all(one, driver, outcomes, retry)[1] == []
-    assert len(outcomes.letters) == 1
-
-
-def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_itself(
-    one: SimulatedJob,
-) -> None:
-    """Also where the driver starts again meanwhile. All records fail for a quarter of an hour."""
-    put = one.put(600)
-    down_until_s = 900.0
-    outcomes = tracked(one, lambda _: one.clock.monotonic_s() < down_until_s, policy(retry_limit=2))
-    start, found = "", []
-    for batch in range(25):
-        coordinator = one.coordinator(max_records_per_shard=200, idle_wait="60s")
-        while (plan := next_plan(coordinator, start)) == start:
-            assert one.clock.monotonic_s() < down_until_s + 120
-        start = plan
-        if batch and one.clock.monotonic_s() < down_until_s:
-            planned = one.store().plans.read(plan)
-            assert planned is not None
-            assert planned.outages
-            assert sum(one.max_records for task in planned.tasks for one in task.shards) == 0
-            assert coordinator.report()["outage"]
-        found += outcomes.play(rows_of(one, coordinator, plan))
-        coordinator.close()
-        if len(found) == len(put):
-            break
-    assert outcomes.letters == []
-    assert sorted(int(row["sequenceNumber"]) for row in found) == put
-    assert {row["attempt"] for row in found} == {1}
 
 
 def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:

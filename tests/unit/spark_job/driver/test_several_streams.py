@@ -299,22 +299,6 @@ def test_a_stream_whose_shards_have_failed_together_is_left_out_once() -> None:
     assert in_trouble(query) == 0
 
 
-def test_a_stream_without_records_is_verified_while_another_one_has_some(
-    untracked: StreamsQuery,
-) -> None:
-    """Else a restart reports that what it had may have expired."""
-    orders, clicks = untracked.jobs["orders"].there, untracked.jobs["clicks"]
-    clicks.there.put(1)
-    for _ in range(26):
-        orders.put(1)
-        assert untracked.run_batch()
-        orders.clock.advance(3_600)
-    untracked.stop()
-    clicks.there.put(1)
-    untracked.run_until_idle()
-    check_sink(untracked)
-
-
 def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
     untracked: StreamsQuery,
 ) -> None:
