@@ -44,30 +44,6 @@ def test_the_help_of_a_flag_is_the_options_meaning() -> None:
     assert flag("read_mode").metavar == "[polling|efo]"
 
 
-def test_an_unknown_option_is_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        ConfigError, match="option profil is not a connection option; did you mean profile"
-    ):
-        connection_of({}, ["profil=work"])
-    with pytest.raises(ConfigError, match="connection options are region, endpointUrl"):
-        connection_of({}, ["maxRecordsPerTrigger=5"])
-
-
-def test_a_bad_value_is_refused_in_the_users_spelling_and_without_a_secret() -> None:
-    with pytest.raises(ConfigError, match=r"^option endpointUrl: 'nowhere' is not an endpoint"):
-        connection_of({"endpoint_url": "nowhere"}, [])
-    with pytest.raises(ConfigError, match=r"^option awsAccessKeyId: is missing") as refused:
-        connection_of({}, ["awsSecretAccessKey=hush"])
-    assert "hush" not in str(refused.value)
-
-
-def test_a_pair_without_a_key_is_wrong_usage_and_not_repeated() -> None:
-    """It may be a secret."""
-    with pytest.raises(typer.BadParameter) as refused:
-        connection_of({}, ["hush"])
-    assert "hush" not in str(refused.value)
-
-
 def test_a_shard_is_named_by_its_id_or_by_its_number() -> None:
     assert shard_id_of("12") == "shardId-000000000012"
     assert shard_id_of("shardId-000000000012") == "shardId-000000000012"

@@ -667,16 +667,6 @@ def test_a_dead_letter_that_is_far_away_is_not_waited_for() -> None:
         assert any(one.command[:1] == ("redrive",) for one in actions) is is_near
 
 
-def test_a_record_that_is_given_up_has_no_retry() -> None:
-    """It waits for its dead letter alone."""
-    for due_ms in (NOW_MS - 9_000, NOW_MS + 9_000):
-        seen = spout_look(failed(3, attempts=4, due_ms=due_ms), refused_letters=REFUSED)
-        causes = explain(seen, shard(1)).causes
-        record = next(one for one in causes if one.kind is Kind.UNRESOLVED_RECORD)
-        assert "Its retry is due" not in record.text
-        assert record.text.endswith("Its dead letter is refused.")
-
-
 @pytest.mark.parametrize(
     ("says", "remedy"),
     [
@@ -744,16 +734,6 @@ def test_a_batch_that_takes_many_times_as_long_as_the_one_before_is_not_waited_f
     )
 
 
-def test_a_shard_that_was_never_read_was_not_read_completely_either() -> None:
-    """It has no answer, as its reads are used up."""
-    seen = replace(look(ONE, state(1, TRIM_HORIZON)), throttled={shard(1)})
-    unread, *_ = explain(seen, shard(1)).chain
-    assert unread.text == "shard 1 may have unread records. It was never read completely."
-    assert "lag_ms" not in unread.facts
-    unread, *_ = explain(replace(look(ONE, HERE), throttled={shard(1)}), shard(1)).chain
-    assert unread.text.endswith(" All records that arrived more than 60 s ago are read.")
-
-
 @pytest.mark.parametrize(
     ("stored", "kind", "alone"),
     [
@@ -774,16 +754,6 @@ def test_a_pause_says_where_its_end_alone_does_not_help(
     assert "process" not in pause.text
 
 
-def test_who_removes_the_state_of_an_earlier_stream_is_warned_of_the_start_at_latest() -> None:
-    """The new stream has records already, which a job that begins at its default skips."""
-    remove, _, start = explain(stood(identity=RECREATED, tips={}), shard(1)).actions()
-    assert remove.command == ("reset",)
-    assert start.text == (
-        "start the job from TRIM_HORIZON (startingPosition, --from): from LATEST, its default, it "
-        "skips the records that the new stream already contains"
-    )
-
-
 def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     """Both are named: this job, whose pace is known within a batch, and others."""
     throttled: dict[str, Any] = {"throttled": {shard(1)}}
@@ -797,17 +767,6 @@ def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     assert "The job itself has read 1.8 MB per second of it." in root.text
 
 
-def test_the_clock_of_an_error_is_that_of_the_host_that_had_it() -> None:
-    """Whoever runs explain sits at another machine."""
-    remedy = "check the access key and the secret key, and this machine's clock"
-    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says="no", remedy=remedy)
-    (first, *_) = actions_of(stood(owners=(), log=run_log(60_000, ends=(end,))))
-    assert first == "check the access key and the secret key, and the clock of host-a"
-    fails = FailingReads(since_ms=NOW_MS, says="no", remedy=remedy)
-    (first, *_) = actions_of(spout_look(tip=behind(60_000), failing_reads=fails))
-    assert first == "check the access key and the secret key, and the clock of host-a"
-
-
 def test_an_application_without_state_may_have_lost_it() -> None:
     """A start would begin at the starting position: the restore comes before it."""
     explained = explain(look(ONE, pin=None, owners=()), shard(1))
@@ -815,25 +774,6 @@ def test_an_application_without_state_may_have_lost_it() -> None:
     commands = [one.command for one in explained.actions()]
     assert commands == [(), ("checkpoint", "import", "PATH"), ()]
     assert explained.actions()[-1].kind is ActionKind.START
-
-
-def test_a_job_that_does_not_run_here_may_run_under_another_name() -> None:
-    """Its own state shows nothing of that."""
-    assert actions_of(stood(owners=()))[1].startswith("if somebody has started it since, compare")
-
-
-def test_the_error_of_a_command_is_in_the_log_of_the_job() -> None:
-    """Its exit code alone says little. What it wrote to stderr is not stored."""
-    end = RunEnd(time_ms=NOW_MS, kind=FAILED, says="the command ended with exit code 2, so no more")
-    once = run_log(60_000, ends=(end,), kind="spout")
-    loop = run_log(60_000, 40_000, 20_000, ends=(end, end, end), kind="spout")
-    for log in (once, loop):
-        found = actions_of(stood(owners=(), log=log))
-        assert found[:2] == [
-            "read in its log on host-a what the command wrote to stderr",
-            "resolve that error",
-        ]
-        assert sum("its log" in one for one in found) == 1
 
 
 # groups -----------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import pytest
 from kinesis_spout.reading.page import Page
 from kinesis_spout.service.get_records_decoder import decode_get_records
 from state.plan import ChildShard
-from state.sequence_number import SequenceNumber
 
 CHILD = ChildShard(shard_id="shardId-000000000001", parents=("shardId-000000000000",))
 
@@ -71,19 +70,3 @@ def test_the_parts_of_a_page_say_what_they_hold(form: str) -> None:
     assert {one.service_time_ms for one in (head, rest)} == {7}
     assert rest.after(1).columns.lists().numbers == ["3"]
     assert rest.head(1).columns.lists().numbers == ["2"]
-
-
-@pytest.mark.parametrize(
-    ("last", "count"),
-    [
-        *((SequenceNumber(number), min(number, 3)) for number in (0, 1, 2, 3, 10)),
-        (SequenceNumber(2, 5), 2),
-    ],
-)
-def test_the_records_up_to_a_number_are_counted(last: SequenceNumber, count: int) -> None:
-    """Numbers compare as numbers: 10 is after 3. A number that no record has counts those before
-    it.
-    """
-    assert page_of(1_000, 2_000, 3_000).up_to(last) == count
-    assert page_of(1_000, 2_000, 3_000).after(1).up_to(last) == max(0, count - 1)
-    assert Page(shard_id="a").up_to(last) == 0

@@ -106,14 +106,6 @@ def test_a_number_that_a_shard_refuses_is_not_pinned_and_another_start_is_free(
     assert pin(job, "TRIM_HORIZON").position == TRIM_HORIZON
 
 
-def test_a_number_is_one_of_the_shards_that_are_read(job: SimulatedJob) -> None:
-    """The others, which a later run may read, are not asked, and lose nothing."""
-    known = number(job, 1)
-    found = pin(job, f"AFTER:{known}", only=(shard(1),))
-    assert start_position(shard(0), found) == TRIM_HORIZON
-    assert start_position(shard(1), found) == Position.after(SequenceNumber(known))
-
-
 def test_a_number_of_a_shard_that_was_split_is_a_start_for_it_and_what_comes_from_it(
     one: SimulatedJob,
 ) -> None:

@@ -14,14 +14,15 @@ from state.moves import past_at
 from state.position import Position
 from state.sequence_number import SequenceNumber
 from tests.simulation.world import SkewedClock
-from tests.support.spout.spout_world import SpoutUnderTest, drain
+from tests.support.spout.spout_world import SpoutUnderTest
 
 if TYPE_CHECKING:
     from state.store.history import HistoryEntry
 
 DAY_S = 86_400
 SHARD = "shardId-000000000000"
-DATE_MS = 1_000  # the service's Date header has whole seconds
+
+
 SETTINGS = {
     "back": (-20,),
     "back by a day": (-DAY_S,),
@@ -100,32 +101,6 @@ def test_nobody_goes_back_behind_a_record_that_was_not_acked_then(
         now = past_at(entries, machine.service.now_ms() + MARGIN_MS)
         assert now is not None
         assert now.positions[SHARD] == machine.last
-
-
-@pytest.mark.parametrize("ahead_s", [-DAY_S, -20, 3_600, 2 * DAY_S])
-def test_neither_loss_nor_lag_nor_an_early_retry_is_seen_where_a_clock_was_set(
-    ahead_s: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A retry is due by the spout's own time."""
-    machine = Machine()
-    machine.under_test.put(2)
-    for emission in drain(machine.spout, machine.under_test.loops):
-        emission.fail("no")
-    machine.spout.close()
-    machine.service.advance(100)
-    machine.open()
-    machine.under_test.put(3)
-    machine.under_test.loops.take("fetch")
-    assert machine.spout.next_tuple() is not None
-    machine.service.advance(5)
-    machine.set(ahead_s)
-    lags = [one.lag_ms for one in machine.spout.metrics().shards.values()]
-    assert lags == [pytest.approx(5_000, abs=DATE_MS)]
-    machine.under_test.loops.take("retries", "retries")
-    came = drain(machine.spout, machine.under_test.loops)
-    assert sorted(emission.attempt for emission in came) == [1, 1, 2, 2]
-    assert "lost" not in caplog.text
-    machine.spout.close()
 
 
 @pytest.mark.parametrize("is_listed", [True, False], ids=["and lists its shards", "and ends"])

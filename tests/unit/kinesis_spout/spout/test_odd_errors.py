@@ -118,30 +118,6 @@ def test_any_reason_is_kept_as_text_in_the_state_and_in_the_letter(
     assert all(map(line_of, spout.letters))
 
 
-def test_any_exception_of_the_dead_letter_function_keeps_the_record_for_a_later_call(
-    one: SimulatedJob,
-) -> None:
-    left = list(ODD_ERRORS)
-    letters: list[Any] = []
-
-    def take(letter: Any) -> None:
-        if left:
-            raise left.pop()
-        letters.append(letter)
-
-    spout, emissions = emitted(one, len(left), dead_letter=take)
-    for emission in emissions:
-        emission.fail("bad", retry=False)
-    spout.step("letters")
-    assert not left
-    assert set(stored_reasons(spout).values()) == {"bad"}
-    assert not spout.spout.health().ok
-    spout.after(2.0).step("letters", times=len(emissions))
-    assert len(letters) == len(emissions)
-    assert stored_reasons(spout) == {}
-    assert spout.spout.health().ok
-
-
 def test_any_exception_of_a_hook_or_listener_changes_nothing(one: SimulatedJob) -> None:
     errors = cycle(ODD_ERRORS)
 

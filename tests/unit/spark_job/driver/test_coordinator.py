@@ -149,18 +149,6 @@ def test_a_throttled_shard_is_told_when_its_batch_is_settled(one: SimulatedJob) 
     assert {name: each.count for name, each in told.items()} == {shard(0): 2}
 
 
-def test_a_shard_that_fills_its_task_does_not_starve_the_others(job: SimulatedJob) -> None:
-    """Shards fill a task's bytes in the plan's order of shards, so that order rotates."""
-    for index in (0, 1):
-        job.put(100, key=job.key_of(index), data=b"x" * 100)
-    coordinator = job.coordinator(max_tasks=1, max_bytes_per_task=1_000)
-    start = ""
-    for _ in range(4):
-        start, _ = one_batch(job, coordinator, start)
-    next_plan(coordinator, start)
-    assert all(state.checkpoint is not None for state in job.states().values())
-
-
 def test_an_idle_minute_asks_each_shard_every_probe_interval_and_the_stream_every_ten_seconds(
     job: SimulatedJob,
 ) -> None:
@@ -412,20 +400,6 @@ def read(job: SimulatedJob, driver: Coordinator, plan: str, *, ahead_ms: int = 0
         for task, one in driver.tasks(plan).items()
         for batch in read_task(plan, task, one, services=services)
     )
-
-
-def test_the_driver_waits_until_the_consumer_is_active() -> None:
-    """An ARN is taken as it is, and never registered."""
-    with simulated(shards=1, consumer_ms=3_000) as job:
-        job.put(1)
-        driver = driver_of(job)
-        assert first_task(driver, next_plan(driver)).consumer_arn is not None
-        driver.close()
-        job.put(1)
-        arn = register(job.fake, "other")
-        job.clock.advance(3)
-        driver = job.coordinator(read_mode="efo", consumer_arn=arn)
-        assert first_task(driver, next_plan(driver)).consumer_arn == arn
 
 
 def test_a_consumer_that_does_not_become_active_in_time_leaves_the_query_polling(

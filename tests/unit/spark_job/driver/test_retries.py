@@ -258,19 +258,6 @@ def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its
     assert 20 <= job.clock.monotonic_s() < 60
 
 
-def test_a_shard_that_never_says_how_far_behind_it_is_is_read_to_the_end(
-    one: SimulatedJob,
-) -> None:
-    """MillisBehindLatest is optional. Two pages in a row without a record are the tip then."""
-    put = one.put(3)
-    silent = alter(lambda page: msgspec.structs.replace(page, millis_behind_latest=None))
-    one.fake.faults.add(silent, operation="GetRecords", times=None)
-    coordinator = one.coordinator(max_search_time="20s")
-    coordinator.prepare_available_now()
-    assert read_all(one, coordinator)[1] == put
-    assert one.clock.monotonic_s() < 5
-
-
 def test_a_record_with_a_time_that_cannot_be_ends_the_query_behind_those_before_it(
     one: SimulatedJob,
 ) -> None:

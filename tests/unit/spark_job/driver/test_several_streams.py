@@ -332,23 +332,6 @@ def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
         assert read == job.there.ids()
 
 
-def test_the_time_in_which_a_stream_is_left_out_is_no_wait_for_its_retries(
-    query: StreamsQuery,
-) -> None:
-    """It lasts longer than availableNowRetryWait. The run retries its records afterwards."""
-    put(query, 1)
-    clicks = query.jobs["clicks"].there
-    clicks.change(available_now_retry_wait_ms=20_000, shard_refresh_interval_ms=1_000)
-    query.available_now = True
-    for _ in range(MOST_BATCHES):
-        if waiting(clicks):
-            break
-        query.run_batch()
-    clicks.fake.faults.add(internal_failure(), operation="ListShards", times=20)
-    query.run_until_idle()
-    assert not waiting(clicks)
-
-
 ORDERS, CLICKS = "etl/orders", "etl/clicks"
 BOTH = {"format": 2, "plans": {ORDERS: "1-a", CLICKS: "2-b"}}
 
