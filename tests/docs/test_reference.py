@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,10 +20,9 @@ from scripts.reference.columns import columns_of
 from scripts.reference.commands import commands
 from scripts.reference.errors import error_classes, service_codes
 from scripts.reference.failpoints import places
-from scripts.reference.markdown import code, plain, table
+from scripts.reference.markdown import code
 from scripts.reference.metrics import progress_keys, shown_name
 from scripts.reference.options import BATCH_READ, GROUPS, WRITING
-from scripts.reference.rst import rst_of
 from scripts.reference.spout_config import documented
 from scripts.reference.words import CALLS, ERRORS, FIELDS, NODES, NOT_ERRORS, POLICIES
 from scripts.reference.write import PAGES, write_pages
@@ -35,9 +33,6 @@ from spark_job.options import OPTIONS
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.sink.sink_settings import SINK_OPTIONS
 from state.failpoint import NAMES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -212,27 +207,3 @@ def test_every_generated_page_is_included(written: dict[str, str]) -> None:
         )
     }
     assert included == set(PAGES) == set(written)
-
-
-def test_a_page_that_is_written_again_is_left_alone(tmp_path: Path) -> None:
-    """Sphinx reads a file again when its time has changed; a page that is no more is removed."""
-    write_pages(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    (tmp_path / "gone.md").write_text("# Of an earlier version\n")
-    write_pages(tmp_path)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-
-
-def test_cells_hold_what_markdown_would_take_for_its_own() -> None:
-    assert table(("a",), [("x | y",)]) == "| a |\n| --- |\n| x \\| y |\n"
-    assert code("a`b") == "`` a`b ``"
-    assert plain("a_b <c> `d_e`") == "a\\_b \\<c\\> `d_e`"
-
-
-def test_docstrings_become_restructured_text() -> None:
-    """Code is literal, a public name a link, a diagram a block of its own."""
-    text = "Gives `n`s of *x*, as `Known` does.\n\n    a -> b\n    c\n"
-    assert rst_of(text, {"Known": "package"}.get) == (
-        "Gives ``n``\\ s of \\*x\\*, as :py:obj:`Known <package.Known>` does.\n\n"
-        "::\n\n    a -> b\n    c"
-    )

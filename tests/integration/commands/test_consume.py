@@ -11,14 +11,9 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_schema_registry.avro import AvroSchema
 
 from kinesis_spout.programs import how_to_install
-from scheme.avro_scheme import NOT_AVRO
 from scheme.cloudwatch_logs import NOT_CLOUDWATCH
-from scheme.glue_scheme import NO_FRAME, UNKNOWN_VERSION
-from tests.support.aggregates.wire import aggregate_of
-from tests.support.outcomes.glue_cases import ORDER_1, Producer
 from tests.support.outcomes.payload_cases import CONTROL, cloudwatch, gzipped
 from tests.support.shell.command_line import hide, path_with, run_cli, without_waits
 from tests.support.shell.consuming import (
@@ -74,17 +69,6 @@ def test_each_record_is_a_line_with_all_of_its_fields(orders: ServedFake) -> Non
     assert ended.stderr == "stream orders: 2 emitted, 2 acked\n"
 
 
-def test_the_user_records_of_an_aggregate_are_lines_of_their_own(orders: ServedFake) -> None:
-    """With ids of their own, and one line of bytes where raw is asked for."""
-    data = aggregate_of([b"first", b"second"])
-    orders.model.put("orders", "key", data)
-    first, second = lines_of(run(orders, "consume", "orders", *ALL).stdout)
-    assert (first["data"], second["data"]) == ("first", "second")
-    assert second["id"] == f"{first['shard']}:{first['sequence']}.1:1"
-    (line,) = lines_of(run(orders, "consume", "orders", *ALL, "--aggregated-records", "raw").stdout)
-    assert base64.b64decode(line["dataBase64"]) == data
-
-
 def test_a_scheme_gives_fields_or_rows_and_the_rest_goes_to_the_dead_letters(
     orders: ServedFake, tmp_path: Path
 ) -> None:
@@ -112,76 +96,13 @@ def test_a_scheme_gives_fields_or_rows_and_the_rest_goes_to_the_dead_letters(
     assert sent["value"] == {"id": 1.5}
 
 
-_FORMATS = """
-from kinesis_spout.config import AwsConfig
-from kinesis_spout.service.glue_registry import GlueRegistry
-from scheme import AvroScheme, GlueScheme
-
-AWS = AwsConfig(region="us-east-1", access_key_id="a", secret_access_key="b")
-REGISTRY = GlueRegistry(aws=AWS, endpoint_url={endpoint!r}, registry_name={registry!r})
-ORDERS = GlueScheme(AvroScheme({schema!r}), REGISTRY)
-"""
-
-
-def test_a_redriven_payload_is_decoded_again(
-    orders: ServedFake, tmp_path: Path, moto_endpoint: str
-) -> None:
-    """By a scheme of the user's module. The letters keep the frame as it was, so a record whose
-    version another registry has is decoded once the scheme names that one; a damaged one is not.
-    """
-    producer = Producer(moto_endpoint)
-    good = producer.record("orders", {"id": 7, "note": "x"}, AvroSchema(ORDER_1))
-    put_ids = {data: orders.model.put("orders", "k", data) for data in (good, good[:-1], b"plain")}
-    letters = tmp_path / "dead.jsonl"
+def test_a_scheme_may_be_one_of_the_users_module(orders: ServedFake, tmp_path: Path) -> None:
+    orders.model.put("orders", "k", b'{"id": 7}')
+    text = "from scheme import JsonScheme\nORDERS = JsonScheme('id BIGINT')\n"
+    (tmp_path / "formats.py").write_text(text)
     here: dict[str, Any] = {"cwd": tmp_path, "PYTHONPATH": path_with(tmp_path)} | connection(orders)
-
-    def consume(registry: str, *arguments: str) -> tuple[list[Any], str]:
-        text = _FORMATS.format(endpoint=moto_endpoint, registry=registry, schema=ORDER_1)
-        (tmp_path / f"{registry.replace('-', '_')}.py").write_text(text)
-        scheme = ("--scheme", f"{registry.replace('-', '_')}:ORDERS")
-        ended = run_cli("consume", "orders", *ALL, *scheme, *arguments, **here)
-        return [line["value"] for line in lines_of(ended.stdout)], ended.stderr
-
-    values, told = consume("another", "--dead-letter", str(letters))
-    assert values == []
-    assert told.splitlines()[-1] == (
-        f"error: 3 records were not processed, but dead-lettered to {letters}; "
-        f"put the records back with `kinesis-spout redrive {letters}`"
-    )
-    dead = {base64.b64decode(one["data"]): one for one in lines_of(letters.read_text())}
-    assert {data: one["reason"] for data, one in dead.items()} == {
-        good: UNKNOWN_VERSION,
-        good[:-1]: UNKNOWN_VERSION,
-        b"plain": NO_FRAME,
-    }
-    # Several letters are written at a time, in any order.
-    assert {data: one["messageId"] for data, one in dead.items()} == {
-        data: f"{put_id}:1" for data, put_id in put_ids.items()
-    }
-    unknown = ("--reason", "schema version")
-    ended = run_cli("redrive", str(letters), *unknown, "--yes", **here)
-    assert (ended.returncode, "put 2" in ended.stdout.splitlines()) == (0, True), ended.stderr
-    again = tmp_path / "again.jsonl"
-    values, _ = consume(producer.name, "--dead-letter", str(again))
-    assert values == [{"id": 7, "note": "x"}] * 2
-    assert sorted(one["reason"] for one in lines_of(again.read_text())) == sorted(
-        [NOT_AVRO, NOT_AVRO, NO_FRAME]
-    )
-
-    def peek(data: bytes, scheme: str) -> tuple[list[str], str]:
-        shard, _, sequence = put_ids[data].partition(":")
-        where = ("--stream", "orders", "--scheme", f"{scheme}:ORDERS")
-        ended = run_cli("peek", shard, sequence, *where, **here)
-        return ended.stdout.splitlines()[3:], ended.stderr
-
-    module = producer.name.replace("-", "_")
-    assert peek(good, module)[0] == ['  value    {"id": 7, "note": "x"}']
-    assert peek(good, "another")[0][0] == f'  malformed "{UNKNOWN_VERSION}"'
-    nowhere = _FORMATS.format(endpoint="http://127.0.0.1:9", registry="orders", schema=ORDER_1)
-    (tmp_path / "nowhere.py").write_text(nowhere)
-    shown, told = peek(good, "nowhere")
-    assert (shown, told.count("error: ")) == ([], 1), told
-    assert "Glue Schema Registry" in told
+    ended = run_cli("consume", "orders", *ALL, "--scheme", "formats:ORDERS", **here)
+    assert [line["value"] for line in lines_of(ended.stdout)] == [{"id": 7}], ended.stderr
 
 
 def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
@@ -370,27 +291,6 @@ def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
     delivered = lines_of(log.read_text())
     assert {one["data"] for one in delivered} == set(texts)
     assert {one["attempt"] for one in delivered if one["data"][-1] != "7"} == {1}
-
-
-def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
-    orders: ServedFake, tmp_path: Path
-) -> None:
-    """It is no error where all records were acked. Its text is not shown, because it may be the
-    payload.
-    """
-    put(orders, 1)
-    command = ("--exec", command_that("talks", tmp_path / "log"))
-    ended = run(orders, "consume", "orders", *ALL, *command)
-    assert ended.returncode == 0
-    notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
-    assert "line 1 of the command's output is not an answer" in notes[0]
-    assert (
-        "line 2 of the command's output answers a record that is not waiting for an answer"
-        in notes[1]
-    )
-    assert "secret" not in ended.stderr
-    assert notes[-1] == "note: 2 lines of the command's output are not valid answers"
-    assert "1 emitted, 1 acked" in ended.stderr
 
 
 def test_at_a_signal_the_command_gives_its_last_answers(

@@ -29,8 +29,6 @@ COMMANDS = {  # how a command treats each record
     "dies at the third": "count += 1\n    if count == 3: sys.exit(3)\n    answer(record, ok=True)",
     "is killed by a seven": "record['data'][-1] == '7' and os.kill(os.getpid(), 9)\n    "
     "answer(record, ok=True)",
-    "talks": "print('secret', record['data'])\n    answer({'id': 'x:1:1'}, ok=True)\n    "
-    "answer(record, ok=True)",
 }
 _PROGRAM = """
 import json, os, sys

@@ -106,23 +106,6 @@ def after(sequence: int) -> Position:
     return Position.after(SequenceNumber(sequence))
 
 
-def test_the_position_follows_the_records_that_were_returned() -> None:
-    """It is exact after each page and unchanged by an empty one. The iterator is passed on."""
-    client = ScriptedClient(
-        fetched([3, 8], after="b"), fetched([], after="c"), fetched([9], after="d")
-    )
-    getter = getter_of(client)
-    assert (getter.position, getter.iterator) == (TRIM_HORIZON, None)
-    assert getter.fetch(100).last == SequenceNumber(8)
-    assert (getter.position, getter.iterator) == (after(8), "b")
-    assert getter.fetch(100).count == 0
-    assert (getter.position, getter.iterator) == (after(8), "c")
-    getter.fetch(1_000_000)
-    assert (getter.position, getter.iterator) == (after(9), "d")
-    assert client.fetches == [("fresh-1", 100), ("b", 100), ("c", 10_000)], "the service's limit"
-    assert client.iterators_for == [TRIM_HORIZON]
-
-
 def test_an_expired_iterator_is_replaced_by_one_after_the_last_record() -> None:
     """At once, as that of a paused consumer has expired for real. No record is read twice, none is
     left out. A hint of the last batch saves a call.
@@ -227,22 +210,6 @@ def test_a_page_is_at_the_tip_if_it_is_not_behind_and_not_full(
     assert page.at_tip is at_tip
     assert page.millis_behind_latest == (behind_ms or 0)
     assert page.service_time_ms == 7000
-
-
-def test_the_end_may_come_with_records_and_names_the_children() -> None:
-    """After it the position is SHARD_END, and the service is not called any more."""
-    child = {"ShardId": "c", "ParentShards": [SHARD], "HashKeyRange": {}}
-    client = ScriptedClient(fetched([4, 5], after=None, ChildShards=[child]))
-    getter = getter_of(client)
-    page = getter.fetch(10)
-    assert (page.ended, page.count, [entry.shard_id for entry in page.child_shards]) == (
-        True,
-        2,
-        ["c"],
-    )
-    assert (getter.position, getter.iterator) == (SHARD_END, None)
-    again = getter.fetch(10)
-    assert (again.ended, again.count, len(client.fetches)) == (True, 0, 1)
 
 
 @pytest.mark.parametrize("behind_ms", [0, None, 90_000])
