@@ -11,11 +11,8 @@ from typer.testing import CliRunner
 from kinesis_spout.cli.shared_options import (
     AWS,
     argument,
-    connection_of,
-    flag,
     option,
     own_options,
-    security_of,
     shard_id_of,
     with_zone,
 )
@@ -32,16 +29,6 @@ def test_the_options_are_those_of_the_spark_source() -> None:
     """All commands use one spelling, and none is left out."""
     assert list(AWS) == [field.name for field in fields(AwsConfig)]
     assert list(SECURITY) == [f"zookeeper_{each.name}" for each in fields(ZookeeperSecurity)]
-
-
-def test_the_help_of_a_flag_is_the_options_meaning() -> None:
-    """Other options in it are spelt as flags, and what it needs comes last."""
-    made = flag("consumer_name", panel="Input", needs="--application")
-    assert made.help == (
-        "With --read-mode efo: name of the consumer, which is registered if it does not exist; "
-        "give this or --consumer-arn. Requires --application."
-    )
-    assert flag("read_mode").metavar == "[polling|efo]"
 
 
 def test_a_shard_is_named_by_its_id_or_by_its_number() -> None:
@@ -71,12 +58,6 @@ def test_a_time_without_a_zone_is_repeated_with_it(text: str, *, is_repeated: bo
     assert found is not None
     assert found.endswith(":00.000Z")
     assert said == [f"--since {text} is {found}: a time without a zone is in UTC"]
-
-
-def test_both_connections_take_their_own_from_the_same_texts() -> None:
-    pairs = ["region=eu-west-1", "ZOOKEEPERTLS=true", "zookeeperVerifyHostname=false"]
-    assert security_of(pairs) == ZookeeperSecurity(tls=True, verify_hostname=False)
-    assert connection_of({}, pairs) == AwsConfig(region="eu-west-1")
 
 
 @pytest.mark.parametrize(

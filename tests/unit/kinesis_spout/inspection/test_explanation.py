@@ -767,15 +767,6 @@ def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     assert "The job itself has read 1.8 MB per second of it." in root.text
 
 
-def test_an_application_without_state_may_have_lost_it() -> None:
-    """A start would begin at the starting position: the restore comes before it."""
-    explained = explain(look(ONE, pin=None, owners=()), shard(1))
-    assert "its state was removed or lost" in explained.root.text
-    commands = [one.command for one in explained.actions()]
-    assert commands == [(), ("checkpoint", "import", "PATH"), ()]
-    assert explained.actions()[-1].kind is ActionKind.START
-
-
 # groups -----------------------------------------------------------------------------------------
 def test_shards_with_one_cause_are_one_group() -> None:
     """The worst first. An application that nobody knows is one."""

@@ -17,7 +17,6 @@ from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, Retry
 from kinesis_spout.testing import (
     alter,
     early_end,
-    end_without_children,
 )
 from state.plan import PlannedRetry, RangePart
 from state.sequence_number import SequenceNumber
@@ -192,19 +191,6 @@ def test_a_range_is_read_on_after_a_false_answer_in_the_middle_of_it(
     found = Found(one, [span(put[0], put[-1], len(put)), single(put[-1])])
     assert (found.gone, found.short) == ([], [])
     assert sorted(set(found.numbers)) == put
-
-
-def test_the_answers_that_prove_an_end_without_children_keep_to_the_pace_and_not_to_the_time(
-    one: SimulatedJob,
-) -> None:
-    """Every reader starts with none of them, so one that stopped in between would never end."""
-    old = one.put(2)
-    one.clock.advance(23 * HOUR_S)
-    one.fake.split(STREAM, shard(0))
-    one.clock.advance(2 * HOUR_S)
-    one.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
-    found = Found(one, [single(old[0]), single(old[1])], time_s=0.0)
-    assert (found.gone, found.done) == (old, 2)
 
 
 def test_the_second_answer_at_the_tip_keeps_to_the_pace_and_to_the_time(

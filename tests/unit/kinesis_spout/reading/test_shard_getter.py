@@ -149,13 +149,6 @@ def test_a_caller_that_does_not_wait_learns_when_to_call_again(
     assert getter.fetch_unless_throttled(10).count == 1
 
 
-def test_a_caller_that_tries_again_by_itself_waits_by_its_own_backoff_alone() -> None:
-    getter = getter_of(ScriptedClient(OLD), iterator="hint", one_attempt=True)
-    with pytest.raises(ExpiredIteratorError, match="old"):
-        getter.fetch_unless_throttled(10)
-    assert getter.ready_at_s() == 1000.0
-
-
 @pytest.mark.parametrize(
     ("error", "raised", "says"),
     [
@@ -259,15 +252,6 @@ def test_an_end_without_children_is_proved_by_three_new_iterators_in_a_row(
     assert [getter.fetch(10).ended for _ in ended] == ended
 
 
-def test_a_position_that_somebody_else_has_read_up_to_is_asked_anew() -> None:
-    """What was answered elsewhere in the shard says nothing of it."""
-    end = fetched([], after=None)
-    getter = getter_of(ScriptedClient(end))
-    assert [getter.fetch(10).ended for _ in range(2)] == [False] * 2
-    getter.move_to(after(7))
-    assert [getter.fetch(10).ended for _ in range(3)] == [False, False, True]
-
-
 @pytest.mark.parametrize(
     ("ending", "ended"), [(5, True), (4, True), (6, False), (2**63 - 1, False), (None, False)]
 )
@@ -286,25 +270,6 @@ def test_reading_up_to_the_listed_end_is_the_end_too(ending: int | None, *, ende
         restarted = getter_of(client, after(5), ending_sequence=listed)
         assert restarted.fetch(10).ended
         assert client.fetches == []
-
-
-def test_what_somebody_else_has_read_meanwhile_ends_the_row_of_refusals() -> None:
-    """A subscription has brought records, so the shard was read all the same. So do minutes without
-    a call: there was no room for a page, or the machine slept.
-    """
-    clock = clock_at_begin()
-    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, refusal_timeout_s=60.0)
-    with pytest.raises(ThrottledError):
-        getter.fetch_unless_throttled(10)
-    clock.sleep(600.0)
-    while clock.monotonic_s() < 1655:
-        clock.sleep(getter.ready_at_s() - clock.monotonic_s())
-        with pytest.raises(ThrottledError):
-            getter.fetch_unless_throttled(10)
-    getter.move_to(Position.after(SequenceNumber(7)))
-    with pytest.raises(StillThrottledError):
-        getter.fetch(10)
-    assert clock.monotonic_s() >= 1710
 
 
 @pytest.mark.parametrize("sequences", [[7, 6], [5, 8], [3]])

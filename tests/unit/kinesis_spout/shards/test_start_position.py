@@ -10,7 +10,6 @@ import pytest
 
 from kinesis_spout.errors import ConfigError, ThrottledError
 from kinesis_spout.shards.start_position import (
-    LATEST_MARGIN_MS,
     RequestedStart,
     new_shards,
     pin_start,
@@ -48,20 +47,6 @@ def stored(job: SimulatedJob) -> StartPin | None:
 def number(job: SimulatedJob, index: int) -> int:
     """The sequence number of a new record in that shard."""
     return job.put(1, key=job.key_of(index))[0]
-
-
-def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards(job: SimulatedJob) -> None:
-    known = number(job, 0)
-    found = pin(job, "LATEST", {shard(0): f"AFTER:{known}"})
-    now_ms = job.clock.now_ms()  # known to the second only, and no record may be skipped
-    assert (found.time_ms, found.shards, found.position) == (
-        now_ms,
-        (shard(0), shard(1)),
-        Position.at_timestamp(now_ms - LATEST_MARGIN_MS),
-    )
-    assert found.shard_positions == {shard(0): Position.after(SequenceNumber(known))}
-    assert start_position(shard(7), found) == TRIM_HORIZON, "a shard that is listed later"
-    assert found.requested == f'{{"default": "LATEST", "{shard(0)}": "AFTER:{known}"}}'
 
 
 def test_a_start_in_the_future_or_of_a_misspelt_shard_is_refused_and_nothing_is_pinned(

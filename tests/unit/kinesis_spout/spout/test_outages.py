@@ -123,33 +123,6 @@ def test_a_spout_whose_keys_are_refused_from_the_start_ends() -> None:
     assert not caught.value.retryable
 
 
-def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
-    """For somebody who looks from outside. What is throttled is told as that."""
-    under_test = SpoutUnderTest()
-
-    def told(seconds: float, *kinds: Fault) -> FailingReads | None:
-        under_test.fake.faults.clear()
-        for kind in kinds:
-            strike(under_test, kind, operation="GetRecords")
-        pass_time(under_test, spout, seconds)
-        under_test.loops.take("commit")
-        return under_test.run().failing_reads
-
-    with under_test.fresh() as spout:
-        pass_time(under_test, spout, 5)
-        since_ms = under_test.clock.now_ms()
-        assert told(8, faults.drop()) is None, "it may be gone at the next attempt"
-        found = told(20, faults.drop())
-        assert found is not None
-        assert found.says is not None
-        assert since_ms <= found.since_ms < since_ms + 5_000
-        assert told(15) is None
-        assert told(30, faults.throttle()) is None
-        of_the_key = told(60, faults.error("KMSThrottlingException"))
-        assert of_the_key is not None
-        assert of_the_key.remedy == "raise the account's KMS request quota"
-
-
 def test_a_program_that_answers_nothing_is_told_until_it_answers() -> None:
     """For somebody who looks from outside, with the number of deliveries."""
     under_test = SpoutUnderTest()

@@ -402,21 +402,18 @@ def read(job: SimulatedJob, driver: Coordinator, plan: str, *, ahead_ms: int = 0
     )
 
 
-def test_a_consumer_that_does_not_become_active_in_time_leaves_the_query_polling(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """It is asked for once a minute, without a wait, and the log says it once."""
-    with simulated(shards=1, consumer_ms=100_000) as job:
-        job.put(2)
-        driver = driver_of(job, max_records_per_shard=1)
-        first = next_plan(driver)
-        assert first_task(driver, first).consumer_arn is None
-        assert read(job, driver, first) == 1
-        job.clock.advance(161)
-        assert first_task(driver, next_plan(driver, first)).consumer_arn is not None
-    polled, again = (one for one in caplog.messages if "polled" in one or "subscri" in one)
-    assert "is polled" in polled
-    assert "is read by subscription again" in again
+def test_the_driver_waits_until_the_consumer_is_active() -> None:
+    """An ARN is taken as it is, and never registered."""
+    with simulated(shards=1, consumer_ms=3_000) as job:
+        job.put(1)
+        driver = driver_of(job)
+        assert first_task(driver, next_plan(driver)).consumer_arn is not None
+        driver.close()
+        job.put(1)
+        arn = register(job.fake, "other")
+        job.clock.advance(3)
+        driver = job.coordinator(read_mode="efo", consumer_arn=arn)
+        assert first_task(driver, next_plan(driver)).consumer_arn == arn
 
 
 def test_a_plan_says_when_a_shard_may_be_subscribed_to_again(one: SimulatedJob) -> None:
