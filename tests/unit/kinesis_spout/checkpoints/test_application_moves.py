@@ -169,30 +169,6 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     )
 
 
-def test_a_loss_is_accepted_where_the_shard_stands_and_no_job_reports_it_again(
-    one: SimulatedJob,
-) -> None:
-    """The shard is at its oldest record already, so its position does not change."""
-    one.put(3)
-    plan, _ = run_job(one)
-    moved(one, "TRIM_HORIZON")
-    one.clock.advance(26 * 3600)
-    young = one.put(2)
-    lost = (
-        rf"{shard(0)} \(read up to TRIM_HORIZON\) lacks the records that arrived from 2026-01-01T"
-    )
-    with pytest.raises(DataLossError, match=lost):
-        run_job(one, plan)
-    move = moved(one, "TRIM_HORIZON")[shard(0)]
-    assert (move.before.read_position, move.after.read_position) == (TRIM_HORIZON, TRIM_HORIZON)
-    assert move.accepts_loss
-    assert move.expired_ms is not None
-    assert move.expired_ms[1] == one.clock.now_ms() - DAY_MS
-    assert not moved(one, "TRIM_HORIZON")[shard(0)].accepts_loss
-    assert run_job(one, plan)[1] == young
-    assert run_job(one, plan)[1] == []
-
-
 def vanished_parent(job: SimulatedJob) -> list[int]:
     """Shard 0 was not read to its end before it expired: the records of its children."""
     coordinator = job.coordinator()

@@ -714,26 +714,6 @@ def test_one_command_accepts_all_that_is_lost() -> None:
         ]
 
 
-def test_a_batch_that_takes_many_times_as_long_as_the_one_before_is_not_waited_for() -> None:
-    """Its function may hang: that comes first, and a restart ends it."""
-    texts = []
-    for policy, report in ((None, None), (CONTINUE, ReportStatus.OPEN)):
-        for age_ms in (35_000, 45_000):
-            times = {"created_ms": NOW_MS - age_ms, "previous_ms": NOW_MS - age_ms - 8_000}
-            seen = in_plan(SEALED, policy, report=report, **times)
-            texts.append(explain(seen, shard(1)).root.sentences[0])
-            found = actions_of(seen)
-            assert found[0].startswith("check in Spark's UI ")
-            is_late = age_ms == 45_000
-            assert found[1].startswith("restart the job if that hangs" if is_late else WAIT)
-            assert (WAIT in found) is not is_late
-    assert texts[0] == "batch 7-ab is read: its sink writes it, or Spark waits for its next trigger"
-    assert texts[1] == (
-        "batch 7-ab has not ended, though its records are read: its function (foreachBatch) has "
-        "not returned, its sink still writes, or Spark waits for a trigger"
-    )
-
-
 @pytest.mark.parametrize(
     ("stored", "kind", "alone"),
     [

@@ -44,16 +44,6 @@ def test_what_came_within_the_window_may_be_unread() -> None:
     assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS + 1)})) is Health.STALLED
 
 
-def test_what_the_open_plan_has_read_counts_as_read() -> None:
-    """The state moves only when the plan is settled."""
-    made = plan(task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 9),))), previous_ms=None)
-    before = snapshot(ONE, HERE, now_ms=BEGAN_MS)
-    now = snapshot(ONE, HERE, plan=made)
-    seen = Look(before=before, now=now, tips={shard(1): behind(HOUR_MS)})
-    assert health(seen) is Health.LAGGING
-    assert now.position(shard(1)) == after(9)
-
-
 def test_a_batch_may_take_as_long_as_the_one_before() -> None:
     """A job with a long trigger lags between its batches, and stalls only after that."""
     usual = plan(created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - 2 * HOUR_MS)
