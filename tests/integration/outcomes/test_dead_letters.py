@@ -127,23 +127,6 @@ def test_a_stream_gets_each_letter_as_json(spark: SparkSession, fake_kinesis: Se
     assert {one["reason"] for one in found.values()} == {letter.reason for letter in ALL}
 
 
-def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSession) -> None:
-    """It is not called without letters."""
-    got: list[list[Letter]] = []
-    dead_letter = DeadLetter.to(got.append)
-    dead_letter.write(frame_of(spark, []), plan_id="1-a")
-    assert got == []
-    letters = Story().letters(CHUNK_LETTERS + 1)
-    dead_letter.write(frame_of(spark, letters), plan_id="1-a")
-    assert sorted(map(len, got)) == [1, CHUNK_LETTERS]
-    assert (
-        sorted(
-            (one for chunk in got for one in chunk), key=lambda letter: int(letter.sequence_number)
-        )
-        == letters
-    )
-
-
 ORDERS = Story()
 RATES = Story(shard="shardId-000000000001", reason="TimeoutError: no rates")
 CLICKS = Story(stream="clicks", shard="shardId-000000000002", reason="Reject: 100% 'bad'")

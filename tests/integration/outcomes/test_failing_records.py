@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import re
-import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from scheme import JsonScheme, PayloadError, PayloadScheme
-from spark_job import DeadLetter, Reject
+from spark_job import DeadLetter
 from spark_job.tracking.outcomes import Outcome
 from spark_job.tracking.tracked_batch import current_batch
 from state.report import OnFailure
@@ -108,18 +107,6 @@ def test_a_record_of_another_batch_cannot_be_failed(spark: SparkSession) -> None
             batch.fail([record_id(0), "shardId-000000000009:5:1"], "mixed")
 
     assert run_batch(source_frame(spark, ["a"]), process).failed_numbers == set()
-
-
-def test_the_batch_is_evaluated_once_for_any_number_of_actions(spark: SparkSession) -> None:
-    draw = F.udf(lambda: secrets.randbelow(2**31), "int", useArrow=False).asNondeterministic()
-    seen: list[int] = []
-
-    def process(batch: AckedBatch) -> None:
-        for _ in range(2):
-            seen.extend(row.drawn for row in batch.df.collect())
-
-    run_batch(source_frame(spark, ["a"]).withColumn("drawn", draw()), process)
-    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize(
@@ -262,29 +249,6 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         tracked_batches.run(process)
     assert tracked_batches.stream.checkpoints() == {}
     assert rows == []
-
-
-def test_persisted_rows_that_are_lost_and_are_the_same_afterwards_do_no_harm(
-    tracked_batches: TrackedBatches,
-) -> None:
-    """Of a function that returns several rows for a record, or none."""
-    tracked_batches.stream.put(20)
-    rows: list[int] = []
-
-    def change(record: Record) -> object:
-        if record.data == b"record 5":
-            raise Reject("never")
-        number = int(record.data.split()[1])
-        return None if number == 6 else ({"n": number} for _ in range(2))
-
-    def process(batch: TrackedBatch) -> None:
-        output = batch.map_records(change, "n int")
-        tracked_batches.spark.catalog.clearCache()
-        rows.extend(row.n for row in output.collect())
-
-    tracked_batches.run(process)
-    assert sorted(rows) == sorted(2 * [n for n in range(20) if n not in (5, 6)])
-    assert [letter.data for letter in tracked_batches.letters] == [b"record 5"]
 
 
 @pytest.mark.parametrize(

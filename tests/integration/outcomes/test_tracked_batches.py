@@ -37,37 +37,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_batch_that_is_replayed_past_the_retention_is_not_refused_for_ever(
-    tracked_batches: TrackedBatches, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its first records have expired since its tasks read them, and `failOnDataLoss` is false. What
-    is left comes with the next plan.
-    """
-    stream = tracked_batches.stream
-    stream.put(10)
-    stream.clock.advance(20 * 3600)
-    stream.put(10)
-
-    def fail(batch: TrackedBatch) -> None:
-        assert batch.df.count() == 20
-        raise ConnectionError("down")
-
-    with pytest.raises(Exception, match="down"):
-        tracked_batches.run(fail)
-    stream.clock.advance(5 * 3600)
-    batches: list[list[int]] = []
-    with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        tracked_batches.run(
-            lambda batch: batches.append(sorted(numbers(batch.df))),
-            source={"fail_on_data_loss": False},
-        )
-    assert batches == [list(range(10, 20)), list(range(10, 20))]
-    assert (
-        "nothing of this batch is acked, and the next plan reads the remaining records"
-    ) in caplog.text
-    assert stream.checkpoints() == stream.tips()
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [

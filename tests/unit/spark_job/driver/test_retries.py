@@ -287,6 +287,19 @@ def available_now(
         coordinator.close()
 
 
+def test_an_available_now_run_waits_for_all_retries_of_a_record_by_default(
+    one: SimulatedJob,
+) -> None:
+    one.put(10)
+    outcomes = tracked(one, numbered(3), policy(first_delay_ms=60_000, retry_limit=3))
+    _, rows = available_now(one, outcomes)
+    assert Counter(row["attempt"] for row in rows) == {1: 10, 2: 1, 3: 1, 4: 1}
+    assert len(outcomes.letters) == 1
+    assert 420 <= one.clock.monotonic_s() < 425
+    assert unresolved(one) == 0
+    assert ended(one) == (DONE, None)
+
+
 def test_an_available_now_run_ends_after_its_retry_wait_and_warns_of_what_stays_queued(
     one: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
