@@ -32,18 +32,27 @@ from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.store.identity import StartPin, StreamIdentity
 from state.store.shard_states import StateChange
 from state.znodes.topics import StoreTopics
+from tests.simulation.world import SkewedClock
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 from tests.support.state.trees import DyingTree
-from tests.unit.kinesis_spout.spout.test_clock_set import MachineClock
 
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
 
 DAY_MS = 24 * 3600_000
+
+
+class MachineClock(SkewedClock):
+    """`slept_s`: so long its monotonic clock has stood still."""
+
+    slept_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() - self.slept_s
 
 
 def found_moves(

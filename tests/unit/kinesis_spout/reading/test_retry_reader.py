@@ -193,23 +193,6 @@ def test_a_range_is_read_on_after_a_false_answer_in_the_middle_of_it(
     assert sorted(set(found.numbers)) == put
 
 
-def test_the_second_answer_at_the_tip_keeps_to_the_pace_and_to_the_time(
-    one: SimulatedJob,
-) -> None:
-    """What was not proven in time stays queued. The first retry is searched for in any case, so
-    that every reader makes progress.
-    """
-    put = one.put(9_000, data=b"")
-    one.fake.faults.add(alter(without_records), operation="GetRecords", skip=1, times=None)
-    begun_s = one.clock.monotonic_s()
-    retries = [single(put[0]), single(put[8_998]), single(put[8_999])]
-    found = Found(one, retries, time_s=3.0, reads_per_second=1)
-    assert (found.numbers, found.gone, found.done) == (put[:1], [], 1)
-    found = Found(one, retries[1:], time_s=0.0, reads_per_second=1)
-    assert (found.gone, found.done) == (put[8_998:], 2)
-    assert one.clock.monotonic_s() - begun_s >= 5
-
-
 def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> None:
     """The state of another stream was restored, for example: no record is assumed to be gone."""
     put = one.put(4)

@@ -289,6 +289,23 @@ def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
     assert one.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
 
 
+@in_both_modes
+def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_successor(
+    one: SimulatedJob,
+) -> None:
+    """The successor starts at the pin: settling would skip what lies between."""
+    put = one.put(5)
+    driver = one.coordinator()
+    start, _ = read_all(one, driver)
+    put += one.put(5)
+    plan = next_plan(driver, start)
+    run(one, driver, plan)
+    driver.close()
+    path = f"{one.store().paths.base}/{shard(0)}"
+    one.backend.remove([path, f"{path}/state"])
+    assert read_all(one, one.coordinator(), plan)[1] == put
+
+
 def test_the_number_of_a_plan_is_above_those_that_the_states_name(one: SimulatedJob) -> None:
     """The states were moved to another ZooKeeper, or `/plan` was removed by hand. A lower number
     would be settled already, as far as the states know.
