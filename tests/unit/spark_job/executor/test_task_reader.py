@@ -8,11 +8,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from kinesis_spout.errors import DataLossError
+from kinesis_spout.reading.fallback import Fallback
 from kinesis_spout.testing import (
+    alter,
     end_without_children,
+    error,
+    service_unavailable,
     throttle,
 )
 from kinesis_spout.threads import thread_pool
@@ -41,6 +46,7 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, s
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kinesis_spout.testing import Fault
 
 LIMIT_S = 20.0
 ALTERNATING = task(whole(0), whole(1))
@@ -446,6 +452,7 @@ def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) 
 
 
 # subscriptions ------------------------------------------------------------------------------------
+MINUTE_S = 60.0
 
 
 @pytest.fixture
@@ -499,6 +506,49 @@ def test_an_attempt_that_is_cut_off_closes_its_socket(pairs: SimulatedJob) -> No
     assert pushed.is_closed
     assert pushed.rows() == put
     assert pushed.service.subscriptions == 1
+
+
+@pytest.mark.parametrize("silently", [False, True])
+@pytest.mark.parametrize("events", [0, 1, 2])
+def test_a_task_continues_by_polling_after_the_last_event(
+    pairs: SimulatedJob, events: int, *, silently: bool
+) -> None:
+    """Nothing is missing or doubled where the connection breaks, or is half open."""
+    put = pairs.put(9)
+    pushed = Pushed(pairs)
+    pushed.service.breaks = [(events, silently)]
+    assert pushed.rows() == put
+    assert pushed.end.pushed == 2 * events
+    assert pushed.end.fallback is not None
+    assert pushed.is_closed
+
+
+BACKWARDS = alter(lambda event: msgspec.structs.replace(event, records=event.records[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "fallback", "for_good"),
+    [
+        (service_unavailable(), Fallback.REFUSED, False),
+        (error("ResourceInUseException"), Fallback.IN_USE, False),
+        (error("AccessDeniedException"), Fallback.REFUSED, True),
+        (error("ResourceNotFoundException"), Fallback.MISSING, True),
+        (BACKWARDS, Fallback.BROKEN, False),
+    ],
+    ids=["no answer", "in use", "not allowed", "no consumer", "out of order"],
+)
+def test_a_task_that_gets_no_subscription_polls(
+    pairs: SimulatedJob, fault: Fault, fallback: Fallback, *, for_good: bool
+) -> None:
+    """At once, and it subscribes no more. What waiting does not mend is not tried again soon."""
+    put = pairs.put(7)
+    pairs.fake.faults.add(fault, operation="SubscribeToShard", times=None)
+    began_ms = pairs.clock.now_ms()
+    pushed = Pushed(pairs)
+    assert pushed.rows() == put
+    assert (pushed.end.pushed, pushed.end.fallback) == (0, fallback)
+    assert pushed.end.next_subscribe_ms is not None
+    assert (pushed.end.next_subscribe_ms - began_ms > MINUTE_S * 900) is for_good
 
 
 def test_a_task_subscribes_to_some_of_many_shards_and_polls_the_others() -> None:
