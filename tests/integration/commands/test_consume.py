@@ -267,32 +267,6 @@ def test_a_command_that_dies_is_an_error_and_its_records_are_read_again(
     assert sorted(data_of((tmp_path / "again").read_text())) == sorted(set(early) - set(answered))
 
 
-def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
-    orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
-) -> None:
-    """After several runs. The records around it are all answered, and none of them is dead."""
-    texts = put(orders, 20)
-    log, letters = tmp_path / "log", tmp_path / "letters"
-    arguments = (
-        *("--application", "etl", "--zookeeper", zookeeper_chroot, *ALL, "--retry-limit", "1"),
-        *("--dead-letter", str(letters)),
-        *("--exec", command_that("is killed by a seven", log)),
-    )
-    for _ in range(10):
-        ended = run(orders, "consume", "orders", *arguments)
-        assert ended.returncode == 1
-        if "the command was killed by SIGKILL" not in ended.stderr:
-            break
-    assert "not processed, but dead-lettered to" in ended.stderr.splitlines()[-1]
-    dead = lines_of(letters.read_text())
-    assert sorted(base64.b64decode(one["data"]) for one in dead) == [b"order 17", b"order 7"]
-    assert {one["attempts"] for one in dead} == {2}
-    assert {one["reason"] for one in dead} == {"its process ended without an answer"}
-    delivered = lines_of(log.read_text())
-    assert {one["data"] for one in delivered} == set(texts)
-    assert {one["attempt"] for one in delivered if one["data"][-1] != "7"} == {1}
-
-
 def test_at_a_signal_the_command_gives_its_last_answers(
     orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
 ) -> None:
