@@ -5,12 +5,14 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from kinesis_spout.testing import (
     FakeKinesisSettings,
     error,
 )
+from kinesis_spout.testing.faults.plan import alter
 from kinesis_spout.testing.service import requests
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, pass_time
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from state.store.runs import NotSubscribed
 
 EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
+SHARD = "shardId-000000000000"
 
 
 class Reading:
@@ -152,3 +155,39 @@ def test_one_consumer_too_many_is_one_sentence(caplog: pytest.LogCaptureFixture)
         assert reading.go_on(8) == wanted
     (said,) = (one for one in caplog.messages if "polled" in one)
     assert "kinesis-spout consumers remove" in said
+
+
+def test_an_end_without_children_is_not_believed(reading: Reading) -> None:
+    """A poll says whether the shard has ended."""
+    world = reading.world
+    world.fake.faults.add(
+        alter(lambda event: msgspec.structs.replace(event, continuation_sequence_number=None)),
+        operation="SubscribeToShard",
+    )
+    wanted = world.put(2)
+    reading.go_on(0.5)
+    wanted += world.put(2)
+    reading.go_on(10)
+    assert reading.came == wanted
+    assert reading.spout.metrics().shards.keys() == {SHARD}
+
+
+def test_events_out_of_order_are_a_failure_and_a_fault_of_the_program_is_raised(
+    reading: Reading,
+) -> None:
+    """Nothing of them is handed over. Neither is tried again as it is."""
+    world = reading.world
+    reading.go_on(7)
+    world.fake.faults.add(
+        alter(lambda event: msgspec.structs.replace(event, records=event.records[::-1])),
+        operation="SubscribeToShard",
+    )
+    world.service.connections[-1].cut()
+    wanted = world.put(3)
+    assert reading.go_on(20) == wanted
+    assert reading.totals.failed == 4  # a break, this, and two refusals within five seconds
+    world.fake.faults.add(alter(lambda _: 1 // 0), operation="SubscribeToShard")
+    world.service.connections[-1].cut()
+    world.put(1)
+    with pytest.raises(ZeroDivisionError):
+        reading.go_on(20)
