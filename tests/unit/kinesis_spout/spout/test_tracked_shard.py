@@ -178,6 +178,16 @@ def out(spout: SpoutScheduler, count: int = 1) -> list[SpoutEmission]:
     return [delivery for delivery in deliveries if delivery is not None]
 
 
+def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> None:
+    """Although the new records were granted before it failed."""
+    now = [0]
+    spout = scheduled(page_of([1, 2]), page_of([3, 4, 5]), now_ms=lambda: now[0])
+    first, *_ = out(spout, 3)
+    spout.record_failure(first, "no")
+    now[0] = DUE_MS
+    assert [one.sequence for one in out(spout, 2)] == [seq(1), seq(4)]
+
+
 @pytest.mark.parametrize("policy", [POLICY, NO_RETRY], ids=["queued", "exhausted"])
 def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: RetryPolicy) -> None:
     """The id names one record. The others that were collapsed into its range were not processed."""
