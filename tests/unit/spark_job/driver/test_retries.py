@@ -139,6 +139,34 @@ def test_unresolved_records_limit_the_batches_of_jobs_that_track_and_no_others(
     assert len(run_tracked(one, restarted, next_plan(restarted, plan), outcomes)) == 5
 
 
+def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_itself(
+    one: SimulatedJob,
+) -> None:
+    """Also where the driver starts again meanwhile. All records fail for a quarter of an hour."""
+    put = one.put(600)
+    down_until_s = 900.0
+    outcomes = tracked(one, lambda _: one.clock.monotonic_s() < down_until_s, policy(retry_limit=2))
+    start, found = "", []
+    for batch in range(25):
+        coordinator = one.coordinator(max_records_per_shard=200, idle_wait="60s")
+        while (plan := next_plan(coordinator, start)) == start:
+            assert one.clock.monotonic_s() < down_until_s + 120
+        start = plan
+        if batch and one.clock.monotonic_s() < down_until_s:
+            planned = one.store().plans.read(plan)
+            assert planned is not None
+            assert planned.outages
+            assert sum(one.max_records for task in planned.tasks for one in task.shards) == 0
+            assert coordinator.report()["outage"]
+        found += outcomes.play(rows_of(one, coordinator, plan))
+        coordinator.close()
+        if len(found) == len(put):
+            break
+    assert outcomes.letters == []
+    assert sorted(int(row["sequenceNumber"]) for row in found) == put
+    assert {row["attempt"] for row in found} == {1}
+
+
 def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) -> None:
     """It would be planned and blocked again at every poll."""
     one.put(3)
