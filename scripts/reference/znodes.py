@@ -56,6 +56,7 @@ def paths() -> list[str]:
         for name, member in inspect.getmembers(there)
         if not name.startswith("_") and name not in fields
     ]
+    found.append(there.run_log("0-of-1"))  # of a share; by its argument it is that of all
     below = (path.removeprefix(f"{there.base}/") for path in found)
     order = list(NODES)
     return sorted({_named(path) for path in below}, key=lambda path: (_place(order, path), path))

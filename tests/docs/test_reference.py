@@ -7,11 +7,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.errors import KinesisError
 from kinesis_spout.options import SHARED
 from kinesis_spout.prometheus_exporter import DEFINITIONS
 from kinesis_spout.service.faults import meaning_of
@@ -21,10 +19,9 @@ from scripts.reference.columns import columns_of
 from scripts.reference.commands import commands
 from scripts.reference.errors import error_classes, service_codes
 from scripts.reference.failpoints import places
-from scripts.reference.markdown import code, plain, table
+from scripts.reference.markdown import code
 from scripts.reference.metrics import progress_keys, shown_name
 from scripts.reference.options import BATCH_READ, GROUPS, WRITING
-from scripts.reference.rst import rst_of
 from scripts.reference.spout_config import documented
 from scripts.reference.words import CALLS, ERRORS, FIELDS, NODES, NOT_ERRORS, POLICIES
 from scripts.reference.write import PAGES, write_pages
@@ -35,9 +32,6 @@ from spark_job.options import OPTIONS
 from spark_job.rows import ARROW_SCHEMA
 from spark_job.sink.sink_settings import SINK_OPTIONS
 from state.failpoint import NAMES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +76,6 @@ def test_every_name_is_described_and_no_other(described: object, there: object) 
     assert there
 
 
-def test_every_option_says_in_one_line_what_it_is_for() -> None:
-    for option in OPTIONS.values():
-        assert 10 < len(option.meaning) < 200, option.name
-        assert not re.search(r"[\n|]|\.$", option.meaning), option.name
-
-
 def test_every_option_has_its_line(written: dict[str, str]) -> None:
     assert {name for names in GROUPS.values() for name in names} <= set(OPTIONS)
     rest, _, writing = written["options"].partition(f"## {WRITING}")
@@ -127,12 +115,6 @@ def test_every_metric_has_a_meaning(written: dict[str, str]) -> None:
     assert {code(name) for name in names} <= shown
     assert "kinesis_spout_records_acked_total" in names
     assert [row for row in rows(written["metrics"]) if not row[-1]] == []
-
-
-def test_an_error_that_is_left_out_is_private_or_an_outcome() -> None:
-    """What a user can meet is in the reference, so every `KinesisError` is."""
-    left_out = [error_classes()[name] for name in NOT_ERRORS]
-    assert [kind for kind in left_out if issubclass(kind, KinesisError)] == []
 
 
 def test_a_remedy_names_options_and_commands_that_exist() -> None:
@@ -208,27 +190,3 @@ def test_every_generated_page_is_included(written: dict[str, str]) -> None:
         )
     }
     assert included == set(PAGES) == set(written)
-
-
-def test_a_page_that_is_written_again_is_left_alone(tmp_path: Path) -> None:
-    """Sphinx reads a file again when its time has changed; a page that is no more is removed."""
-    write_pages(tmp_path)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    (tmp_path / "gone.md").write_text("# Of an earlier version\n")
-    write_pages(tmp_path)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-
-
-def test_cells_hold_what_markdown_would_take_for_its_own() -> None:
-    assert table(("a",), [("x | y",)]) == "| a |\n| --- |\n| x \\| y |\n"
-    assert code("a`b") == "`` a`b ``"
-    assert plain("a_b <c> `d_e`") == "a\\_b \\<c\\> `d_e`"
-
-
-def test_docstrings_become_restructured_text() -> None:
-    """Code is literal, a public name a link, a diagram a block of its own."""
-    text = "Gives `n`s of *x*, as `Known` does.\n\n    a -> b\n    c\n"
-    assert rst_of(text, {"Known": "package"}.get) == (
-        "Gives ``n``\\ s of \\*x\\*, as :py:obj:`Known <package.Known>` does.\n\n"
-        "::\n\n    a -> b\n    c"
-    )

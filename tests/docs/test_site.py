@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scripts.reference.sidebar import with_pages
 from tests.support.shell.pages import ROOT
 
 if TYPE_CHECKING:
@@ -93,15 +92,3 @@ def check_that_the_reference_shows_what_was_made(site: Path) -> None:
         "api/spark": "read_stream",
     }.items():
         assert text in (site / "reference" / f"{name}.html").read_text("utf-8"), name
-
-
-def test_the_landing_page_leaves_out_what_is_not_there(tmp_path: Path) -> None:
-    """A pattern or a link without a page would be a warning; so would a pattern whose pages earlier
-    ones have taken.
-    """
-    (tmp_path / "start").mkdir()
-    (tmp_path / "start" / "one.md").write_text("# One\n")
-    text = "start/on*\nstart/*\nguides/*\n[One](start/one.md) and [Operate](operate.md)\n"
-    assert with_pages(text, tmp_path) == "start/on*\n[One](start/one.md) and Operate\n"
-    (tmp_path / "start" / "two.md").write_text("# Two\n")
-    assert with_pages(text, tmp_path).startswith("start/on*\nstart/*\n")

@@ -1,25 +1,21 @@
-"""The scripts: what the set-up finds on a machine and says when it cannot go on, what an offline
-bundle has, and what `make audit` finds: pins and hashes by our own code, advisories by pip-audit,
-whose place a stub takes here, or from a checkout.
+"""The scripts whose faults nobody would see: when an environment is ready, what an offline bundle
+has, and what `make audit` finds: pins and hashes by our own code, advisories by pip-audit, whose
+place a stub takes here, or from a checkout. The rest of the set-up shows its faults when it runs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 import sys
 import zipfile
-from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from scripts import native_wheel
 from scripts.advisories import is_affected, read_accepted
 from scripts.audit import (
     ACCEPTED,
@@ -31,14 +27,13 @@ from scripts.audit import (
     main,
 )
 from scripts.bundle import EXTRAS, OF_SPARK, PROJECT, requirement_lines
-from scripts.debian_packages import JAVA, NODE, Need, sentence_for, unpack
-from scripts.runtimes import Java, find_java, find_node
-from scripts.steps import SetUpError, reason_in, run_logged
+from scripts.steps import SetUpError
 from scripts.virtual_environment import Environment
 from tests.architecture.source_tree import PACKAGES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 PINNED = "kazoo==2.10.0 \\\n    --hash=sha256:00ff\n    # via kinesis-spout\n"
 
@@ -119,15 +114,6 @@ def test_a_requirement_without_a_pin_or_a_hash_is_found(loose: str) -> None:
     ]
 
 
-def test_a_loose_requirement_fails_the_audit_and_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "lock.txt").write_text(f"{PINNED}moto==5.1\n")
-    stub(monkeypatch, dependencies(CLEAN), 0)
-    assert main([str(folder)]) == FOUND
-    assert "lock.txt: moto==5.1 has no exact version with a hash" in capsys.readouterr().err
-
-
 NOT_AUDITED = "lock.txt was not audited: "
 REFUSED = "requests.exceptions.ConnectionError: Max retries exceeded"
 
@@ -177,14 +163,6 @@ def test_what_pip_audit_finds_and_what_it_does_not_know_are_told_apart(
     assert not (captured.out if ends == UNREACHABLE else "")
 
 
-def test_a_program_that_is_not_there_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(RUNNER_VARIABLE, "no-such-program")
-    assert main([str(folder)]) == UNREACHABLE
-    assert "no-such-program cannot be run" in capsys.readouterr().err
-
-
 # accepted vulnerabilities
 
 
@@ -222,18 +200,6 @@ def test_an_acceptance_that_has_ended_or_is_not_needed_fails(
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "changed", [{"reason": '" "'}, {"until": '"soon"'}, {"package": "1"}, {"why": '"x"'}]
-)
-def test_an_acceptance_without_a_reason_or_a_date_is_refused(
-    changed: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    accept(folder, **changed)
-    with pytest.raises(SystemExit, match="2"):
-        main([str(folder)])
-    assert f"entry 1 has a wrong or missing {next(iter(changed))}" in capsys.readouterr().err
-
-
 # a checkout of advisories
 
 
@@ -249,19 +215,6 @@ def test_a_checkout_of_advisories_is_read_without_pip_audit(
     assert "kazoo 2.10.0  PYSEC-1   CVE-1  2.11      lock.txt  no" in capsys.readouterr().err
     withdrawn = advisories(tmp_path / "withdrawn", withdrawn="2026-02-28T10:00:00Z")
     assert main([str(folder), "--advisories", str(withdrawn)], today=TODAY) == 0
-
-
-def test_old_advisories_and_none_are_no_clean_result(
-    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(folder), "--advisories", str(tmp_path)], today=TODAY) == UNREACHABLE
-    assert "holds no advisories" in capsys.readouterr().err
-    checkout = advisories(tmp_path, modified="2026-01-01", affected=[])
-    assert main([str(folder), "--advisories", str(checkout)], today=TODAY) == UNREACHABLE
-    captured = capsys.readouterr()
-    assert "the newest advisory" in captured.err
-    assert "is of 2026-01-01: it knows nothing of 1 pins" in captured.err
-    assert not captured.out
 
 
 @pytest.mark.parametrize(
@@ -289,9 +242,6 @@ def test_a_version_is_affected_by_oscillating_ranges_as_osv_defines_them(
     assert is_affected(affected, "kazoo", "2.10.0") is expected
 
 
-NO_JVMS = Path("/nonexistent")
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Environment:
     """A made-up project, and the environment that its lock asks for, which is not made yet."""
@@ -305,129 +255,6 @@ def project(tmp_path: Path) -> Environment:
         lock=requirements / "lock.txt",
         log=tmp_path / "set-up.log",
     )
-
-
-def program(path: Path, *lines: str, stream: int = 1) -> Path:
-    """An executable that prints these lines."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "\n".join(lines)
-    path.write_text(f"#!/bin/sh\ncat >&{stream} <<'end'\n{text}\nend\n")
-    path.chmod(0o755)
-    return path
-
-
-def java(home: Path, release: str) -> Path:
-    """A made-up Java: the properties that a real one prints to its error stream."""
-    program(
-        home / "bin" / "java",
-        "Picked up JAVA_TOOL_OPTIONS: -Xmx1g",
-        f"    java.home = {home}",
-        f"    java.specification.version = {release}",
-        stream=2,
-    )
-    return home
-
-
-def test_the_java_of_java_home_goes_before_the_one_in_path(tmp_path: Path) -> None:
-    """A user who has set JAVA_HOME has chosen."""
-    chosen, other = java(tmp_path / "chosen", "21"), java(tmp_path / "other", "17")
-    environ = {"JAVA_HOME": str(chosen), "PATH": f"{other / 'bin'}:{os.defpath}"}
-    assert find_java(environ, NO_JVMS) == Java(chosen, 21)
-
-
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
-    """Java 8 in JAVA_HOME and 11 in PATH do not hide the 17 that Debian has installed."""
-    old, older, jvms = (
-        java(tmp_path / "old", "11"),
-        java(tmp_path / "older", "1.8"),
-        tmp_path / "jvm",
-    )
-    good = java(jvms / "java-17", "17")
-    environ = {"JAVA_HOME": str(older), "PATH": f"{old / 'bin'}:{os.defpath}"}
-    assert find_java(environ, jvms) == Java(good, 17)
-    assert find_java(environ, NO_JVMS) is None
-
-
-@pytest.mark.parametrize(
-    ("said", "found"), [("v18.0.0", 18), ("v22.11.0", 22), ("v16.20.2", None), ("18", None)]
-)
-def test_node_is_taken_from_18_on(tmp_path: Path, said: str, found: int | None) -> None:
-    """And only together with npm."""
-    program(tmp_path / "node", said)
-    environ = {"PATH": f"{tmp_path}:{tmp_path / 'with-npm'}:/bin"}
-    if not Path("/bin/npm").exists():
-        assert find_node(environ) is None
-    program(tmp_path / "with-npm" / "npm", "10.0.0")
-    assert find_node(environ) == found
-
-
-def test_a_user_who_may_not_install_is_told_all_that_is_missing_in_one_sentence() -> None:
-    """One command brings everything, not one per attempt."""
-    sentence = sentence_for([JAVA, NODE])
-    assert sentence.startswith(
-        "this machine has no Java 17 or newer, no Node 18 or newer with npm, and this user may not "
-        "install"
-    )
-    assert "\n" not in sentence
-    assert "no such thing" in sentence_for(
-        [Need(what="such thing", alternatives=(("a-package-that-nobody-has",),))]
-    )
-
-
-@pytest.mark.parametrize("network", ["up", "down"])
-def test_a_package_is_unpacked_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str
-) -> None:
-    """Without installing it: Debian's package of promtool starts a server. A failure is a line."""
-    downloads = network == "up"
-    fake = tmp_path / "bin"
-    fake.mkdir()
-    for name, text in (
-        ("apt-get", "touch $2.deb" if downloads else "echo E: no network; exit 100"),
-        ("dpkg-deb", 'mkdir -p "$3"; touch "$3/promtool"'),
-    ):
-        (fake / name).write_text(f"#!/bin/sh\n{text}\n")
-        (fake / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake}:{os.environ['PATH']}")
-    folder = tmp_path / "tools" / "prometheus"
-    unpack("prometheus", folder, log=tmp_path / "set-up.log")
-    assert (folder / "promtool").exists() is downloads
-    assert [entry.name for entry in folder.parent.iterdir()] == ["prometheus"] * downloads
-
-
-def test_sparks_zip_gives_way_to_the_package_beside_it(project: Environment) -> None:
-    """Python keeps no compiled files for a zip."""
-    package = project.folder / "lib" / "python3.11" / "site-packages" / "pyspark"
-    archive = package / "python" / "lib" / "pyspark.zip"
-    archive.parent.mkdir(parents=True)
-    archive.touch()
-    for _ in range(2):
-        project.take_pyspark_from_its_folder()
-        assert not archive.exists()
-
-
-def test_a_step_that_fails_says_why_in_one_sentence_and_where_the_rest_is(tmp_path: Path) -> None:
-    """The line that calls itself an error, not the last one; output of earlier steps does not
-    count.
-    """
-    log = tmp_path / "set-up.log"
-    run_logged(["sh", "-c", "echo ERROR: of an earlier step"], what="an earlier step", log=log)
-    with pytest.raises(SetUpError) as raised:
-        run_logged(["sh", "-c", "echo ERROR: no disk; echo bye; exit 3"], what="copying", log=log)
-    assert (
-        str(raised.value) == "copying failed: ERROR: no disk (all of its output is in set-up.log)"
-    )
-    assert "ERROR: of an earlier step" in log.read_text()
-
-
-def test_a_network_that_is_down_is_named() -> None:
-    """Pip's last line only says that it found no matching distribution."""
-    output = (
-        "ERROR: Could not find a version of a==1 (from versions: none)\n"
-        "ERROR: No matching distribution found for a==1\n"
-    )
-    assert "check the network" in reason_in(output)
-    assert "check the network" not in reason_in("ERROR: No space left on device")
 
 
 def test_an_environment_is_ready_only_for_what_it_was_made_from(project: Environment) -> None:
@@ -446,22 +273,6 @@ def test_an_environment_is_ready_only_for_what_it_was_made_from(project: Environ
     assert project.needs_new_packages()
 
 
-def test_the_packages_of_a_second_lock_are_added_and_stay(project: Environment) -> None:
-    """`make docs` adds Sphinx to what `make setup` made; the next `make setup` does nothing."""
-    docs = project.lock.with_name("docs.txt")
-    with_docs = replace(project, added_lock=docs)
-    project.folder.mkdir()
-    project.write_stamp(project.wanted())
-    assert not with_docs.is_ready()
-    assert not with_docs.needs_new_packages()
-    with_docs.write_stamp(with_docs.wanted())
-    assert with_docs.is_ready()
-    assert project.is_ready()
-    docs.write_text("two")
-    assert project.is_ready()
-    assert not with_docs.is_ready()
-
-
 def test_an_environment_of_another_checkout_is_not_emptied_through_a_link(
     project: Environment, tmp_path: Path
 ) -> None:
@@ -474,62 +285,6 @@ def test_an_environment_of_another_checkout_is_not_emptied_through_a_link(
     with pytest.raises(SetUpError, match="is a link"):
         project.make()
     assert kept.exists()
-
-
-def test_a_security_update_of_python_leaves_the_environment_as_it_is(
-    project: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Debian's keep the version and change the build; the environment links to the interpreter, so
-    it has the update.
-    """
-    project.folder.mkdir()
-    project.write_stamp(project.wanted())
-    monkeypatch.setattr(sys, "version", f"{sys.version} of another day")
-    assert project.is_ready()
-
-
-@pytest.fixture
-def native_sources(project: Environment, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A made-up native decoder, on a machine with a cargo and without all else."""
-    monkeypatch.setenv("HOME", str(project.root))
-    monkeypatch.setenv("PATH", str(program(project.root / "bin" / "cargo").parent))
-    source = project.root / "native" / "src" / "lib.rs"
-    source.parent.mkdir(parents=True)
-    for path in (source, source.parent.parent / "Cargo.toml", source.parent.parent / "Cargo.lock"):
-        path.write_text("one")
-    return source
-
-
-def test_a_native_decoder_that_has_changed_is_built_again(
-    project: Environment, native_sources: Path
-) -> None:
-    """Where there is a Rust; elsewhere nothing is missing."""
-    project.folder.mkdir()
-    project.write_stamp(project.wanted())
-    assert project.is_ready()
-    native_sources.write_text("two")
-    assert not project.is_ready()
-    assert not project.needs_new_packages()
-    Path(os.environ["PATH"], "cargo").unlink()
-    assert project.is_ready()
-
-
-@pytest.mark.parametrize("cargo", ["missing", "fails"])
-def test_the_set_up_goes_on_without_a_native_decoder(
-    project: Environment, native_sources: Path, cargo: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line says that decoding is slower, and why or what to install. The next run tries
-    again.
-    """
-    if cargo == "missing":
-        Path(os.environ["PATH"], "cargo").unlink()
-    else:  # maturin would say what cargo says
-        program(project.python).write_text("#!/bin/sh\necho error: no crates\nexit 1\n")
-    found = native_wheel.build(project.python, project.root, project.folder, project.log)
-    assert found is None
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert "so pages are decoded by the slower path in Python" in line
-    assert ("install cargo" if cargo == "missing" else "failed: error: no crates") in line
 
 
 def wheels(folder: Path, *names: str) -> list[Path]:
@@ -550,18 +305,6 @@ def test_each_wheel_is_asked_for_by_version_and_hash(tmp_path: Path) -> None:
         f"boto3==1.44.5 --hash=sha256:{digest(boto)}",
         f"kinesis-spout[{','.join(EXTRAS)}]==0.1.0 --hash=sha256:{digest(spout)}",
     ]
-
-
-def test_a_machine_that_has_spark_is_not_asked_for_another(tmp_path: Path) -> None:
-    found = wheels(tmp_path, "kinesis_spout-0.1.0", "pyspark-4.3.0", "py4j-0.10.9.9")
-    (line,) = requirement_lines(found, with_spark=False)
-    assert line.startswith("kinesis-spout[cbor,metrics]==0.1.0 ")
-    assert len(requirement_lines(found, with_spark=True)) == 3
-
-
-def test_a_file_that_is_not_a_wheel_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SetUpError, match=r"x\.whl is not named as a wheel; remove it"):
-        requirement_lines([tmp_path / "x.whl"], with_spark=True)
 
 
 def test_the_lock_has_what_a_bundle_leaves_out(tmp_path: Path) -> None:

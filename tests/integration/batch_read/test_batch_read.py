@@ -232,20 +232,6 @@ def test_a_stream_that_was_created_again_is_not_read_as_the_one_that_was_loaded(
         load.rows()
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"streamName": "absent"}, "check the stream's name"),
-        ({"shardIds": "shardId-00000000001"}, "did you mean shardId-"),
-    ],
-)
-def test_a_range_that_cannot_be_is_one_error_before_a_task_begins(
-    stream: StreamUnderTest, more: dict[str, str], message: str
-) -> None:
-    with pytest.raises(KinesisError, match=message):
-        Load(stream, **more).rows()
-
-
 def test_a_kpl_aggregate_is_unpacked_or_stops_the_read_or_is_wanted_raw(
     stream: StreamUnderTest,
 ) -> None:

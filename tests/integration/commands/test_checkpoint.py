@@ -133,27 +133,6 @@ def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) ->
     assert there.consume() == ["c"]
 
 
-def test_an_export_that_cannot_be_imported_leaves_the_application_as_it_was(shell: Shell) -> None:
-    """Cut off, with a shard that no store takes, or of another stream. A dry run says the same."""
-    shell.put("a")
-    shell.consume()
-    text = shell.checkpoint("export").stdout
-    other = json.loads(text)
-    other["stream"]["createdMs"] += 1
-    before = shell.states()
-    for exported, said in (
-        (text[: len(text) // 2], "export.json contains"),
-        (text.replace(f'"{SHARD}": {{', '"paused": {'), "shard id 'paused' is reserved"),
-        (json.dumps(other), "the export belongs to stream"),
-    ):
-        (shell.folder / "export.json").write_text(exported)
-        for how in ("--dry-run", "--yes"):
-            ended = shell.checkpoint("import", "export.json", how, "--replace")
-            assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
-            assert said in ended.stderr
-    assert shell.states() == before
-
-
 def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     """What a producer or an error has written is no command for the terminal."""
     (number,) = shell.put("a\x1b[31m")
@@ -236,23 +215,3 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     ended = peek(shell, later)
     assert ended.returncode == 1
     assert ended.stdout == f"the shard does not contain record {later} (any more)\n"
-
-
-def test_an_import_that_is_killed_is_told_and_goes_on(shell: Shell) -> None:
-    """Between its start and its states, nobody would know where to read on: so nobody reads."""
-    shell.put("a", "b")
-    shell.consume()
-    assert shell.checkpoint("export", "--to", "etl.json").returncode == 0
-    there = Shell(shell.fake, f"{shell.zookeeper}-new", shell.folder)
-    there.kill_at("import-begun", "import", "etl.json", "--yes")
-    assert there.states() == {}
-    ended = there.run_consume()
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert "an import into application etl on stream orders was interrupted" in ended.stderr
-    assert "repeat the command (`kinesis-spout checkpoint import` or" in ended.stderr
-    assert there.states() == {}
-    again = there.checkpoint("import", "etl.json", "--yes")
-    assert again.returncode == 0, again.stderr
-    assert there.states() == shell.states()
-    shell.put("c")
-    assert there.consume() == ["c"]

@@ -17,7 +17,6 @@ from kinesis_spout.programs import how_to_install
 from scheme.avro_scheme import NOT_AVRO
 from scheme.cloudwatch_logs import NOT_CLOUDWATCH
 from scheme.glue_scheme import NO_FRAME, UNKNOWN_VERSION
-from tests.support.aggregates.wire import aggregate_of
 from tests.support.outcomes.glue_cases import ORDER_1, Producer
 from tests.support.outcomes.payload_cases import CONTROL, cloudwatch, gzipped
 from tests.support.shell.command_line import hide, path_with, run_cli, without_waits
@@ -72,17 +71,6 @@ def test_each_record_is_a_line_with_all_of_its_fields(orders: ServedFake) -> Non
     assert len(text["arrival"]) == len("2026-01-31T12:00:00.000Z")
     assert (binary["dataBase64"], "data" in binary) == ("/wA=", False)
     assert ended.stderr == "stream orders: 2 emitted, 2 acked\n"
-
-
-def test_the_user_records_of_an_aggregate_are_lines_of_their_own(orders: ServedFake) -> None:
-    """With ids of their own, and one line of bytes where raw is asked for."""
-    data = aggregate_of([b"first", b"second"])
-    orders.model.put("orders", "key", data)
-    first, second = lines_of(run(orders, "consume", "orders", *ALL).stdout)
-    assert (first["data"], second["data"]) == ("first", "second")
-    assert second["id"] == f"{first['shard']}:{first['sequence']}.1:1"
-    (line,) = lines_of(run(orders, "consume", "orders", *ALL, "--aggregated-records", "raw").stdout)
-    assert base64.b64decode(line["dataBase64"]) == data
 
 
 def test_a_scheme_gives_fields_or_rows_and_the_rest_goes_to_the_dead_letters(
@@ -344,53 +332,6 @@ def test_a_command_that_dies_is_an_error_and_its_records_are_read_again(
     assert again.returncode == 0
     answered = data_of((tmp_path / "first").read_text())[:2]
     assert sorted(data_of((tmp_path / "again").read_text())) == sorted(set(early) - set(answered))
-
-
-def test_a_record_that_kills_the_command_each_time_is_dead_lettered_in_the_end(
-    orders: ServedFake, tmp_path: Path, zookeeper_chroot: str
-) -> None:
-    """After several runs. The records around it are all answered, and none of them is dead."""
-    texts = put(orders, 20)
-    log, letters = tmp_path / "log", tmp_path / "letters"
-    arguments = (
-        *("--application", "etl", "--zookeeper", zookeeper_chroot, *ALL, "--retry-limit", "1"),
-        *("--dead-letter", str(letters)),
-        *("--exec", command_that("is killed by a seven", log)),
-    )
-    for _ in range(10):
-        ended = run(orders, "consume", "orders", *arguments)
-        assert ended.returncode == 1
-        if "the command was killed by SIGKILL" not in ended.stderr:
-            break
-    assert "dead-lettered to" in ended.stderr.splitlines()[-1]
-    dead = lines_of(letters.read_text())
-    assert sorted(base64.b64decode(one["data"]) for one in dead) == [b"order 17", b"order 7"]
-    assert {one["attempts"] for one in dead} == {2}
-    assert {one["reason"] for one in dead} == {"its process ended without an answer"}
-    delivered = lines_of(log.read_text())
-    assert {one["data"] for one in delivered} == set(texts)
-    assert {one["attempt"] for one in delivered if one["data"][-1] != "7"} == {1}
-
-
-def test_an_invalid_answer_is_reported_by_its_line_and_acks_nothing(
-    orders: ServedFake, tmp_path: Path
-) -> None:
-    """It is no error where all records were acked. Its text is not shown, because it may be the
-    payload.
-    """
-    put(orders, 1)
-    command = ("--exec", command_that("talks", tmp_path / "log"))
-    ended = run(orders, "consume", "orders", *ALL, *command)
-    assert ended.returncode == 0
-    notes = [line for line in ended.stderr.splitlines() if line.startswith("note: ")]
-    assert "line 1 of the command's output is not an answer" in notes[0]
-    assert (
-        "line 2 of the command's output answers a record that does not wait for an answer"
-        in notes[1]
-    )
-    assert "secret" not in ended.stderr
-    assert notes[-1] == "note: 2 lines of the command's output are not valid answers"
-    assert "1 emitted, 1 acked" in ended.stderr
 
 
 def test_at_a_signal_the_command_gives_its_last_answers(

@@ -133,12 +133,3 @@ def test_lines_are_packed_into_aggregates_for_their_shards(orders: ServedFake) -
     assert len(held(orders)) < 100
     expected = sorted((str(number), line) for number, line in enumerate(lines))
     assert sorted(delivered(orders.model, "orders")) == expected
-
-
-def test_aggregates_are_refused_for_a_stream_that_ignores_keys(fake_kinesis: ServedFake) -> None:
-    """Its readers would leave out what is not of their shard."""
-    fake_kinesis.model.create("clicks", shards=2, distribution="AUTO")
-    ended = run(fake_kinesis, "produce", "clicks", "--aggregate", stdin=b"one\n")
-    assert ended.returncode == 1
-    assert "omit --aggregate" in ended.stderr
-    assert held(fake_kinesis, "clicks") == []

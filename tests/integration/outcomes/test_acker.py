@@ -1,5 +1,5 @@
 """The acker on Spark fails exactly the records of which an operator lost or doubled a row, and
-refuses wrong use. The shares of children add up to their row's, unless one is lost or doubled.
+refuses wrong use.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from spark_job.acker.shares import (
     anchors,
     group_anchor,
     totals,
-    with_child_anchors,
 )
 from spark_job.tracking.spark_sql import map_in_arrow
 from state.report import OnFailure
 from tests.support.outcomes.acker import AckedBatch, Sink, record_id, run_batch, source_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -438,62 +437,6 @@ EDGES = [
     -0x1_0000_0000,
     0x0123_4567_89AB_CDEF,
 ]
-MAX_CHILDREN = 5
-
-
-@pytest.fixture(scope="module")
-def families(spark: SparkSession) -> dict[tuple[int, int, int], list[Row]]:
-    """The anchors of children, by their parent's x and s and by the number of children."""
-    parents = spark.createDataFrame(
-        [((7, x, s),) for x, s in product(EDGES, EDGES)], f"{ANCHOR} {ANCHOR_DDL}"
-    )
-    counts = spark.range(1, MAX_CHILDREN + 1).select(F.col("id").alias("n"))
-    placed = (
-        parents.crossJoin(counts)
-        .withColumn("parent", F.col(ANCHOR))
-        .withColumn("place", F.explode(F.expr("sequence(0, n - 1)")))
-    )
-    rows = with_child_anchors(placed, 3, F.col("place"), F.col("n")).collect()
-    found: dict[tuple[int, int, int], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["place"]):
-        found.setdefault((row["parent"]["x"], row["parent"]["s"], row["n"]), []).append(row[ANCHOR])
-    return found
-
-
-def combined(children: Iterable[Row], times: Iterable[int]) -> tuple[int, int]:
-    """XOR and sum mod 2^64, computed in Python."""
-    x = s = 0
-    for child, count in zip(children, times, strict=True):
-        x ^= (child["x"] % 2**64) * (count % 2)
-        s += child["s"] * count
-    return x, s % 2**64
-
-
-def test_children_add_up_to_their_parent(families: dict[tuple[int, int, int], list[Row]]) -> None:
-    """Also at the limits of 64 bits, where Spark's own sums and differences overflow."""
-    assert len(families) == len(EDGES) ** 2 * MAX_CHILDREN
-    for (x, s, n), children in families.items():
-        assert len(children) == n
-        assert combined(children, [1] * n) == (x % 2**64, s % 2**64)
-        assert {child["root"] for child in children} == {7}
-
-
-def test_children_that_are_not_there_exactly_once_do_not_add_up(
-    families: dict[tuple[int, int, int], list[Row]],
-) -> None:
-    """Children are lost, doubled, or there three times, which XOR alone would not detect; also
-    several of these at a time.
-
-    Left out is one case that can add up: a parent with s = 0 or 2^63, all of whose children are
-    there equally often. Hashes practically never have these values.
-    """
-    tried = 0
-    for (x, s, n), children in families.items():
-        for times in product(range(4), repeat=n):
-            if set(times) != {1} and not (len(set(times)) == 1 and s in (0, LEAST)):
-                assert combined(children, times) != (x % 2**64, s % 2**64), (x, s, times)
-                tried += 1
-    assert tried > 100_000
 
 
 def test_sums_in_spark_are_sums_in_python(spark: SparkSession) -> None:

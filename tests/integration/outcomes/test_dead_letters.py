@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import traceback
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -39,7 +38,6 @@ from tests.support.kinesis.large_records import largest, take_large_records
 from tests.support.kinesis.refused_records import refuse
 from tests.support.kinesis.services import ServedFake, kinesis_client
 from tests.support.outcomes.letters import FIRST_FAILURE, Story, frame_of, gone
-from tests.support.outcomes.odd_errors import Unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,47 +125,6 @@ def test_a_stream_gets_each_letter_as_json(spark: SparkSession, fake_kinesis: Se
         letter.message_id: letter.data for letter in ALL
     }
     assert {one["reason"] for one in found.values()} == {letter.reason for letter in ALL}
-
-
-def test_a_function_gets_the_letters_in_lists_of_bounded_length(spark: SparkSession) -> None:
-    """It is not called without letters."""
-    got: list[list[Letter]] = []
-    dead_letter = DeadLetter.to(got.append)
-    dead_letter.write(frame_of(spark, []), plan_id="1-a")
-    assert got == []
-    letters = Story().letters(CHUNK_LETTERS + 1)
-    dead_letter.write(frame_of(spark, letters), plan_id="1-a")
-    assert sorted(map(len, got)) == [1, CHUNK_LETTERS]
-    assert (
-        sorted(
-            (one for chunk in got for one in chunk), key=lambda letter: int(letter.sequence_number)
-        )
-        == letters
-    )
-
-
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (ConnectionError("no answer"), r"function page_somebody (ConnectionError: no answer)"),
-        (SystemExit(1), "SystemExit: 1"),
-        (ValueError("half \ud83d"), r"ValueError: half \ud83d"),
-        (Unprintable(), "Unprintable: its message cannot be formatted: RuntimeError"),
-    ],
-    ids=["error", "exit", "half", "no text"],
-)
-def test_whatever_a_function_raises_fails_the_write(
-    error: BaseException, says: str, spark: SparkSession
-) -> None:
-    """And the error can be sent to Java."""
-
-    def page_somebody(_: list[Letter]) -> None:
-        raise error
-
-    with pytest.raises(DeadLetterError) as caught:
-        DeadLetter.to(page_somebody).write(frame_of(spark, ALL, partitions=1), plan_id="1-a")
-    assert says in str(caught.value)
-    assert "".join(traceback.format_exception(caught.value)).encode()
 
 
 ORDERS = Story()

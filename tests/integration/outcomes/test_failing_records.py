@@ -6,12 +6,9 @@ records that a failed record blocks.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
-import secrets
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +20,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
 from scheme import JsonScheme, PayloadError, PayloadScheme
-from spark_job import DeadLetter, Reject, Retry
-from spark_job.query_failure import failure_sentence
+from spark_job import DeadLetter
 from spark_job.tracking.outcomes import Outcome
 from spark_job.tracking.tracked_batch import current_batch
 from state.report import OnFailure
 from tests.support.outcomes.acker import AckedBatch, record_id, run_batch, source_frame
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
-from tests.support.spark.source import APPLICATION
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -112,18 +107,6 @@ def test_a_record_of_another_batch_cannot_be_failed(spark: SparkSession) -> None
             batch.fail([record_id(0), "shardId-000000000009:5:1"], "mixed")
 
     assert run_batch(source_frame(spark, ["a"]), process).failed_numbers == set()
-
-
-def test_the_batch_is_evaluated_once_for_any_number_of_actions(spark: SparkSession) -> None:
-    draw = F.udf(lambda: secrets.randbelow(2**31), "int", useArrow=False).asNondeterministic()
-    seen: list[int] = []
-
-    def process(batch: AckedBatch) -> None:
-        for _ in range(2):
-            seen.extend(row.drawn for row in batch.df.collect())
-
-    run_batch(source_frame(spark, ["a"]).withColumn("drawn", draw()), process)
-    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize(
@@ -238,86 +221,6 @@ def test_queries_that_run_at_a_time_have_batches_of_their_own(spark: SparkSessio
     assert found == [True, True]
 
 
-def test_whatever_a_function_raises_is_the_outcome_of_its_record(
-    tracked_batches: TrackedBatches,
-) -> None:
-    """Also a library that exits, and a reason that UTF-8 cannot encode. The query goes on, and each
-    record has its letter.
-    """
-    tracked_batches.stream.put(12)
-    seen: list[str] = []
-
-    def enrich(record: Record) -> object:
-        match record.data:
-            case b"record 1":
-                sys.exit(1)
-            case b"record 2":
-                raise Reject("half \ud83d")
-            case b"record 6":
-                return {"text": "half \ud83d"}
-        return {"text": record.data.decode()}
-
-    def process(batch: TrackedBatch) -> None:
-        rows = batch.map_records(enrich, "text string")
-        for row in batch.df.where("CAST(data AS STRING) = 'record 7'").collect():
-            batch.fail(row.messageId, "half \ud83d")
-        seen.extend(row.text for row in rows.collect())
-
-    tracked_batches.run(process, retry_limit=0)
-    assert {letter.data: letter.reason for letter in tracked_batches.letters} == {
-        b"record 1": "SystemExit: 1",
-        b"record 2": "half \\ud83d",
-        b"record 6": "column text of the function's output is a str that does not fit string",
-        b"record 7": "half \\ud83d",
-    }
-    assert set(seen) >= {f"record {n}" for n in (0, 3, 4, 5, 8, 9, 10, 11)}
-    assert tracked_batches.unresolved() == {}
-
-
-def test_the_issues_first_sample_runs_as_written(
-    tracked_query: TrackedQuery, tmp_path: Path
-) -> None:
-    """One record is rejected at once, one is retried until it succeeds, one fails with an error.
-    All others are written as parquet.
-    """
-    out, dead, ready = tmp_path / "out", tmp_path / "dead", tmp_path / "ready"
-    tracked_query.put_texts(
-        [json.dumps({"id": f"o{n}", "total": n - 1}) for n in range(50)] + ["no json"]
-    )
-
-    def enrich(record: Record) -> dict[str, Any]:
-        order = json.loads(record.data)
-        if order["total"] < 0:
-            raise Reject("negative total")
-        if order["id"] == "o7" and not ready.exists():
-            ready.touch()
-            raise Retry("no rates yet", after_s=0.2)
-        return {"id": order["id"], "total": order["total"]}
-
-    def process(batch: TrackedBatch) -> None:
-        batch.map_records(enrich, "id string, total double").write.mode("append").parquet(str(out))
-
-    tracked_query.run(process, retry_limit=1, dead_letter=DeadLetter("parquet", path=str(dead)))
-    written = tracked_query.spark.read.parquet(str(out)).collect()
-    assert sorted((row.id, row.total) for row in written) == sorted(
-        (f"o{n}", n - 1.0) for n in range(1, 50)
-    )
-    letters = {
-        bytes(row.data): row for row in tracked_query.spark.read.parquet(str(dead)).collect()
-    }
-    rejected, broken = letters[b'{"id": "o0", "total": -1}'], letters[b"no json"]
-    assert (rejected.attempts, rejected.reason, rejected.application) == (
-        1,
-        "negative total",
-        APPLICATION,
-    )
-    assert (broken.attempts, broken.reason.split(":")[0]) == (2, "JSONDecodeError")
-    assert rejected.messageId == f"{rejected.shardId}:{rejected.sequenceNumber}:1"
-    assert broken.firstFailure < broken.lastFailure
-    assert len(letters) == 2
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
-
-
 def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
     tracked_batches: TrackedBatches, tmp_path: Path
 ) -> None:
@@ -346,29 +249,6 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         tracked_batches.run(process)
     assert tracked_batches.stream.checkpoints() == {}
     assert rows == []
-
-
-def test_persisted_rows_that_are_lost_and_are_the_same_afterwards_do_no_harm(
-    tracked_batches: TrackedBatches,
-) -> None:
-    """Of a function that returns several rows for a record, or none."""
-    tracked_batches.stream.put(20)
-    rows: list[int] = []
-
-    def change(record: Record) -> object:
-        if record.data == b"record 5":
-            raise Reject("never")
-        number = int(record.data.split()[1])
-        return None if number == 6 else ({"n": number} for _ in range(2))
-
-    def process(batch: TrackedBatch) -> None:
-        output = batch.map_records(change, "n int")
-        tracked_batches.spark.catalog.clearCache()
-        rows.extend(row.n for row in output.collect())
-
-    tracked_batches.run(process)
-    assert sorted(rows) == sorted(2 * [n for n in range(20) if n not in (5, 6)])
-    assert [letter.data for letter in tracked_batches.letters] == [b"record 5"]
 
 
 @pytest.mark.parametrize(
@@ -425,24 +305,6 @@ def test_a_poison_record_is_found_retried_and_dead_lettered(
     assert tracked_batches.stream.checkpoints() == tracked_batches.stream.tips()
 
 
-def test_a_function_that_exits_fails_as_any_other(
-    tracked_query: TrackedQuery, tracked_batches: TrackedBatches
-) -> None:
-    """With bisect its record is found. Without it the query ends with one sentence."""
-    tracked_query.stream.put(12)
-
-    def process(batch: TrackedBatch) -> None:
-        if any(row.data == b"record 3" for row in batch.df.select("data").collect()):
-            sys.exit(3)
-
-    sentence = "the function passed to tracked(...) raised SystemExit: 3"
-    with pytest.raises(StreamingQueryException) as caught:
-        tracked_query.run(process)
-    assert failure_sentence(str(caught.value)) == sentence
-    tracked_batches.run(process, bisect=True, retry_limit=0)
-    assert [letter.reason for letter in tracked_batches.letters] == [sentence]
-
-
 def test_failures_of_a_part_that_raises_are_discarded(
     tracked_batches: TrackedBatches,
 ) -> None:
@@ -467,25 +329,6 @@ def test_failures_of_a_part_that_raises_are_discarded(
         b"record 3": "said",
         b"record 9": "ValueError: nine",
     }
-
-
-def test_a_sink_that_is_down_is_not_poison(tracked_batches: TrackedBatches) -> None:
-    """Most eighths fail, so the batch fails with its own error, and nothing is acked."""
-    tracked_batches.stream.put(20)
-    calls: list[int] = []
-
-    def process(batch: TrackedBatch) -> None:
-        calls.append(batch.df.count())
-        raise ConnectionError("the warehouse is down")
-
-    with pytest.raises(Exception, match="the warehouse is down"):
-        tracked_batches.run(process, bisect=True, retry_limit=0)
-    assert calls == [20, 10, 10, 5, 5, 5, 5, 3, 2, 3, 2, 3, 2, 3, 2]
-    assert tracked_batches.stream.checkpoints() == {}
-    done: list[int] = []
-    tracked_batches.run(lambda batch: done.append(batch.df.count()), bisect=True, retry_limit=0)
-    assert done == [20], "a batch that does not fail is not divided"
-    assert tracked_batches.letters == []
 
 
 def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from kinesis_spout.config import AwsConfig
 from kinesis_spout.service.glue_registry import GlueRegistry
-from scheme import AvroScheme, CloudWatchLogsScheme, GlueScheme, parsed
+from scheme import AvroScheme, GlueScheme, parsed
 from scheme.glue_scheme import NO_FRAME, UNKNOWN_VERSION
 from scheme.record_scheme import gives_many
 from spark_job import register
@@ -26,7 +26,7 @@ from tests.support.kinesis.services import create_stream, fields_of, kinesis_cli
 from tests.support.outcomes.glue_cases import AWS, ORDER_1, ORDER_2, Producer, nowhere
 from tests.support.outcomes.scheme_agreement import decoded, plain_row
 from tests.support.outcomes.scheme_cases import CASES
-from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery
+from tests.support.outcomes.tracked import TrackedQuery
 from tests.support.spark.source import STREAM, ShiftedClock, StreamUnderTest
 from tests.support.spout.spouts import spout_of
 
@@ -117,26 +117,6 @@ def test_each_record_of_each_format_has_its_outcome(
     assert {letter.message_id.rpartition(":")[0] for letter in query.letters} <= emulated.ids()
     assert query.unresolved() == {}
     assert emulated.checkpoints() == emulated.tips()
-
-
-def test_a_batch_of_one_format_has_a_row_for_each_row(
-    spark: SparkSession, emulated: StreamUnderTest, tmp_path: Path
-) -> None:
-    """`batch.parsed` rejects the records of other formats, and acks those without rows."""
-    query = TrackedBatches(spark, emulated, tmp_path / "checkpoint")
-    scheme, messages = CloudWatchLogsScheme(), list[str]()
-
-    def process(batch: TrackedBatch) -> None:
-        rows = batch.parsed(scheme, into="log").select("messageId", "log.*")
-        messages.extend(row.message for row in rows.collect())
-
-    query.run(process)
-    outcomes = [decoded(scheme, data) for data in PAYLOADS]
-    assert sorted(messages) == sorted(row[-2] for rows, _ in outcomes for row in rows or ())
-    assert Counter(letter.reason for letter in query.letters) == Counter(
-        reason for _, reason in outcomes if reason is not None
-    )
-    assert query.unresolved() == {}
 
 
 @pytest.mark.parametrize(("name", "column"), [("cloudwatch logs", "message"), ("glue avro", "id")])
@@ -252,17 +232,6 @@ def test_an_unreachable_registry_stops_the_query_and_its_records_are_read_again(
     assert {letter.attempts for letter in query.letters} == {1}
     assert query.unresolved() == {}
     assert empty.checkpoints() == empty.tips()
-
-
-def test_a_batch_read_gives_the_same_rows(spark: SparkSession, emulated: StreamUnderTest) -> None:
-    register(spark)
-    frame = spark.read.format("kinesis").options(**emulated.connection()).load().cache()
-    for case in KINDS:
-        rows = of_case(frame, case)
-        assert found_in(rows) == rows_of(case)
-        malformed = rows.where("parsed.malformed IS NOT NULL")
-        bad = malformed.select("data", "parsed.malformed").collect()
-        assert {bytes(row.data): row.malformed for row in bad} == case.damaged
 
 
 def test_the_spout_emits_a_record_with_its_rows(emulated: StreamUnderTest) -> None:

@@ -37,37 +37,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_batch_that_is_replayed_past_the_retention_is_not_refused_for_ever(
-    tracked_batches: TrackedBatches, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its first records have expired since its tasks read them, and `failOnDataLoss` is false. What
-    is left comes with the next plan.
-    """
-    stream = tracked_batches.stream
-    stream.put(10)
-    stream.clock.advance(20 * 3600)
-    stream.put(10)
-
-    def fail(batch: TrackedBatch) -> None:
-        assert batch.df.count() == 20
-        raise ConnectionError("down")
-
-    with pytest.raises(Exception, match="down"):
-        tracked_batches.run(fail)
-    stream.clock.advance(5 * 3600)
-    batches: list[list[int]] = []
-    with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        tracked_batches.run(
-            lambda batch: batches.append(sorted(numbers(batch.df))),
-            source={"fail_on_data_loss": False},
-        )
-    assert batches == [list(range(10, 20)), list(range(10, 20))]
-    assert (
-        "nothing of this batch is acked, and the next plan reads the remaining records"
-    ) in caplog.text
-    assert stream.checkpoints() == stream.tips()
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -218,9 +187,6 @@ def test_the_report_of_another_batch_does_not_hold_for_a_replay(
     assert rows == 2 * [list(range(10, 20))]
 
 
-USERS = 500
-
-
 def put_aggregates(query: TrackedQuery, *sizes: int) -> None:
     """Put aggregates of so many user records, numbered on."""
     first = 0
@@ -228,35 +194,6 @@ def put_aggregates(query: TrackedQuery, *sizes: int) -> None:
         data = [b"record %d" % each for each in range(first, first + size)]
         query.stream.put_record("k", aggregate_of(data, ["k"]))
         first += size
-
-
-def fails(wanted: int, seen: list[int]) -> Any:
-    """A function for `map_records` that fails one record, and notes those that it gets."""
-
-    def enrich(record: Record) -> dict[str, Any]:
-        n = int(record.data.split()[1])
-        if n == wanted:
-            raise ValueError("always bad")
-        return {"n": n}
-
-    def process(batch: TrackedBatch) -> None:
-        seen.extend(row.n for row in batch.map_records(enrich, "n int").collect())
-
-    return process
-
-
-def test_one_of_five_hundred_is_retried_alone_and_dead_lettered_alone(
-    tracked_query: TrackedQuery,
-) -> None:
-    put_aggregates(tracked_query, USERS, 3)
-    seen: list[int] = []
-    tracked_query.run(fails(77, seen), retry_limit=2)
-    assert sorted(seen) == [n for n in range(USERS + 3) if n != 77]
-    (letter,) = tracked_query.letters
-    assert (letter.data, letter.attempts, letter.sub_sequence_number) == (b"record 77", 3, 77)
-    assert letter.message_id == f"{letter.shard_id}:{letter.sequence_number}.77:3"
-    assert tracked_query.unresolved() == {}
-    assert tracked_query.stream.checkpoints() == tracked_query.stream.tips()
 
 
 @pytest.mark.parametrize("before", ["raw", "unpack"])

@@ -44,7 +44,6 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.surroundings import for_executors
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer
 from state.position import TRIM_HORIZON, Position
-from state.sequence_number import SequenceNumber
 from tests.architecture.source_tree import ROOT
 from tests.support.certificates import Authority
 from tests.support.kinesis.services import create_stream, kinesis_client, serve
@@ -107,15 +106,6 @@ def read_all(client: KinesisClient, position: Position = TRIM_HORIZON) -> list[d
                 rows += fetched.records.to_pylist()
                 iterator = fetched.next_iterator
     return rows
-
-
-def test_what_was_put_is_read_in_order(reader: KinesisClient) -> None:
-    """Data, keys and order, from the horizon, with two shards listed."""
-    rows = read_all(reader)
-    assert [row["data"] for row in rows] == [b"%d" % number for number in range(10)]
-    assert {row["partitionKey"] for row in rows} == {"ünï-☃"}
-    assert len(reader.list_shards()) == 2
-    assert not any(listed.is_closed for listed in reader.list_shards())
 
 
 def test_the_stream_is_described_and_can_be_named_by_its_arn(reader: KinesisClient) -> None:
@@ -442,22 +432,6 @@ def test_page_tokens_that_always_expire_end_in_an_error(
         stubbed_client.list_shards()
 
 
-def test_parents_and_ends_are_returned(
-    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
-) -> None:
-    """A merged shard has two parents; an emulator's odd ending number is accepted. A shard is
-    closed, even if the listing has a second entry of it that is open.
-    """
-    merged = shard(4, ParentShardId="p", AdjacentParentShardId="q")
-    numbers = {"StartingSequenceNumber": "5", "EndingSequenceNumber": "9223372036854775807"}
-    closed = shard(2, SequenceNumberRange=numbers)
-    stub_kinesis.answers("ListShards", ok(Shards=[merged, closed, shard(2)]))
-    first, second = stubbed_client.list_shards()
-    assert (first.parents, first.is_closed) == (("p", "q"), False)
-    assert (second.parents, second.is_closed) == ((), True)
-    assert second.ending_sequence == SequenceNumber(2**63 - 1)
-
-
 def test_a_start_time_keeps_its_milliseconds(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:
@@ -539,18 +513,6 @@ def data_read(cbor_client: KinesisClient) -> list[Any]:
     records = cbor_client.get_records("it", 5).records
     values: list[Any] = records.column("data").to_pylist()
     return values
-
-
-def test_a_page_is_asked_for_and_read_in_cbor(
-    cbor_client: KinesisClient, stub_kinesis: StubKinesis
-) -> None:
-    """The arguments are those of JSON; the request is signed over the body that is sent."""
-    stub_kinesis.answers("GetRecords", cbor_page(b"a", b"\xff"))
-    assert data_read(cbor_client) == [b"a", b"\xff"]
-    (request,) = stub_kinesis.asked("GetRecords")
-    assert request.arguments == {"ShardIterator": "it", "Limit": 5}
-    assert kinds(stub_kinesis) == ["cbor-1.1"]
-    assert "content-type" in request.headers["Authorization"]
 
 
 @pytest.mark.parametrize(

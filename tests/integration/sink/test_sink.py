@@ -199,17 +199,6 @@ def test_a_lost_answer_puts_a_request_twice_and_loses_nothing(
     assert len(found) == 200
 
 
-def test_a_write_goes_on_over_a_reshard(served: tuple[str, FakeKinesis, Any]) -> None:
-    url, _, client = served
-    with closing(RecordWriter(settings(url), KEYED)) as writer:
-        writer.write([batch(range(100))])
-        client.update_shard_count(
-            StreamName=STREAM, TargetShardCount=8, ScalingType="UNIFORM_SCALING"
-        )
-        writer.write([batch(range(100, 200))])
-    assert numbers(on_stream(client)) == list(range(200))
-
-
 def test_rows_name_their_streams_where_no_option_does(
     served: tuple[str, FakeKinesis, Any],
 ) -> None:

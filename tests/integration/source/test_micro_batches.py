@@ -4,28 +4,22 @@ ZooKeeper. `tests/simulation` plays the same loop in memory, with all that can h
 
 from __future__ import annotations
 
-import itertools
-import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinesis_spout.reading.pacing import ShardPacers
-from kinesis_spout.testing import alter, drop, error, slow
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.shard_state import Lifecycle
 from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
-from tests.support.simulated.simulated_driver import next_plan, run
-from tests.support.simulated.simulated_job import shard, simulated
+from tests.support.simulated.simulated_job import shard
 from tests.support.spark.source import READ_MODES, STREAM, StreamUnderTest, ids_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kinesis_spout.testing import Fault
     from tests.support.kinesis.services import ServedFake
 
 MIB = 1024 * 1024
@@ -89,15 +83,6 @@ def test_a_sink_has_every_record_once_over_crashes_and_reshards(
     assert all(checkpoints[one] == tips[one] for one in tips.keys() - closed)
 
 
-def planned(engine: MicroBatchEngine) -> list[Any]:
-    """The partitions of the next batch, logged but not read."""
-    engine.start()
-    assert engine.reader is not None
-    start = engine.reader.initialOffset()
-    engine.offsets.append(engine.reader.latestOffset(start, engine.reader.getDefaultReadLimit()))
-    return list(engine.reader.partitions(start, engine.offsets[0]))
-
-
 # starts -------------------------------------------------------------------------------------------
 def test_each_shard_starts_where_the_application_says_and_its_children_at_their_beginning(
     stream: StreamUnderTest, engine_of: Callable[..., MicroBatchEngine]
@@ -155,33 +140,6 @@ def test_odd_records_come_through_as_they_are(
 
 
 # the service's limits -----------------------------------------------------------------------------
-@pytest.mark.parametrize("workers", ["one worker", "a new worker for each batch"])
-def test_a_job_that_keeps_the_services_pace_is_never_throttled(workers: str) -> None:
-    """5 calls and 2 MB a second and shard, over all batches, in simulated time; the shards hold
-    more than that. A worker that has not read a shard before learns from the plan when it may.
-    """
-    pace: dict[str, Any] = {"reads_per_second": 5, "read_bytes_per_second": "2MiB"}
-    answered = itertools.count()
-    with simulated(shards=2, limits=True) as job:
-        for index in range(2):
-            job.put(12, key=job.key_of(index), data=bytes(400_000))
-        counting = alter(lambda page: (next(answered), page)[1])
-        job.fake.faults.add(counting, operation="GetRecords", times=None)
-        job.restart_executor(**pace)
-        coordinator = job.coordinator(max_records_per_shard=3, probe_interval="60s", **pace)
-        plan, found, batches = "", 0, 0
-        while (planned := next_plan(coordinator, plan)) != plan:
-            plan = planned
-            found += len(run(job, coordinator, plan))
-            batches += 1
-            if workers != "one worker":
-                executor = job.executor()
-                executor.pacers = ShardPacers(executor.settings.rate)
-        assert (found, batches >= 4) == (24, True)
-        assert next(answered) == len(job.fake.faults.struck)  # the others got an error
-
-
-PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -204,33 +162,3 @@ def pushed_engine(fake_kinesis: ServedFake, zookeeper_chroot: str) -> Iterator[M
     yield pushed_engine
     pushed_engine.stop()
     ProcessServices.forget_all()
-
-
-@pytest.mark.parametrize(
-    ("fault", "fallback"),
-    [
-        (slow(2.0), "silent"),
-        (error("ResourceInUseException"), "in_use"),
-        (drop(), "refused"),
-    ],
-    ids=["silent", "in use", "dropped"],
-)
-def test_a_stream_that_cannot_be_subscribed_to_is_polled(
-    fake_kinesis: ServedFake, pushed_engine: MicroBatchEngine, fault: Fault, fallback: str
-) -> None:
-    fake_kinesis.model.faults.add(fault, operation="SubscribeToShard", times=None)
-    wanted = [fake_kinesis.model.put(STREAM, f"key {n}", b"x") for n in range(20)]
-    pushed_engine.run_until_idle()
-    found = [one for rows in pushed_engine.sink.values() for one in ids_of(rows)]
-    assert sorted(found) == sorted(wanted)
-    assert pushed_engine.reader is not None
-    report = pushed_engine.reader.reportLatestOffset()
-    assert report is not None
-    assert (report["pushedRecords"], report["polledRecords"]) == (0, 20)
-    # A refusal that takes longer than the task waits is silence.
-    assert report["fallbacks"].keys() <= {fallback, "silent"}
-    assert report["fallbacks"]
-    for thread in threading.enumerate():
-        if thread.name.startswith("kinesis-subscription"):
-            thread.join(PATIENCE_S)
-            assert not thread.is_alive()

@@ -27,13 +27,9 @@ COMMANDS = {  # how a command treats each record
     "refuses the sevens": "answer(record, ok=record['data'][-1] != '7', "
     "reason='a seven', retry=False)",
     "dies at the third": "count += 1\n    if count == 3: sys.exit(3)\n    answer(record, ok=True)",
-    "is killed by a seven": "record['data'][-1] == '7' and os.kill(os.getpid(), 9)\n    "
-    "answer(record, ok=True)",
-    "talks": "print('secret', record['data'])\n    answer({'id': 'x:1:1'}, ok=True)\n    "
-    "answer(record, ok=True)",
 }
 _PROGRAM = """
-import json, os, sys
+import json, sys
 held, count = [], 0
 def answer(record, **said):
     print(json.dumps({{"id": record["id"], **said}}), flush=True)

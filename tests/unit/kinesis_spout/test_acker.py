@@ -32,15 +32,6 @@ def acker() -> Acker[str]:
     return Acker(Edges())
 
 
-def test_a_message_without_tuples_is_acked_at_once(acker: Acker[str]) -> None:
-    """It has no tuples to wait for. A message may be any value, None included."""
-    root = acker.issue()
-    assert acker.init(root, "m", 0) == Outcome(root, "m", Ending.ACKED)
-    nothing = Acker[None]()
-    root, edge = nothing.start(None)
-    assert nothing.ack(root, edge) == Outcome(root, None, Ending.ACKED)
-
-
 def test_zero_is_never_an_edge() -> None:
     """It would make a tuple that the tree does not wait for."""
     acker: Acker[str] = Acker(Edges(0, 0, 7))
@@ -55,17 +46,6 @@ def test_equal_edges_do_not_end_a_tree_while_others_are_outstanding() -> None:
     assert acker.ack(root, edge ^ reduce(xor, twins) ^ other) is None
     assert [acker.ack(root, twin) for twin in twins] == [None, None]
     assert acker.ack(root, other) == Outcome(root, "m", Ending.ACKED)
-
-
-def test_no_root_ends_before_its_init() -> None:
-    """Not even when the early values cancel each other: two equal edges of tuples whose parents are
-    not known yet.
-    """
-    acker: Acker[str] = Acker(Edges(9, 9, 5))
-    root, twins, edge = acker.issue(), [acker.new_edge(), acker.new_edge()], acker.new_edge()
-    assert [acker.ack(root, twin) for twin in twins] == [None, None]
-    assert acker.init(root, "m", edge) is None
-    assert acker.ack(root, edge ^ reduce(xor, twins)) == Outcome(root, "m", Ending.ACKED)
 
 
 @pytest.mark.parametrize(

@@ -107,19 +107,6 @@ def test_events_after_the_outcome_of_a_tuple_are_refused(
     assert told.outcomes == ([("m", "acked")] if answer == "ack" else [("m", None)])
 
 
-def test_no_tree_waits_for_an_unanchored_tuple(tree: TupleTree, told: RecordingSpout) -> None:
-    """Nor for its children. It can be acked or failed as any other tuple."""
-    free = tree.unanchored()
-    of_free = anchored_to(free, free.child())
-    tree.ack()
-    assert told.outcomes == [("m", "acked")]
-    of_free.fail("no tree waits for it")
-    free.ack()
-    with pytest.raises(IllegalAckerEventError, match="a tuple of no tree was acked after"):
-        free.ack()
-    assert (told.outcomes, free.ended, free.extend(10)) == ([("m", "acked")], True, False)
-
-
 def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: RecordingSpout) -> None:
     """One step cannot hold both locks. Nothing changes."""
     other = TupleTree(Acker(), "other", told)
@@ -129,17 +116,6 @@ def test_trees_of_different_ackers_cannot_be_joined(tree: TupleTree, told: Recor
         anchored_to()
     tree.ack()
     assert told.outcomes == [("m", "acked")]
-
-
-def test_a_part_can_extend_its_emissions(acker: Acker[TupleTree], told: RecordingSpout) -> None:
-    """Of all of its trees, except those that have ended. The spout has the clock."""
-    one, two = (TupleTree(acker, name, told) for name in ("one", "two"))
-    joined = anchored_to(one, two)
-    one.fail()
-    assert joined.extend(20.0)
-    assert told.extended == [("two", 20.0)]
-    two.fail()
-    assert not joined.extend(30.0)
 
 
 def test_a_withdrawn_tree_has_no_outcome(

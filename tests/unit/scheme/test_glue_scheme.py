@@ -13,49 +13,19 @@ from aws_schema_registry.codec import encode
 from scheme import (
     AvroScheme,
     GlueScheme,
-    PayloadScheme,
     SchemaVersion,
     SchemeDefinitionError,
     SchemeUnavailableError,
 )
 from scheme.glue_scheme import message_paths
-from tests.support.outcomes.avro_cases import EMPTY, GOOD, ORDER, written
 from tests.support.outcomes.glue_cases import (
     FIRST,
     OLD_PROTO,
     ORDER_1,
-    ORDER_2,
     REGISTRY,
-    SECOND,
     V1,
-    V2,
 )
-from tests.support.outcomes.scheme_agreement import disagreements, plain_outcome, record_of
-
-
-@pytest.mark.parametrize(
-    ("scheme", "payloads"),
-    [
-        (AvroScheme(ORDER), [written(ORDER, GOOD), written(ORDER, EMPTY)]),
-        (GlueScheme(AvroScheme(ORDER_2), REGISTRY), [encode(SECOND, V2), encode(FIRST, V1)]),
-        (
-            GlueScheme(AvroScheme(ORDER_2), REGISTRY),
-            [encode(FIRST, V1, compression="ZLIB"), encode(FIRST, V1)],
-        ),
-    ],
-)
-def test_good_avro_goes_to_arrow_together(scheme: PayloadScheme, payloads: list[bytes]) -> None:
-    """Many payloads give one array, in their order, whatever their schema versions; the values are
-    those of each payload alone.
-    """
-    many = payloads * 150
-    (found,) = scheme.outcomes(pa.array(many, pa.binary()))
-    assert (
-        disagreements(
-            scheme, many, [plain_outcome(scheme, element) for element in found.to_pylist()]
-        )
-        == []
-    )
+from tests.support.outcomes.scheme_agreement import record_of
 
 
 @dataclass(frozen=True)

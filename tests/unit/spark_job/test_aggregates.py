@@ -185,28 +185,6 @@ def fields_of(batches: Iterable[pa.RecordBatch], *names: str) -> list[tuple[Any,
     return [tuple(row[name] for name in names) for one in batches for row in one.to_pylist()]
 
 
-def test_each_user_record_is_a_row_with_an_id_of_its_own(one: SimulatedJob) -> None:
-    (plain,) = one.put(1, data=b"x")
-    (packed,) = one.put(1, data=MIXED)
-    planned = PlannedTask(one, task(whole()))
-    expected = [
-        (f"{shard(0)}:{plain}:1", 0, "key", b"x", 1),
-        (f"{shard(0)}:{packed}:1", 0, "k", b"a", 1),
-        (f"{shard(0)}:{packed}.1:1", 1, "l", b"b", 1),
-        (f"{shard(0)}:{packed}.2:1", 2, "k", b"c", 1),
-    ]
-    assert fields_of(planned.attempt()) == expected
-    assert fields_of(planned.attempt()) == expected
-    (entry,), end = planned.log.entries, planned.ends[shard(0)]
-    assert (entry.count, entry.last) == (2, SequenceNumber(packed))
-    assert (end.count, end.first, end.last) == (
-        4,
-        SequenceNumber(plain),
-        SequenceNumber(packed, 2),
-    )
-    assert end.payload_bytes == len(MIXED) + 1
-
-
 def retry(first: int, sub: int = 0, **fields: Any) -> PlannedRetry:
     return PlannedRetry(first=SequenceNumber(first, sub), **({"attempts": 1} | fields))
 

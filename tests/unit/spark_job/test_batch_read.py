@@ -114,17 +114,6 @@ def test_the_first_record_that_arrived_too_late_ends_the_range() -> None:
     assert feed.is_done
 
 
-def test_a_record_that_the_range_starts_after_must_be_there() -> None:
-    one = replace(WHOLE_SHARD, start=Position.after(sequence(5)))
-    assert feed_of(one).first_position == Position.at(sequence(5))
-    assert numbers(feed_of(one), [page_of([]), page_of([5]), page_of([6], at_tip=True)]) == [6]
-    for pages in ([page_of([6], at_tip=True)], [page_of([], at_tip=True)]):
-        with pytest.raises(DataLossError, match="record 5 has expired"):
-            numbers(feed_of(one), pages)
-        left = numbers(feed_of(one, failOnDataLoss="false"), pages)
-        assert left == ([6] if pages[0].count else [])
-
-
 def test_a_page_that_comes_later_than_the_retention_is_reported_once() -> None:
     one = replace(WHOLE_SHARD, covered_ms=5)
     pages = [page_of([9], time_ms=2_000), page_of([10], at_tip=True, time_ms=9_000)]
@@ -370,22 +359,3 @@ def test_arrival_times_are_compared_exactly(one: Filter, expected: list[datetime
     assert left == []
     millisecond = timedelta(milliseconds=1)
     assert kept(pushed, T - millisecond, T, T + millisecond, None) == expected
-
-
-MOMENTS = st.datetimes(
-    min_value=datetime(2026, 1, 1),  # noqa: DTZ001  # hypothesis adds the zone
-    max_value=datetime(2026, 1, 2),  # noqa: DTZ001  # hypothesis adds the zone
-    timezones=st.just(UTC),
-)
-KINDS = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
-
-
-@given(st.lists(st.tuples(st.sampled_from(KINDS), MOMENTS), max_size=4), st.lists(MOMENTS))
-def test_no_row_that_is_kept_is_outside_of_what_is_fetched(
-    bounds: list[tuple[type[EqualTo], datetime]], arrivals: list[datetime]
-) -> None:
-    pushed, _ = PushedFilters.of([kind(ARRIVAL, value) for kind, value in bounds])
-    for moment in kept(pushed, *arrivals):
-        arrival_ms = moment.timestamp() * 1000
-        assert pushed.from_ms is None or arrival_ms >= pushed.from_ms
-        assert pushed.until_ms is None or arrival_ms < pushed.until_ms

@@ -62,16 +62,6 @@ def test_the_columns_are_those_of_the_schema_given_to_spark() -> None:
     ]
 
 
-@pytest.mark.parametrize("columns", [("data",), ("messageId", "attempt"), tuple(reversed(COLUMNS))])
-def test_columns_that_are_selected_are_those_of_all_columns(
-    columns: tuple[str, ...],
-) -> None:
-    attempts = pa.array([2, 3], pa.int32())
-    rows = [rows_with(some).of_unpacked(page(b"a", b"b"), attempts) for some in (columns, COLUMNS)]
-    assert rows[0].schema.names == list(columns)
-    assert rows[0].equals(rows[1].select(columns))
-
-
 @pytest.mark.parametrize(
     ("schema", "told"),
     [

@@ -37,20 +37,6 @@ EVENTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("shards", [1, 4])
-def test_after_a_refusal_a_shard_pauses_and_then_gets_what_the_service_allows(shards: int) -> None:
-    """Shards that cannot be told apart get what it allows to all of them."""
-    pacer = PutPacer(shards=shards)
-    pacer.on_sent(1_000_000, 1_000_000_000)
-    assert pacer.may_send(0.0) == (math.inf, math.inf)
-    pacer.on_refused(10.0)
-    assert pacer.may_send(10.05) == (0.0, 0.0)
-    assert 10.1 <= pacer.ready_at_s(10.05) < 10.11
-    records, size_bytes = pacer.may_send(10.3)
-    assert math.isclose(records, shards * 0.2 * RECORDS_PER_SECOND)
-    assert math.isclose(size_bytes, shards * 0.2 * BYTES_PER_SECOND)
-
-
 @given(EVENTS)
 def test_no_more_is_sent_than_the_service_allows(events: list[tuple[float, bool, int]]) -> None:
     """Half a second's worth in a burst, and what is sent at the time that `ready_at_s` names."""

@@ -55,18 +55,6 @@ def test_a_batch_costs_a_tenth_of_a_write_and_reads_nothing() -> None:
     assert job.tree.cost_of(lambda: job.record(same)) == (0, 0)
 
 
-def test_a_store_that_does_not_answer_stops_no_job(caplog: pytest.LogCaptureFixture) -> None:
-    """It is said, and the next entry has all shards again."""
-    job = Job(2)
-    job.settle()
-    job.backend.unavailable = True
-    job.settle(11)
-    assert "the history of the checkpoints cannot be written at the moment" in caplog.text
-    job.backend.unavailable = False
-    job.settle(11)
-    assert [mark.full for mark in job.look().history.index().marks] == [True, True]
-
-
 def test_another_writer_is_followed_and_another_owner_respected() -> None:
     """Two tasks may both have led; of two owners, the first writes nothing any more."""
     job = Job()

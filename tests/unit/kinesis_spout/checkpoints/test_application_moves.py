@@ -21,7 +21,7 @@ from kinesis_spout.cli.checkpoint import move_lines
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import ManualClock, early_end, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
-from state.errors import ConflictError, StreamMismatchError
+from state.errors import StreamMismatchError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
 from state.moves import earlier, past_at
 from state.plan import PlanStatus
@@ -32,18 +32,27 @@ from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.store.identity import StartPin, StreamIdentity
 from state.store.shard_states import StateChange
 from state.znodes.topics import StoreTopics
+from tests.simulation.world import SkewedClock
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
 from tests.support.state.trees import DyingTree
-from tests.unit.kinesis_spout.spout.test_clock_set import MachineClock
 
 if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
 
 DAY_MS = 24 * 3600_000
+
+
+class MachineClock(SkewedClock):
+    """`slept_s`: so long its monotonic clock has stood still."""
+
+    slept_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() - self.slept_s
 
 
 def found_moves(
@@ -102,19 +111,6 @@ def test_what_a_move_skips_and_repeats_is_counted_past_an_end_that_is_named_too_
     assert run_job(one, plan)[1] == numbers
 
 
-def test_unresolved_records_before_the_position_stay_and_are_not_repeated(
-    one: SimulatedJob,
-) -> None:
-    """Those after it are read again instead of retried."""
-    numbers = one.put(6)
-    plan, _ = run_job(one)
-    leave_unresolved(one, SequenceNumber(numbers[1]), SequenceNumber(numbers[4]))
-    move = moved(one, f"AT:{numbers[3]}", shard(0))[shard(0)]
-    assert (move.dropped, effect(move)) == (1, ("0", "3"))
-    assert [str(each.first) for each in move.after.unresolved] == [str(numbers[1])]
-    assert sorted(run_job(one, plan)[1]) == [numbers[1], *numbers[3:]]
-
-
 def test_a_time_before_a_reshard_moves_each_generation(job: SimulatedJob) -> None:
     """The parent to the time, its children to their beginnings. A shard that was over before the
     time stays.
@@ -134,21 +130,6 @@ def test_a_time_before_a_reshard_moves_each_generation(job: SimulatedJob) -> Non
     late = moved(job, "-30m")
     assert late[shard(0)].after == late[shard(0)].before
     assert late[shard(0)].after.read_position == SHARD_END
-
-
-def test_latest_goes_over_a_reshard(job: SimulatedJob) -> None:
-    """A closed shard that has unread records goes to its end, and its new children to now."""
-    key = job.key_of(0)
-    run_job(job)
-    job.put(3, key=key)
-    job.fake.split(STREAM, shard(0))
-    job.put(2, key=key)
-    job.clock.advance(60)
-    found = moved(job, "LATEST")
-    assert found[shard(0)].after.read_position == SHARD_END
-    assert sum(move.skipped.records for move in found.values()) == 5
-    later = job.put(2, key=key)
-    assert run_job(job)[1] == later
 
 
 def test_what_an_application_cannot_go_to_is_refused(one: SimulatedJob) -> None:
@@ -195,30 +176,6 @@ def test_unread_records_that_have_expired_are_neither_skipped_nor_repeated_but_g
     assert list(move_lines(move))[4] == (
         f"  unread records that arrived from {since} to {until} have expired"
     )
-
-
-def test_a_loss_is_accepted_where_the_shard_stands_and_no_job_reports_it_again(
-    one: SimulatedJob,
-) -> None:
-    """The shard is at its oldest record already, so its position does not change."""
-    one.put(3)
-    plan, _ = run_job(one)
-    moved(one, "TRIM_HORIZON")
-    one.clock.advance(26 * 3600)
-    young = one.put(2)
-    lost = (
-        rf"{shard(0)} \(read up to TRIM_HORIZON\) lacks the records that arrived from 2026-01-01T"
-    )
-    with pytest.raises(DataLossError, match=lost):
-        run_job(one, plan)
-    move = moved(one, "TRIM_HORIZON")[shard(0)]
-    assert (move.before.read_position, move.after.read_position) == (TRIM_HORIZON, TRIM_HORIZON)
-    assert move.accepts_loss
-    assert move.expired_ms is not None
-    assert move.expired_ms[1] == one.clock.now_ms() - DAY_MS
-    assert not moved(one, "TRIM_HORIZON")[shard(0)].accepts_loss
-    assert run_job(one, plan)[1] == young
-    assert run_job(one, plan)[1] == []
 
 
 def vanished_parent(job: SimulatedJob) -> list[int]:
@@ -327,29 +284,6 @@ def test_an_open_plan_is_closed_and_never_settled_into_a_moved_shard(one: Simula
     moved(one, "TRIM_HORIZON", shard(0))  # where the plan has read from
     assert one.states()[shard(0)].settled_plan == plan
     assert run_job(one, plan)[1] == numbers
-
-
-def test_a_plan_of_other_shards_is_settled_as_ever(job: SimulatedJob) -> None:
-    """Spark has it in its commit log, and names it as its start."""
-    first, other = job.put(3, key=job.key_of(0)), job.put(3, key=job.key_of(1))
-    coordinator = job.coordinator()
-    plan = next_plan(coordinator)
-    assert sorted(run(job, coordinator, plan)) == sorted(first + other)
-    coordinator.close()
-    moved(job, f"AT:{first[1]}", shard(0))
-    assert run_job(job, plan)[1] == first[1:]
-
-
-def test_a_state_that_was_changed_meanwhile_is_not_overwritten(one: SimulatedJob) -> None:
-    one.put(3)
-    run_job(one)
-    with closing(one.client()) as client, closing(one.store()) as store:
-        found = found_moves(client, store, one.clock, "TRIM_HORIZON")
-        one.put(1)
-        run_job(one)
-        store.ownership.acquire(this_process(0), timeout_s=1)
-        with pytest.raises(ConflictError, match="was changed by another process"):
-            write_moves(store, found, one.clock.now_ms)
 
 
 def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(one: SimulatedJob) -> None:

@@ -14,7 +14,7 @@ from kinesis_spout.checkpoints.application_moves import (
 )
 from kinesis_spout.checkpoints.moves import MoveRefusedError, RequestedPosition
 from state.errors import InvalidPositionError
-from state.position import TRIM_HORIZON, Position
+from state.position import Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.store.identity import StartPin
@@ -102,31 +102,6 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
         MoveRefusedError, match=r"no history yet.* `kinesis-spout checkpoint set --to 20"
     ):
         rewound(one, start_ms)
-
-
-def test_what_has_expired_of_a_shard_that_was_at_its_beginning_is_told(one: SimulatedJob) -> None:
-    """Its oldest record then is not its oldest one now. A shard that the history first knows within
-    the retention has lost nothing.
-    """
-    run_ = Run(one)
-    assert run_.read() == []
-    then_ms = run_.now_ms()
-    one.clock.advance(3600)
-    expired = one.put(3)
-    one.clock.advance(9 * 3600)
-    assert run_.read() == expired
-    one.clock.advance(16 * 3600)
-    kept = one.put(2)
-    one.fake.split(STREAM, shard(0))
-    children = one.put(2)
-    arrived_ms = run_.now_ms()
-    assert sorted(run_.read()) == sorted(kept + children)
-    lost_ms = {
-        move.after.shard_id: (move.after.read_position, move.lost_until_ms)
-        for move in rewound(one, then_ms, write=False).moves
-    }
-    assert lost_ms.pop(shard(0)) == (TRIM_HORIZON, arrived_ms)
-    assert set(lost_ms.values()) == {(TRIM_HORIZON, None)}
 
 
 def test_a_shard_that_is_not_listed_any_more_is_named(one: SimulatedJob) -> None:

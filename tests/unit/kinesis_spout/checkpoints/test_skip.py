@@ -60,22 +60,6 @@ def skipped(before: ShardState, *numbers: SequenceNumber) -> Skip:
     return find_skip({shard(0): StoredState(before, 3)}, shard(0), numbers or None)
 
 
-def test_the_checkpoint_passes_what_is_given_up() -> None:
-    """Up to before the next unresolved record, and up to the read position without one."""
-    before = state(record(20), record(40), record(60))
-    found = skipped(before, number(20), number(40))
-    assert (found.count, found.after.unresolved) == (2, (record(60),))
-    assert found.after.checkpoint == number(40)
-    assert found.after == replace(before, checkpoint=number(40), unresolved=(record(60),))
-    assert skipped(before).after.checkpoint == number(100)
-    assert skipped(before, number(40)).after.checkpoint == number(10)
-
-
-def test_a_shard_whose_last_record_is_given_up_is_finished() -> None:
-    found = skipped(state(record(20), end=True))
-    assert found.after.lifecycle is Lifecycle.FINISHED
-
-
 @pytest.mark.parametrize(
     ("one", "named"),
     [

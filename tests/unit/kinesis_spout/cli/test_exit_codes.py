@@ -75,12 +75,6 @@ def test_a_signal_is_not_an_error_and_has_its_exit_code(error: BaseException, co
     assert ended_with(error) == (code, "")
 
 
-def test_usage_errors_and_exits_pass_through() -> None:
-    with pytest.raises(typer.BadParameter), one_sentence(Console(file=io.StringIO())):
-        raise typer.BadParameter("no")
-    assert ended_with(typer.Exit(3)) == (3, "")
-
-
 def test_a_second_signal_ends_the_process_at_once() -> None:
     """Whatever it waits for."""
     script = (

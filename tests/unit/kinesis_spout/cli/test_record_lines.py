@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,15 +14,10 @@ from kinesis_spout.cli.record_lines import (
     outgoing_of_json,
     record_line,
 )
-from kinesis_spout.dead_letter.letter import Letter, LetterFile, line_of
-from kinesis_spout.errors import ConfigError
+from kinesis_spout.dead_letter.letter import Letter, line_of
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.tracked_shard import RecordRun
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 LETTER = Letter(
     message_id="shardId-000000000000:5:2",
@@ -119,21 +113,3 @@ def test_other_fields_may_hold_whatever_the_grammar_allows(other: bytes) -> None
 def test_what_is_not_json_is_refused(line: bytes) -> None:
     with pytest.raises(LineError, match="is not JSON"):
         key_of_json(line, "id")
-
-
-def test_letters_are_appended_to_a_file_as_lines(tmp_path: Path) -> None:
-    """A line that a crash has torn stays a line of its own."""
-    path = tmp_path / "dead"
-    for _ in range(2):
-        with LetterFile(path) as write:
-            write(LETTER)
-    assert path.read_bytes() == (line_of(LETTER) + b"\n") * 2
-    path.write_bytes(b'{"torn')
-    with LetterFile(path) as write:
-        write(LETTER)
-    assert path.read_bytes() == b'{"torn\n' + line_of(LETTER) + b"\n"
-
-
-def test_a_file_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be written"):
-        LetterFile(tmp_path / "no" / "dead").__enter__()

@@ -11,11 +11,8 @@ from typer.testing import CliRunner
 from kinesis_spout.cli.shared_options import (
     AWS,
     argument,
-    connection_of,
-    flag,
     option,
     own_options,
-    security_of,
     shard_id_of,
     with_zone,
 )
@@ -32,40 +29,6 @@ def test_the_options_are_those_of_the_spark_source() -> None:
     """All commands use one spelling, and none is left out."""
     assert list(AWS) == [field.name for field in fields(AwsConfig)]
     assert list(SECURITY) == [f"zookeeper_{each.name}" for each in fields(ZookeeperSecurity)]
-
-
-def test_the_help_of_a_flag_is_the_options_meaning() -> None:
-    """Other options in it are spelt as flags, and what it needs comes last."""
-    made = flag("consumer_name", panel="Input", needs="--application")
-    assert made.help == (
-        "With --read-mode efo: name of the consumer, which is registered if it does not exist; "
-        "set this or --consumer-arn. Requires --application."
-    )
-    assert flag("read_mode").metavar == "[polling|efo]"
-
-
-def test_an_unknown_option_is_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        ConfigError, match="option profil is not a connection option; did you mean profile"
-    ):
-        connection_of({}, ["profil=work"])
-    with pytest.raises(ConfigError, match="connection options are region, endpointUrl"):
-        connection_of({}, ["maxRecordsPerTrigger=5"])
-
-
-def test_a_bad_value_is_refused_in_the_users_spelling_and_without_a_secret() -> None:
-    with pytest.raises(ConfigError, match=r"^option endpointUrl: 'nowhere' is not an endpoint"):
-        connection_of({"endpoint_url": "nowhere"}, [])
-    with pytest.raises(ConfigError, match=r"^option awsAccessKeyId: is missing") as refused:
-        connection_of({}, ["awsSecretAccessKey=hush"])
-    assert "hush" not in str(refused.value)
-
-
-def test_a_pair_without_a_key_is_wrong_usage_and_not_repeated() -> None:
-    """It may be a secret."""
-    with pytest.raises(typer.BadParameter) as refused:
-        connection_of({}, ["hush"])
-    assert "hush" not in str(refused.value)
 
 
 def test_a_shard_is_named_by_its_id_or_by_its_number() -> None:
@@ -95,12 +58,6 @@ def test_a_time_without_a_zone_is_repeated_with_it(text: str, *, is_repeated: bo
     assert found is not None
     assert found.endswith(":00.000Z")
     assert said == [f"--since {text} is {found}: a time without a zone is in UTC"]
-
-
-def test_both_connections_take_their_own_from_the_same_texts() -> None:
-    pairs = ["region=eu-west-1", "ZOOKEEPERTLS=true", "zookeeperVerifyHostname=false"]
-    assert security_of(pairs) == ZookeeperSecurity(tls=True, verify_hostname=False)
-    assert connection_of({}, pairs) == AwsConfig(region="eu-west-1")
 
 
 @pytest.mark.parametrize(

@@ -733,36 +733,6 @@ def test_one_command_accepts_all_that_is_lost() -> None:
         ]
 
 
-def test_a_batch_that_takes_many_times_as_long_as_the_one_before_is_not_waited_for() -> None:
-    """Its function may hang: that comes first, and a restart ends it."""
-    texts = []
-    for policy, report in ((None, None), (CONTINUE, ReportStatus.OPEN)):
-        for age_ms in (35_000, 45_000):
-            times = {"created_ms": NOW_MS - age_ms, "previous_ms": NOW_MS - age_ms - 8_000}
-            seen = in_plan(SEALED, policy, report=report, **times)
-            texts.append(explain(seen, shard(1)).root.sentences[0])
-            found = actions_of(seen)
-            assert found[0].startswith("check in Spark's UI ")
-            is_late = age_ms == 45_000
-            assert found[1].startswith("restart the job if that hangs" if is_late else WAIT)
-            assert (WAIT in found) is not is_late
-    assert texts[0] == "batch 7-ab is read: its sink writes it, or Spark waits for its next trigger"
-    assert texts[1] == (
-        "batch 7-ab has not ended, though its records are read: its function (foreachBatch) has "
-        "not returned, its sink still writes, or Spark waits for a trigger"
-    )
-
-
-def test_a_shard_that_was_never_read_was_not_read_completely_either() -> None:
-    """It has no answer, as its reads are used up."""
-    seen = replace(look(ONE, state(1, TRIM_HORIZON)), throttled={shard(1)})
-    unread, *_ = explain(seen, shard(1)).chain
-    assert unread.text == "shard 1 may have unread records. It was never read completely."
-    assert "lag_ms" not in unread.facts
-    unread, *_ = explain(replace(look(ONE, HERE), throttled={shard(1)}), shard(1)).chain
-    assert unread.text.endswith(" All records that arrived more than 60 s ago are read.")
-
-
 @pytest.mark.parametrize(
     ("stored", "kind", "alone"),
     [
@@ -781,16 +751,6 @@ def test_a_pause_says_where_its_end_alone_does_not_help(
     assert explained.root.kind.value == kind
     assert ("Resume alone is not enough to read shard 1." in pause.text) is alone
     assert "process" not in pause.text
-
-
-def test_who_removes_the_state_of_an_earlier_stream_is_warned_of_the_start_at_latest() -> None:
-    """The new stream has records already, which a job that begins at its default skips."""
-    remove, _, start = explain(stood(identity=RECREATED, tips={}), shard(1)).actions()
-    assert remove.command == ("reset",)
-    assert start.text == (
-        "start the job from TRIM_HORIZON (startingPosition, --from): from LATEST, its default, it "
-        "skips the records that the new stream already contains"
-    )
 
 
 def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
@@ -813,11 +773,6 @@ def test_an_application_without_state_may_have_lost_it() -> None:
     commands = [one.command for one in explained.actions()]
     assert commands == [(), ("checkpoint", "import", "PATH"), ()]
     assert explained.actions()[-1].kind is ActionKind.START
-
-
-def test_a_job_that_does_not_run_here_may_run_under_another_name() -> None:
-    """Its own state shows nothing of that."""
-    assert actions_of(stood(owners=()))[1].startswith("if somebody has started it since, compare")
 
 
 def test_the_error_of_a_command_is_in_the_log_of_the_job() -> None:

@@ -32,7 +32,6 @@ from tests.support.inspection.looks import (
 
 ONE, HERE = listed(1), state(1, after(5))
 OLD = 30 * HOUR_MS
-OVERDUE = failed(3, due_ms=BEGAN_MS - 1)
 
 
 def health(seen: Look, index: int = 1) -> Health:
@@ -43,16 +42,6 @@ def test_what_came_within_the_window_may_be_unread() -> None:
     """To the millisecond."""
     assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS)})) is Health.OK
     assert health(look(ONE, HERE, tips={1: behind(WINDOW_MS + 1)})) is Health.STALLED
-
-
-def test_what_the_open_plan_has_read_counts_as_read() -> None:
-    """The state moves only when the plan is settled."""
-    made = plan(task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 9),))), previous_ms=None)
-    before = snapshot(ONE, HERE, now_ms=BEGAN_MS)
-    now = snapshot(ONE, HERE, plan=made)
-    seen = Look(before=before, now=now, tips={shard(1): behind(HOUR_MS)})
-    assert health(seen) is Health.LAGGING
-    assert now.position(shard(1)) == after(9)
 
 
 def test_a_batch_may_take_as_long_as_the_one_before() -> None:
@@ -85,19 +74,6 @@ def test_a_batch_that_was_read_and_hangs_is_stalled_though_nothing_new_comes() -
     assert health(look(ONE, HERE, plan=usual, tips={1: AT_TIP}, owners=())) is Health.STALLED
     empty = plan(task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 0),), sealed=True)))
     assert health(look(ONE, HERE, plan=empty, tips={1: AT_TIP}, owners=())) is Health.OK
-
-
-def test_a_shard_whose_records_may_have_expired_is_not_at_its_tip() -> None:
-    """That nothing is left to read does not say that everything was read. What the service does say
-    of a record that is left is its lag.
-    """
-    lapsed = state(1, after(5), verified_until_ms=NOW_MS - OLD)
-    seen = look(ONE, lapsed, tips={1: AT_TIP})
-    assert health(seen) is Health.LOSING
-    assert (seen.lag_ms(shard(1)), seen.is_measured(shard(1))) == (OLD, False)
-    assert seen.expires_in_ms(shard(1)) == 0
-    some_left = look(ONE, lapsed, tips={1: behind(9)})
-    assert (some_left.lag_ms(shard(1)), some_left.is_measured(shard(1))) == (9, True)
 
 
 def test_nothing_is_known_of_a_shard_that_was_never_read_and_does_not_answer() -> None:
@@ -133,17 +109,6 @@ def test_the_end_of_a_closed_shard_is_something_to_read() -> None:
         tips={shard(1): AT_TIP},
     )
     assert health(just) is Health.OK
-
-
-def test_a_record_that_was_due_and_that_nobody_tries_is_stalled() -> None:
-    """While an owner runs, it has its reasons."""
-    drained = state(1, SHARD_END, unresolved=(OVERDUE,))
-    assert health(look(ONE, drained, owners=())) is Health.STALLED
-    assert health(look(ONE, drained)) is Health.LAGGING
-    tried = state(1, SHARD_END, unresolved=(failed(3, attempts=2, due_ms=BEGAN_MS - 1),))
-    assert health(look(ONE, drained, before=(tried,), owners=())) is Health.OK
-    waits = state(1, SHARD_END, unresolved=(failed(3),))
-    assert health(look(ONE, waits, owners=())) is Health.OK
 
 
 def test_a_record_that_fails_again_holds_its_shard_however_often_batches_come() -> None:

@@ -243,15 +243,6 @@ def test_the_headline_ends_with_what_is_to_be_known_besides(seen: Look, says: st
     assert verdict_sentence(status_of(seen)).endswith(says)
 
 
-def test_no_shard_of_another_stream_is_said_not_to_answer() -> None:
-    """The service refuses positions of the earlier stream, and that is no fault of it."""
-    refused = {shard(1): KinesisError("the position is not of this stream")}
-    seen = replace(one(identity=RECREATED, tips={}), unanswered=refused)
-    assert verdict_sentence(status_of(seen)) == (
-        "the application's state belongs to an earlier stream of this name"
-    )
-
-
 @pytest.mark.parametrize(
     ("process", "says"),
     [

@@ -156,12 +156,3 @@ def test_the_size_does_not_grow_with_the_records() -> None:
         return len(json.dumps(drill_json(verdict, encode_history(history))))
 
     assert size(30_000) < size(10_000) * 1.2
-
-
-def test_an_empty_history_has_a_page() -> None:
-    history = MadeUp(shards=1, records=0, faults=0, samples=0, names=NAMES).history()
-    found = drill_json(
-        verdict_json(judge(Drilled(drill="none", history=history))), encode_history(history)
-    )
-    assert found["letters"] == []
-    assert sum(one["totals"]["put"] for one in found["lanes"]) == 0

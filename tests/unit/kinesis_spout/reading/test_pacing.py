@@ -13,18 +13,6 @@ from kinesis_spout.reading.pacing import Pacer
 MIB = 1024 * 1024
 
 
-def test_a_new_shard_may_be_read_five_times_at_once() -> None:
-    """The service's window holds five calls; the sixth waits for the first to leave it."""
-    pacer = Pacer(ReadRate())
-    for _ in range(5):
-        assert pacer.ready_at_s(10.0) == 10.0
-        pacer.on_fetch(10.0)
-        pacer.on_page(10.0, 0)
-    assert pacer.ready_at_s(10.0) == 11.0
-    pacer.on_page(12.0, 10 * MIB)
-    assert pacer.ready_at_s(12.0) == 17.0, "so long the service would throttle after such a page"
-
-
 def test_reads_of_another_process_count_for_as_long_as_the_largest_page_blocks_a_shard() -> None:
     """No longer, since the other machine's clock may be wrong; and a wait that is over is none."""
     pacer = Pacer(ReadRate())

@@ -17,10 +17,6 @@ from kinesis_spout.reading.retry_reader import BOUNDLESS, RetryByteBudget, Retry
 from kinesis_spout.testing import (
     alter,
     early_end,
-    end_without_children,
-    expired_iterator,
-    internal_failure,
-    throttle,
 )
 from state.plan import PlannedRetry, RangePart
 from state.sequence_number import SequenceNumber
@@ -197,36 +193,6 @@ def test_a_range_is_read_on_after_a_false_answer_in_the_middle_of_it(
     assert sorted(set(found.numbers)) == put
 
 
-def test_the_answers_that_prove_an_end_without_children_keep_to_the_pace_and_not_to_the_time(
-    one: SimulatedJob,
-) -> None:
-    """Every reader starts with none of them, so one that stopped in between would never end."""
-    old = one.put(2)
-    one.clock.advance(23 * HOUR_S)
-    one.fake.split(STREAM, shard(0))
-    one.clock.advance(2 * HOUR_S)
-    one.fake.faults.add(end_without_children(), operation="GetRecords", times=None)
-    found = Found(one, [single(old[0]), single(old[1])], time_s=0.0)
-    assert (found.gone, found.done) == (old, 2)
-
-
-def test_the_second_answer_at_the_tip_keeps_to_the_pace_and_to_the_time(
-    one: SimulatedJob,
-) -> None:
-    """What was not proven in time stays queued. The first retry is searched for in any case, so
-    that every reader makes progress.
-    """
-    put = one.put(9_000, data=b"")
-    one.fake.faults.add(alter(without_records), operation="GetRecords", skip=1, times=None)
-    begun_s = one.clock.monotonic_s()
-    retries = [single(put[0]), single(put[8_998]), single(put[8_999])]
-    found = Found(one, retries, time_s=3.0, reads_per_second=1)
-    assert (found.numbers, found.gone, found.done) == (put[:1], [], 1)
-    found = Found(one, retries[1:], time_s=0.0, reads_per_second=1)
-    assert (found.gone, found.done) == (put[8_998:], 2)
-    assert one.clock.monotonic_s() - begun_s >= 5
-
-
 def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> None:
     """The state of another stream was restored, for example: no record is assumed to be gone."""
     put = one.put(4)
@@ -276,18 +242,6 @@ def test_a_range_that_does_not_fit_is_read_in_part(one: SimulatedJob) -> None:
     assert (found.numbers, found.done, found.part) == (put[:2], 1, part(put[1], put[2], 1))
 
 
-def test_a_range_without_room_for_one_record_is_not_begun_unless_it_is_the_first(
-    one: SimulatedJob,
-) -> None:
-    put = one.put(10, data=b"x" * 100)
-    whole = span(put[1], put[4], 4)
-    found = Found(one, [single(put[0]), whole], max_bytes=150)
-    assert (found.numbers, found.done, found.part) == (put[:1], 1, None)
-    found = Found(one, [whole], max_bytes=1)
-    assert (found.numbers, found.done, found.part) == ([put[1]], 0, part(put[1], put[2], 1))
-    assert Found(one, [whole], max_bytes=1, at_least_one=False).part is None
-
-
 def test_a_range_is_read_up_to_the_records_that_its_plan_allows(one: SimulatedJob) -> None:
     """The rest may be pages away, and behind empty ones."""
     put = one.put(1_000, data=b"")
@@ -315,19 +269,6 @@ def test_on_request_a_range_is_returned_as_a_whole_or_not_at_all(one: SimulatedJ
     assert found.numbers == put[1:4]
 
 
-def test_the_time_ends_the_search_after_the_first_retry_was_found(
-    one: SimulatedJob,
-) -> None:
-    """At one call every two and a half seconds. A first range is read to its end."""
-    put = one.put(16_000, data=b"")
-    wanted = put[::4_000]
-    retries = [single(number) for number in wanted]
-    assert Found(one, retries, time_s=0.0, reads_per_second=1).done == 1
-    found = Found(one, retries, time_s=6.0, reads_per_second=1)
-    assert found.numbers == wanted[:3]
-    assert Found(one, [span(put[0], put[4_500], 2)], time_s=0.0, reads_per_second=1).done == 1
-
-
 def test_two_of_five_calls_a_second_are_for_retries_and_count_for_the_shard(
     one: SimulatedJob,
 ) -> None:
@@ -339,13 +280,6 @@ def test_two_of_five_calls_a_second_are_for_retries_and_count_for_the_shard(
     now_s = one.clock.monotonic_s()
     services.pacers.of_retries(shard(0)).back_off(now_s, Random(0))  # noqa: S311  # of a test
     assert services.pacers.of(shard(0)).ready_at_s(now_s) > now_s
-
-
-@pytest.mark.parametrize("fault", [throttle(), expired_iterator(), internal_failure()])
-def test_transient_faults_are_waited_out(fault: object, one: SimulatedJob) -> None:
-    put = one.put(5_000, data=b"")
-    one.fake.faults.add(fault, operation="GetRecords", times=4)  # type: ignore[arg-type]  # pytest passes faults as objects
-    assert Found(one, [single(put[0]), single(put[4_999])]).numbers == [put[0], put[4_999]]
 
 
 @pytest.mark.parametrize("seed", range(12))

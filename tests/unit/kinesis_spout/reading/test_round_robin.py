@@ -17,19 +17,17 @@ from hypothesis import strategies as st
 from kinesis_spout.errors import AccessDeniedError, KinesisError
 from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.read_ahead import (
-    FIRST_LIMIT,
     RESERVED_PAGE_BYTES,
     BufferedGetter,
     ByteBudget,
-    PageLimits,
     RoundRobinReader,
 )
-from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL
 from kinesis_spout.testing import ManualClock
 from tests.support.spout import spout_pages
 
 LIMIT_S = 20.0
-MB = 1024 * 1024
+
+
 ROOMY = 100 * RESERVED_PAGE_BYTES
 
 
@@ -284,33 +282,6 @@ def test_leaving_the_reader_does_not_wait_for_fetches_that_never_began() -> None
     leaving.join(LIMIT_S)
     assert not leaving.is_alive()
     assert budget.try_reserve()
-
-
-def sized(count: int, size: int, *, shard_id: str = "a") -> Page:
-    """Records of `size` base64 characters."""
-    return spout_pages.page_of(range(count), shard_id=shard_id, size=size // 4 * 3)
-
-
-@pytest.mark.parametrize("size", [4, 400, 4_000, 40_000, 400_000])
-def test_the_next_page_has_about_the_bytes_that_are_wanted(size: int) -> None:
-    """But no more records than the service gives, and at least one."""
-    limits = PageLimits(MB)
-    limits.note(sized(5, size))
-    limit = limits.limit("a")
-    bytes_wanted = sized(1, size).columns.nbytes * limit
-    assert limit in (1, MAX_RECORDS_PER_CALL) or 0.8 * MB <= bytes_wanted <= 1.2 * MB
-
-
-def test_each_shard_has_its_own_limit_and_the_newest_page_counts() -> None:
-    limits = PageLimits(MB)
-    limits.note(sized(2, 40_000))
-    limits.note(sized(2, 4_000, shard_id="b"))
-    assert limits.limit("a") < limits.limit("b") < limits.limit("c") == FIRST_LIMIT
-    limits.note(sized(2, 4_000))
-    limits.note(Page(shard_id="a"))  # it says nothing of sizes
-    assert limits.limit("a") == limits.limit("b")
-    limits.note(sized(2, 4 * MB))
-    assert limits.limit("a") == 1
 
 
 @given(

@@ -106,23 +106,6 @@ def after(sequence: int) -> Position:
     return Position.after(SequenceNumber(sequence))
 
 
-def test_the_position_follows_the_records_that_were_returned() -> None:
-    """It is exact after each page and unchanged by an empty one. The iterator is passed on."""
-    client = ScriptedClient(
-        fetched([3, 8], after="b"), fetched([], after="c"), fetched([9], after="d")
-    )
-    getter = getter_of(client)
-    assert (getter.position, getter.iterator) == (TRIM_HORIZON, None)
-    assert getter.fetch(100).last == SequenceNumber(8)
-    assert (getter.position, getter.iterator) == (after(8), "b")
-    assert getter.fetch(100).count == 0
-    assert (getter.position, getter.iterator) == (after(8), "c")
-    getter.fetch(1_000_000)
-    assert (getter.position, getter.iterator) == (after(9), "d")
-    assert client.fetches == [("fresh-1", 100), ("b", 100), ("c", 10_000)], "the service's limit"
-    assert client.iterators_for == [TRIM_HORIZON]
-
-
 def test_an_expired_iterator_is_replaced_by_one_after_the_last_record() -> None:
     """At once, as that of a paused consumer has expired for real. No record is read twice, none is
     left out. A hint of the last batch saves a call.
@@ -164,13 +147,6 @@ def test_a_caller_that_does_not_wait_learns_when_to_call_again(
     assert len(client.iterators_for) == len(errors) - 1
     assert getter.ready_at_s() > 1000.2
     assert getter.fetch_unless_throttled(10).count == 1
-
-
-def test_a_caller_that_tries_again_by_itself_waits_by_its_own_backoff_alone() -> None:
-    getter = getter_of(ScriptedClient(OLD), iterator="hint", one_attempt=True)
-    with pytest.raises(ExpiredIteratorError, match="old"):
-        getter.fetch_unless_throttled(10)
-    assert getter.ready_at_s() == 1000.0
 
 
 @pytest.mark.parametrize(
@@ -229,22 +205,6 @@ def test_a_page_is_at_the_tip_if_it_is_not_behind_and_not_full(
     assert page.service_time_ms == 7000
 
 
-def test_the_end_may_come_with_records_and_names_the_children() -> None:
-    """After it the position is SHARD_END, and the service is not called any more."""
-    child = {"ShardId": "c", "ParentShards": [SHARD], "HashKeyRange": {}}
-    client = ScriptedClient(fetched([4, 5], after=None, ChildShards=[child]))
-    getter = getter_of(client)
-    page = getter.fetch(10)
-    assert (page.ended, page.count, [entry.shard_id for entry in page.child_shards]) == (
-        True,
-        2,
-        ["c"],
-    )
-    assert (getter.position, getter.iterator) == (SHARD_END, None)
-    again = getter.fetch(10)
-    assert (again.ended, again.count, len(client.fetches)) == (True, 0, 1)
-
-
 @pytest.mark.parametrize("behind_ms", [0, None, 90_000])
 def test_a_missing_iterator_is_the_end_only_if_new_iterators_give_the_same_answer(
     behind_ms: int | None,
@@ -292,15 +252,6 @@ def test_an_end_without_children_is_proved_by_three_new_iterators_in_a_row(
     assert [getter.fetch(10).ended for _ in ended] == ended
 
 
-def test_a_position_that_somebody_else_has_read_up_to_is_asked_anew() -> None:
-    """What was answered elsewhere in the shard says nothing of it."""
-    end = fetched([], after=None)
-    getter = getter_of(ScriptedClient(end))
-    assert [getter.fetch(10).ended for _ in range(2)] == [False] * 2
-    getter.move_to(after(7))
-    assert [getter.fetch(10).ended for _ in range(3)] == [False, False, True]
-
-
 @pytest.mark.parametrize(
     ("ending", "ended"), [(5, True), (4, True), (6, False), (2**63 - 1, False), (None, False)]
 )
@@ -319,25 +270,6 @@ def test_reading_up_to_the_listed_end_is_the_end_too(ending: int | None, *, ende
         restarted = getter_of(client, after(5), ending_sequence=listed)
         assert restarted.fetch(10).ended
         assert client.fetches == []
-
-
-def test_what_somebody_else_has_read_meanwhile_ends_the_row_of_refusals() -> None:
-    """A subscription has brought records, so the shard was read all the same. So do minutes without
-    a call: there was no room for a page, or the machine slept.
-    """
-    clock = clock_at_begin()
-    getter = getter_of(ScriptedClient(ThrottledError("t")), clock=clock, refusal_timeout_s=60.0)
-    with pytest.raises(ThrottledError):
-        getter.fetch_unless_throttled(10)
-    clock.sleep(600.0)
-    while clock.monotonic_s() < 1655:
-        clock.sleep(getter.ready_at_s() - clock.monotonic_s())
-        with pytest.raises(ThrottledError):
-            getter.fetch_unless_throttled(10)
-    getter.move_to(Position.after(SequenceNumber(7)))
-    with pytest.raises(StillThrottledError):
-        getter.fetch(10)
-    assert clock.monotonic_s() >= 1710
 
 
 @pytest.mark.parametrize("sequences", [[7, 6], [5, 8], [3]])

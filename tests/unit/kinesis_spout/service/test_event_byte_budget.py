@@ -53,18 +53,6 @@ def test_one_goes_on_without_room_for_one_event_and_then_the_next() -> None:
     assert waiting.goes_on
 
 
-def test_the_one_that_went_on_without_room_waits_with_its_event() -> None:
-    budget, _ = full()
-    first = budget.share()
-    assert Waiting(first).goes_on
-    first.charge(10)
-    first.on_event()
-    waiting = Waiting(first)
-    assert waiting.waits
-    first.release(10)
-    assert waiting.goes_on
-
-
 def test_one_that_is_demanded_goes_on_until_its_event_is_complete() -> None:
     budget, _ = full()
     first, demanded = budget.share(), budget.share()
@@ -89,16 +77,3 @@ def test_one_that_is_closed_waits_no_more_and_holds_what_was_not_handed_over() -
     holder.release(30)
     holder.release(30)
     assert budget.held_bytes == 0
-
-
-def test_one_that_ends_gives_the_next_one_its_turn_and_room_is_for_all() -> None:
-    budget, holder = full()
-    first, second = budget.share(), budget.share()
-    assert Waiting(first).goes_on
-    waiting = Waiting(second)
-    assert waiting.waits
-    first.close()
-    assert waiting.goes_on
-    others = [Waiting(budget.share()) for _ in range(3)]
-    holder.release(1)
-    assert all(one.goes_on for one in others)

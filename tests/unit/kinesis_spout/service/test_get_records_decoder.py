@@ -116,19 +116,6 @@ def test_both_forms_have_the_same_records(either: RecordColumns) -> None:
     assert either.nbytes >= either.read_bytes > either.payload_bytes
 
 
-@pytest.mark.parametrize(
-    "data", [[b"x" * 600, b"", b"y" * 700], [b"x" * 600, None, b"y"], [None, b"x" * 600]]
-)
-def test_long_payloads_are_the_same_as_arrow(data: list[bytes | None]) -> None:
-    """They are joined, unless one is missing."""
-    made = RecordColumns(["1"] * len(data), [None] * len(data), data, pa.nulls(len(data)))
-    made.arrivals = made.arrivals.cast(ARRIVAL_TYPE)
-    records = made.to_arrow()
-    records.validate(full=True)
-    assert records.column("data").to_pylist() == data
-    assert made.payload_bytes == sum(len(one) for one in data if one)
-
-
 def test_a_missing_arrival_is_zero_in_lists_and_null_in_arrow() -> None:
     """The spout needs times; a missing one must not keep a record from being acked."""
     made = RecordColumns(

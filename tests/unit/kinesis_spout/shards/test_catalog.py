@@ -96,31 +96,6 @@ def without_the_first(world: World, *, times: int | None) -> None:
     )
 
 
-def test_an_end_below_the_start_of_its_shard_closes_it_but_is_not_used(world: World) -> None:
-    """An emulator ends every shard at 2**63 - 1, far below its records: the first page would look
-    like the last one.
-    """
-
-    def ended(listed: Any) -> Any:
-        numbers = listed.sequence_number_range
-        if numbers.ending_sequence_number is None:
-            return listed
-        low = msgspec.structs.replace(numbers, ending_sequence_number=str(2**63 - 1))
-        return msgspec.structs.replace(listed, sequence_number_range=low)
-
-    world.job.fake.split(STREAM, shard(0))
-    world.refresh()
-    assert list(world.catalog.stream.endings()) == [shard(0)]
-    world.job.fake.faults.add(
-        alter(lambda page: msgspec.structs.replace(page, shards=[*map(ended, page.shards)])),
-        operation="ListShards",
-    )
-    world.refresh(after_s=10)
-    assert world.catalog.stream.endings() == {}
-    closed = [world.catalog.stream.is_closed(shard(index)) for index in (0, 1, 2)]
-    assert closed == [True, False, False]
-
-
 # shards that are gone -----------------------------------------------------------------------------
 def test_an_unread_shard_missing_from_two_listings_stops_the_query(world: World) -> None:
     world.store(GONE)
@@ -130,30 +105,6 @@ def test_an_unread_shard_missing_from_two_listings_stops_the_query(world: World)
     ):
         world.refresh(after_s=10)
     assert not world.job.states()[GONE.shard_id].end_was_read
-
-
-@pytest.mark.parametrize(
-    ("unresolved", "lifecycle"), [((), Lifecycle.FINISHED), ((WAITING,), Lifecycle.DRAINED)]
-)
-def test_with_fail_on_data_loss_off_it_is_given_up_with_a_warning_and_its_children_are_read(
-    job: SimulatedJob,
-    caplog: pytest.LogCaptureFixture,
-    unresolved: tuple[UnresolvedRecord, ...],
-    lifecycle: Lifecycle,
-) -> None:
-    """It keeps its unresolved records, and is proven gone by the same listings."""
-    with closing(World(job, fail_on_data_loss=False)) as lenient:
-        lenient.store(msgspec.structs.replace(GONE, unresolved=unresolved), CHILD)
-        lenient.refresh()
-        assert lenient.catalog.view.readable == [shard(1)]
-        with caplog.at_level(logging.WARNING, "kinesis_spout"):
-            lenient.refresh(after_s=10)
-        assert lenient.catalog.view.readable == [shard(0), shard(1)]
-        state = lenient.job.states()[GONE.shard_id]
-        assert (state.read_position, state.lifecycle) == (SHARD_END, lifecycle)
-        assert (state.checkpoint, state.unresolved) == (SequenceNumber(7), unresolved)
-        assert lenient.catalog.loss.gone == ({GONE.shard_id} if unresolved else set())
-    assert GONE.shard_id in caplog.text
 
 
 def test_a_shard_that_is_not_read_is_not_missed(job: SimulatedJob) -> None:
@@ -268,30 +219,7 @@ def test_one_false_answer_to_the_question_proves_no_shard_gone(world: World) -> 
     assert world.catalog.loss.gone == set()
 
 
-def test_a_task_that_does_not_keep_the_list_proves_a_shard_gone_as_well(world: World) -> None:
-    world.store(DRAINED)
-    world.catalog.follow()
-    world.job.clock.advance(10)
-    world.catalog.follow()
-    assert world.catalog.loss.gone == {DRAINED.shard_id}
-    assert world.job.store().shard_list.read() is None
-
-
 # finished shards that are not listed any more -----------------------------------------------------
-def test_the_state_of_a_finished_shard_goes_when_it_is_not_listed_any_more(
-    world: World,
-) -> None:
-    """Not before its retention is over, whatever a listing shows. One with retries stays."""
-    done = msgspec.structs.replace(
-        GONE, read_position=SHARD_END, lifecycle=Lifecycle.FINISHED, verified_until_ms=START_MS
-    )
-    waiting = msgspec.structs.replace(DRAINED, shard_id=shard(98), verified_until_ms=START_MS)
-    world.store(done, waiting, CHILD)
-    world.refresh(after_s=24 * 3_600)
-    assert GONE.shard_id in world.job.states()
-    world.refresh(after_s=10)
-    assert set(world.job.states()) == set(world.catalog.states) == {shard(0), shard(1), shard(98)}
-    assert world.catalog.view.readable == [shard(0), shard(1)]
 
 
 # holes --------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 
 from kinesis_spout.errors import ConfigError, ThrottledError
 from kinesis_spout.shards.start_position import (
-    LATEST_MARGIN_MS,
     RequestedStart,
     new_shards,
     pin_start,
@@ -48,20 +47,6 @@ def stored(job: SimulatedJob) -> StartPin | None:
 def number(job: SimulatedJob, index: int) -> int:
     """The sequence number of a new record in that shard."""
     return job.put(1, key=job.key_of(index))[0]
-
-
-def test_a_pin_has_its_time_the_requested_start_and_the_listed_shards(job: SimulatedJob) -> None:
-    known = number(job, 0)
-    found = pin(job, "LATEST", {shard(0): f"AFTER:{known}"})
-    now_ms = job.clock.now_ms()  # known to the second only, and no record may be skipped
-    assert (found.time_ms, found.shards, found.position) == (
-        now_ms,
-        (shard(0), shard(1)),
-        Position.at_timestamp(now_ms - LATEST_MARGIN_MS),
-    )
-    assert found.shard_positions == {shard(0): Position.after(SequenceNumber(known))}
-    assert start_position(shard(7), found) == TRIM_HORIZON, "a shard that is listed later"
-    assert found.requested == f'{{"default": "LATEST", "{shard(0)}": "AFTER:{known}"}}'
 
 
 def test_a_start_in_the_future_or_of_a_misspelt_shard_is_refused_and_nothing_is_pinned(
@@ -104,14 +89,6 @@ def test_a_number_that_a_shard_refuses_is_not_pinned_and_another_start_is_free(
         pin(job, f"{kind}:{given}")
     assert stored(job) is None
     assert pin(job, "TRIM_HORIZON").position == TRIM_HORIZON
-
-
-def test_a_number_is_one_of_the_shards_that_are_read(job: SimulatedJob) -> None:
-    """The others, which a later run may read, are not asked, and lose nothing."""
-    known = number(job, 1)
-    found = pin(job, f"AFTER:{known}", only=(shard(1),))
-    assert start_position(shard(0), found) == TRIM_HORIZON
-    assert start_position(shard(1), found) == Position.after(SequenceNumber(known))
 
 
 def test_a_number_of_a_shard_that_was_split_is_a_start_for_it_and_what_comes_from_it(

@@ -126,21 +126,6 @@ def test_what_was_raw_stays_whole_where_unpack_is_set_later(one: SimulatedJob) -
     assert checkpoint.sequence > third
 
 
-def test_user_records_of_other_shards_are_left_out_and_counted(job: SimulatedJob) -> None:
-    """A retry of their aggregate does not count them again."""
-    mine, other = job.key_of(0), job.key_of(1)
-    job.put(1, key=mine, data=aggregate_of([b"mine", b"other", b"other too"], (mine, other, other)))
-    job.put(1, key=mine, data=aggregate_of([b"other again", b"mine too"], (other, mine)))
-    spout = SteppedSpout(job, prefetch_bytes=1)
-    for _ in range(3):
-        spout.fetch()
-        for emission in spout.drain(ack=False):
-            emission.fail("no")
-    spout.after(60).step("retries")
-    assert spout.drain()
-    assert spout.spout.metrics().total.counts.left_out == 3
-
-
 def test_aggregates_stop_a_spout_that_refuses_them(one: SimulatedJob) -> None:
     put_aggregate(one)
     spout = reading(one, aggregated_records="fail")

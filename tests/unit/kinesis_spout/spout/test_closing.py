@@ -166,30 +166,6 @@ def test_closing_ends_in_time_while_the_store_fails(
     threaded.world.backend.unavailable = False
 
 
-def test_closing_does_not_wait_for_a_dead_letter_that_hangs(threaded: Threaded) -> None:
-    """What was acked is stored before. The letter's record stays unresolved, and its call is not
-    made a second time.
-    """
-    gate, calls = Gate(), []
-    threaded.gates.append(gate)
-
-    def hang(letter: Letter) -> None:
-        calls.append(letter.sequence_number)
-        gate.go_through()
-
-    spout = threaded.open(dead_letter=hang, commit_interval_s=TIMEOUT_S)
-    threaded.world.put(2)
-    acked, dead = taken(spout, 2)
-    gate.shut()
-    dead.fail("no", retry=False)
-    assert gate.reached.wait(TIMEOUT_S)
-    acked.ack()
-    assert closed_in_s(spout) < ALLOWED_S
-    assert checkpoint_of(threaded.world) == acked.sequence_number
-    (state,) = threaded.world.states().values()
-    assert [str(one.first) for one in state.unresolved] == [dead.sequence_number] == calls
-
-
 def test_the_last_commit_comes_before_the_last_letters(threaded: Threaded) -> None:
     """And what the letters have resolved is stored by another one."""
     stored: list[str | None] = []

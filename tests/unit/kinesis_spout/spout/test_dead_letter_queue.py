@@ -73,21 +73,6 @@ def exhausted(under_test: SpoutUnderTest, spout: KinesisSpout, count: int) -> li
     return numbers
 
 
-def test_a_letter_that_the_sink_refuses_holds_up_no_other() -> None:
-    under_test, sink = SpoutUnderTest(shards=2), Sink()
-    with under_test.fresh(dead_letter=sink) as spout:
-        numbers = exhausted(under_test, spout, 6)
-        sink.refused = {numbers[0]}
-        under_test.loops.take("letters")
-        assert sorted(sink.taken) == sorted(numbers[1:])
-        under_test.loops.take("commit")
-        left = [one for state in under_test.states().values() for one in state.unresolved]
-        assert [str(one.first) for one in left] == numbers[:1]
-        sink.refused.clear()
-    assert sorted(sink.taken) == sorted(numbers), "closing sends it once more"
-    assert not any(state.unresolved for state in under_test.states().values())
-
-
 def test_a_refused_letter_waits_for_a_backoff_of_its_own_and_is_told_twice() -> None:
     """1, 2, 4 ... up to 60 seconds. It is counted as refused once it was several times."""
     under_test, sink, errors = SpoutUnderTest(), Sink(), Errors()

@@ -10,7 +10,6 @@ import pytest
 
 from kinesis_spout.testing import (
     FakeKinesisSettings,
-    end_without_children,
     error,
 )
 from kinesis_spout.testing.faults.plan import alter
@@ -173,25 +172,6 @@ def test_an_end_without_children_is_not_believed(reading: Reading) -> None:
     assert reading.spout.metrics().shards.keys() == {SHARD}
 
 
-def test_a_shard_that_ends_without_children_is_polled_until_that_is_proven(
-    reading: Reading,
-) -> None:
-    """No subscription comes in between: the answers to the polls are of one position."""
-    world = reading.world
-    wanted = world.put(2)
-    reading.go_on(1)
-    for operation in ("SubscribeToShard", "GetRecords"):
-        world.fake.faults.add(end_without_children(), operation=operation, times=None)
-    world.fake.split(STREAM, SHARD)
-    subscriptions = world.service.subscriptions
-    reading.go_on(2)
-    assert world.states()[SHARD].finished
-    assert world.service.subscriptions - subscriptions <= 2  # of the children
-    wanted += world.put(10)
-    reading.go_on(10)
-    assert sorted(reading.came) == sorted(wanted)
-
-
 def test_events_out_of_order_are_a_failure_and_a_fault_of_the_program_is_raised(
     reading: Reading,
 ) -> None:
@@ -211,16 +191,3 @@ def test_events_out_of_order_are_a_failure_and_a_fault_of_the_program_is_raised(
     world.put(1)
     with pytest.raises(ZeroDivisionError):
         reading.go_on(20)
-
-
-def test_a_spout_that_takes_no_records_is_not_pushed_to_without_bound() -> None:
-    """What does not fit waits at the service, and nothing is lost when it ends the subscription."""
-    world = SpoutUnderTest()
-    with opened(world, prefetch_records=10, max_pending=5) as reading:
-        wanted = world.put(100)
-        for _ in range(20):
-            world.loops.take("fetch")
-            world.clock.advance(1)
-        world.service.connections[-1].cut()
-        reading.go_on(20)
-        assert reading.came == wanted

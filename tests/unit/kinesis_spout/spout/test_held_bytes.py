@@ -150,25 +150,6 @@ def test_timed_out_records_are_held_up_to_prefetch_bytes(policy: RetryPolicy) ->
         assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
 
 
-def test_payloads_that_are_read_again_after_a_restart_are_held_up_to_prefetch_bytes() -> None:
-    """The rest is read as records are resolved, until all have come."""
-    under_test = SpoutUnderTest()
-    failed = put(under_test, 50)
-    with under_test.fresh() as spout:
-        assert all(emission.fail("no") for emission in drain(spout, under_test.loops))
-    under_test.clock.advance(100)
-    came: list[tuple[str, int]] = []
-    with under_test.fresh(prefetch_bytes=BUDGET) as spout:
-        while len(came) < len(failed):
-            turns(under_test, 2, "fetch", "retries")
-            assert 0 < held_bytes(spout, size=SIZE) <= BUDGET + SIZE
-            while (emission := spout.next_tuple()) is not None:
-                came.append((emission.sequence_number, emission.attempt))
-                emission.ack()
-            del emission
-    assert came == [(number, 2) for number in failed]
-
-
 @pytest.mark.parametrize("committed", ["never", "between the acks", "after them"])
 @pytest.mark.parametrize("options", [{}, {"message_timeout_s": None}, {"scheme": RawScheme()}])
 def test_an_emission_that_is_held_keeps_no_other_payload(

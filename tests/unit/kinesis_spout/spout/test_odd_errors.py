@@ -20,9 +20,6 @@ from tests.support.spout.stepped_spout import SteppedSpout, emitted
 if TYPE_CHECKING:
     from scheme.record import Record
 
-# In a `with emission:` block these end the program, and are no outcome.
-NO_OUTCOME = (SystemExit, GeneratorExit)
-
 
 def stored_reasons(spout: SteppedSpout) -> dict[str, str | None]:
     """By sequence number, after a commit, as a new process would read them."""
@@ -30,26 +27,6 @@ def stored_reasons(spout: SteppedSpout) -> dict[str, str | None]:
     spout.spout.next_tuple()  # raises an error that has stopped the spout
     records = spout.job.states()[shard(0)].unresolved
     return {str(one.first): one.reason for one in records if one.attempts}
-
-
-@pytest.mark.parametrize("of", ["an emission", "a tree"])
-def test_any_exception_in_a_with_block_fails_the_record_and_propagates(
-    of: str, one: SimulatedJob
-) -> None:
-    spout, emissions = emitted(one, len(ODD_ERRORS))
-    named = {}
-    for error, emission in zip(ODD_ERRORS, emissions, strict=True):
-        block: Any = emission if of == "an emission" else emission.tree()
-        with pytest.raises(type(error)), block:
-            raise error
-        if of == "a tree" or not isinstance(error, NO_OUTCOME):
-            named[emission.sequence_number] = type(error).__name__
-    reasons = stored_reasons(spout)
-    assert {
-        number: str(reason)[: len(named[number])] for number, reason in reasons.items()
-    } == named
-    total = spout.spout.metrics().total
-    assert (total.counts.failed, total.pending) == (len(named), len(ODD_ERRORS) - len(named))
 
 
 class OddFailureError(FailRecordError):
@@ -116,30 +93,6 @@ def test_any_reason_is_kept_as_text_in_the_state_and_in_the_letter(
     spout.step("letters", times=len(REASONS))
     assert [letter.reason for letter in spout.letters] == kept
     assert all(map(line_of, spout.letters))
-
-
-def test_any_exception_of_the_dead_letter_function_keeps_the_record_for_a_later_call(
-    one: SimulatedJob,
-) -> None:
-    left = list(ODD_ERRORS)
-    letters: list[Any] = []
-
-    def take(letter: Any) -> None:
-        if left:
-            raise left.pop()
-        letters.append(letter)
-
-    spout, emissions = emitted(one, len(left), dead_letter=take)
-    for emission in emissions:
-        emission.fail("bad", retry=False)
-    spout.step("letters")
-    assert not left
-    assert set(stored_reasons(spout).values()) == {"bad"}
-    assert not spout.spout.health().ok
-    spout.after(2.0).step("letters", times=len(emissions))
-    assert len(letters) == len(emissions)
-    assert stored_reasons(spout) == {}
-    assert spout.spout.health().ok
 
 
 def test_any_exception_of_a_hook_or_listener_changes_nothing(one: SimulatedJob) -> None:

@@ -15,7 +15,6 @@ from kinesis_spout.errors import (
     AccessDeniedError,
     CredentialsError,
     KinesisError,
-    RequestRefusedError,
     StillThrottledError,
     StreamNotFoundError,
 )
@@ -24,11 +23,7 @@ from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
 from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from scheme import AvroScheme, GlueScheme, SchemaVersion, SchemeUnavailableError
-from state.position import Position
-from state.process import this_process
 from state.retry_policy import RetryPolicy
-from state.sequence_number import SequenceNumber
-from state.store.identity import StartPin
 from state.store.runs import NoAnswers, ReadTrouble
 from tests.support.outcomes.glue_cases import FIRST, ORDER_1, REGISTRY, V1
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest, drain, pass_time
@@ -128,33 +123,6 @@ def test_a_spout_whose_keys_are_refused_from_the_start_ends() -> None:
     assert not caught.value.retryable
 
 
-def test_reads_that_get_no_answer_are_told_until_they_get_one() -> None:
-    """For somebody who looks from outside. What is throttled is told as that."""
-    under_test = SpoutUnderTest()
-
-    def told(seconds: float, *kinds: Fault) -> ReadTrouble | None:
-        under_test.fake.faults.clear()
-        for kind in kinds:
-            strike(under_test, kind, operation="GetRecords")
-        pass_time(under_test, spout, seconds)
-        under_test.loops.take("commit")
-        return under_test.run().failing_reads
-
-    with under_test.fresh() as spout:
-        pass_time(under_test, spout, 5)
-        since_ms = under_test.clock.now_ms()
-        assert told(8, faults.drop()) is None, "it may be gone at the next attempt"
-        found = told(20, faults.drop())
-        assert found is not None
-        assert found.says is not None
-        assert since_ms <= found.since_ms < since_ms + 5_000
-        assert told(15) is None
-        assert told(30, faults.throttle()) is None
-        of_the_key = told(60, faults.error("KMSThrottlingException"))
-        assert of_the_key is not None
-        assert of_the_key.remedy == "raise the account's KMS request quota"
-
-
 def test_a_program_that_answers_nothing_is_told_until_it_answers() -> None:
     """For somebody who looks from outside, with the number of deliveries."""
     under_test = SpoutUnderTest()
@@ -230,51 +198,6 @@ def test_an_error_that_waiting_cannot_mend_stops_the_spout_at_once(
         assert code in (health.last_error or "")
 
 
-def test_a_stored_number_that_the_service_refuses_stops_the_spout_and_stays_stored() -> None:
-    """Waiting mends nothing, and no other place may be read instead. The error says which shard
-    and what to do. A version that did not try a start has stored it.
-    """
-    under_test = SpoutUnderTest()
-    shard_id, _, number = under_test.put(1)[0].partition(":")
-    strange = SequenceNumber(int(number) * 7)
-    position, now_ms = Position.after(strange), under_test.clock.now_ms()
-    with closing(under_test.store()) as store:
-        store.ownership.acquire(this_process(0), timeout_s=1)
-        store.identity.pin_start(
-            StartPin(time_ms=now_ms, requested="", position=position, shards=(shard_id,))
-        )
-    with under_test.fresh() as spout:
-        with pytest.raises(
-            RequestRefusedError,
-            match=f"shard {shard_id} .*did not come from this stream.*checkpoint",
-        ):
-            pass_time(under_test, spout, 10)
-        assert not spout.health().ok
-    assert under_test.states()[shard_id].read_position == Position.after(strange)
-
-
-def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Its clock was set back. What arrives from now on is read now, and with it what is older than
-    the start and has a later time. There is one warning.
-    """
-    clock = ManualClock()
-    under_test = SpoutUnderTest(clock=clock)
-    clock.advance(7_200)
-    older = under_test.put(2)
-    clock.advance(60)
-    with under_test.fresh(starting_position="LATEST") as spout:
-        assert pass_time(under_test, spout, 3) == []
-    clock.set_back(3_600)
-    with under_test.fresh() as spout:
-        put = older + under_test.put(3)
-        came = pass_time(under_test, spout, 30)
-        assert spout.health().ok
-    assert [f"{one.shard_id}:{one.sequence_number}" for one in came] == put
-    assert caplog.text.count("was set back, so position") == 1
-
-
 @pytest.mark.parametrize("kind", OUTAGES)
 def test_give_up_after_s_ends_a_spout_that_had_no_success_for_so_long(kind: str) -> None:
     """A success in between starts the time again."""
@@ -289,28 +212,6 @@ def test_give_up_after_s_ends_a_spout_that_had_no_success_for_so_long(kind: str)
         strike(under_test, OUTAGES[kind], operation="GetRecords")
         with pytest.raises(StillThrottledError if kind == "a throttle" else KinesisError):
             pass_time(under_test, spout, 80)
-
-
-def test_retries_of_one_shard_in_trouble_do_not_delay_those_of_another() -> None:
-    """Their payloads were lost with the process before."""
-    under_test = SpoutUnderTest(shards=2)
-    under_test.put(20)
-    policy = RetryPolicy(retry_limit=5, first_delay_ms=1, jitter=0)
-    with under_test.fresh(retry=policy) as spout:
-        for emission in drain(spout, under_test.loops):
-            emission.fail("later")
-        under_test.loops.take("commit")
-    first, second = [one.shard_id for one in under_test.fake.shards(STREAM)]
-    under_test.clock.advance(60)
-    with under_test.fresh(retry=policy) as spout:
-        strike(under_test, OUTAGES["503"], operation="GetRecords", shard_id=first)
-        began_s = under_test.clock.monotonic_s()
-        came = drain(spout, under_test.loops, rounds=1)
-        assert {one.shard_id for one in came} == {second}
-        assert under_test.clock.monotonic_s() - began_s < 1
-        under_test.fake.faults.clear()
-        came += pass_time(under_test, spout, 10)
-        assert len(came) == 20
 
 
 def test_what_was_read_again_before_a_fault_is_not_read_once_more() -> None:

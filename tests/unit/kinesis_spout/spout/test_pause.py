@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kinesis_spout.application.session import KEPT_S
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.spout.assigner import MAX_UNCLEAN
 from kinesis_spout.testing import slow
 from kinesis_spout.threads import ThreadLoop
-from state.errors import StaleOwnerError
-from state.position import PositionKind
-from state.process import this_process
 from state.retry_policy import RetryPolicy
 from state.store.identity import Pause
-from state.store.ownership import TaskShare
 from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain, pass_time
 from tests.support.state.zookeeper import wait_until
 
@@ -101,29 +96,6 @@ def test_a_pause_is_obeyed_and_ended_at_once() -> None:
         assert next(spout.emissions()).ack()
 
 
-def test_a_spout_that_is_opened_during_a_pause_pins_its_start() -> None:
-    """What arrives from then on comes after the pause; it does not end before."""
-    under_test = SpoutUnderTest()
-    under_test.put(2)
-    under_test.clock.advance(10)
-    with paused(under_test):
-        spout = under_test.fresh(starting_position="LATEST", until="now")
-        spout.open()
-        pin = under_test.store().identity.read_start()
-        assert pin is not None
-        assert pin.position.kind is PositionKind.AT_TIMESTAMP
-        under_test.clock.advance(10)
-        under_test.put(3)
-        assert pass_time(under_test, spout, 5) == []
-        assert not spout.has_ended
-        assert under_test.states() == {}
-    assert pass_time(under_test, spout, 5) == [], "they came after the time up to which it reads"
-    assert spout.has_ended
-    spout.close()
-    with under_test.fresh() as again:
-        assert len(pass_time(under_test, again, 5)) == 3
-
-
 def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
     """When it ends, and before a record comes: during the pause the spout stays."""
     under_test = SpoutUnderTest()
@@ -138,21 +110,6 @@ def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
             under_test.put(2)
         with pytest.raises(DataLossError, match="not been read for longer than the retention"):
             pass_time(under_test, spout, 5)
-
-
-def test_a_paused_spout_keeps_its_ownership_over_a_lost_session() -> None:
-    """A process that took over is noticed."""
-    under_test = SpoutUnderTest()
-    store = under_test.store()
-    with paused(under_test), under_test.fresh(store=store) as spout:
-        store.lose_session()
-        pass_time(under_test, spout, 2 * KEPT_S, step_s=KEPT_S)
-        with closing(under_test.store()) as other:
-            assert list(other.ownership.holders()) == [TaskShare(0, 1)]
-            store.lose_session()
-            other.ownership.acquire(this_process(0), timeout_s=0)
-            with pytest.raises(StaleOwnerError):
-                pass_time(under_test, spout, 2 * KEPT_S, step_s=KEPT_S)
 
 
 def test_a_record_that_was_announced_goes_out_and_no_other() -> None:

@@ -4,13 +4,12 @@ before.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from tests.support.simulated.simulated_job import STREAM, shard
+from tests.support.simulated.simulated_job import shard
 from tests.support.spout.stepped_spout import SteppedSpout, payloads
 
 if TYPE_CHECKING:
@@ -76,34 +75,3 @@ def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
     spout.crash()
     with pytest.raises(DataLossError, match=rf"{shard(0)}"):
         SteppedSpout(one)
-
-
-def test_a_spout_that_goes_on_with_what_is_left_says_so_once(
-    one: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    put_a_day(one)
-    spout = SteppedSpout(one, fail_on_data_loss=False, **SLOW)
-    read_some(spout, 2)
-    one.clock.advance(6 * HOUR_S)
-    with caplog.at_level(logging.WARNING, "kinesis_spout"):
-        left = payloads(spout.pump(40))
-    assert left[-8:] == [f"record {number}" for number in range(4, 12)]
-    assert caplog.text.count("records may be lost") == 1
-
-
-def test_a_loss_names_every_shard_also_those_that_wait_for_their_parents(
-    job: SimulatedJob,
-) -> None:
-    """And when what is lost arrived. To hear of one shard after the other takes a start each."""
-    job.put(1, key=job.key_of(0))
-    SteppedSpout(job, **SLOW).spout.close()
-    job.clock.advance(20 * HOUR_S)
-    job.fake.split(STREAM, shard(0))
-    SteppedSpout(job, **SLOW).spout.close()
-    job.clock.advance(23 * HOUR_S)
-    named = "".join(
-        rf".*{shard(index)} \(read up to TRIM_HORIZON\) lacks the records that arrived from 202"
-        for index in range(4)
-    )
-    with pytest.raises(DataLossError, match=rf"{named}.*pass --no-fail-on-data-loss"):
-        SteppedSpout(job)

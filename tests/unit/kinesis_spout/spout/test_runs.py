@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from threading import Event
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,11 +10,7 @@ from kinesis_spout.application.run_recorder import TROUBLE_EVERY_S
 from kinesis_spout.testing import throttle
 from state.retry_policy import RetryPolicy
 from state.store.runs import DEACTIVATED, FAILED, FULL, NOT_TAKEN, SPOUT, STOPPED, Hold
-from tests.support.spout.spout_world import SpoutUnderTest, drain
-
-if TYPE_CHECKING:
-    from kinesis_spout.dead_letter.letter import Letter
-    from state.store.runs import RefusedLetters
+from tests.support.spout.spout_world import SpoutUnderTest
 
 
 def hold(under_test: SpoutUnderTest) -> Hold | None:
@@ -87,36 +81,3 @@ def test_throttled_shards_are_told_once_a_minute() -> None:
             told_counts.append([one.count for one in under_test.run().throttled.values()])
             under_test.clock.advance(TROUBLE_EVERY_S / 2)
     assert told_counts == [[1], [1], [3], [3]]
-
-
-def test_refused_letters_are_told_once_a_minute_until_they_are_written() -> None:
-    """With the last error, as one sentence without secrets."""
-    under_test, is_there = SpoutUnderTest(), Event()
-
-    def take(_letter: Letter) -> None:
-        if not is_there.is_set():
-            raise FileNotFoundError("zk://ann:pass@letters is not there")
-
-    with under_test.fresh(dead_letter=take) as spout:
-
-        def refused_after(count: int) -> RefusedLetters | None:
-            under_test.put(count)
-            for emission in drain(spout, under_test.loops):
-                emission.fail("bad", retry=False)
-            under_test.loops.take("letters", "commit")
-            return under_test.run().refused_letters
-
-        first = refused_after(2)
-        assert first is not None
-        assert first.count == 2
-        assert first.says == "FileNotFoundError: zk://***@letters is not there"
-        assert refused_after(1) == first, "a minute has not passed"
-        under_test.clock.advance(TROUBLE_EVERY_S)
-        later = refused_after(1)
-        assert later is not None
-        assert later.count == 4
-        is_there.set()
-        for _ in range(5):  # a few at a time go out
-            under_test.clock.advance(60)
-            under_test.loops.take("letters")
-        assert refused_after(0) is None

@@ -4,12 +4,11 @@ of the same application left open.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from kinesis_spout.spout.kinesis_spout import SpoutClosedError
-from kinesis_spout.testing import error
 from state.errors import StaleOwnerError
 from state.plan import PlanPointer, PlanStatus
 from state.process import this_process
@@ -21,8 +20,6 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
-from tests.support.spout import spout_world
-from tests.support.spout.spout_world import SpoutUnderTest, drain
 from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
 from tests.support.state.state_stores import OWNER
 from tests.support.state.trees import breaking_store, interposed
@@ -70,28 +67,6 @@ def test_an_outcome_during_a_commit_is_stored_by_the_next(one: SimulatedJob) -> 
     for acked in (first, second):
         spout.coordinate()
         assert one.states()[shard(0)].checkpoint_text == acked.sequence_number
-
-
-def test_a_shard_is_released_although_the_answer_to_its_last_commit_was_lost() -> None:
-    """The state is stored as finished then, and later commits have nothing to change."""
-    under_test = SpoutUnderTest()
-    under_test.put(1)
-    store, tree = breaking_store(
-        under_test.backend, application=spout_world.APPLICATION, stream=spout_world.STREAM
-    )
-    with under_test.fresh(store=store) as spout:
-        parent = under_test.fake.shards(spout_world.STREAM)[0].shard_id
-        under_test.fake.split(spout_world.STREAM, parent)
-        under_test.clock.advance(10)
-        (emission,) = drain(spout, under_test.loops)
-        emission.ack()
-        tree.break_at(0, after=True)
-        under_test.loops.take("commit", "coordinate")
-        assert under_test.states()[parent].finished
-        tree._writes_left = None
-        under_test.loops.take("commit", "coordinate", "commit", "coordinate")
-        assert parent not in spout.metrics().shards
-        assert len(spout.metrics().shards) == 2
 
 
 def test_closing_commits_and_an_outcome_after_it_does_not_count(one: SimulatedJob) -> None:
@@ -166,54 +141,6 @@ def test_tasks_share_the_shards_over_a_reshard() -> None:
             SteppedSpout(job, task_index=0, total_tasks=3)
 
 
-def restarted_with_a_retry(job: SimulatedJob, **changes: Any) -> SteppedSpout:
-    """A spout that has to read record 1 again."""
-    spout, (first, second, third) = emitted(job, 3)
-    second.fail("once")
-    first.ack()
-    third.ack()
-    spout.coordinate()
-    spout.crash()
-    return SteppedSpout(job, **changes)
-
-
-def test_a_single_false_answer_that_a_shard_is_not_there_writes_no_letter(
-    one: SimulatedJob,
-) -> None:
-    spout = restarted_with_a_retry(one)
-    unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
-    one.fake.faults.add(unknown, operation="GetShardIterator", times=1)
-    one.count_calls()
-    for _ in range(20):
-        spout.after(0.5).step("retries")
-        spout.step("letters")
-    assert (spout.letters, one.calls("GetShardIterator")) == ([], 1)
-    for _ in range(3):
-        spout.after(1.0).step("retries")
-        spout.coordinate()
-    (again,) = spout.drain()
-    assert (again.data.decode(), again.attempt, spout.letters) == ("record 1", 2, [])
-
-
-def test_retries_of_a_shard_that_two_listings_leave_out_are_letters_without_a_payload(
-    one: SimulatedJob,
-) -> None:
-    spout = restarted_with_a_retry(one, shard_refresh_interval_s=30.0, fail_on_data_loss=False)
-    spout.pump()
-    one.fake.split(STREAM, shard(0))
-    spout.pump()
-    spout.after(26 * 3_600)
-    gone_s = one.clock.monotonic_s()
-    while not spout.letters:
-        spout.after(1.0).step("retries")
-        spout.coordinate()
-        spout.step("letters")
-        assert one.clock.monotonic_s() - gone_s < 60
-    assert one.clock.monotonic_s() - gone_s >= 30
-    (letter,) = spout.letters
-    assert (letter.shard_id, letter.data, letter.attempts) == (shard(0), None, 1)
-
-
 def test_a_shard_that_the_leader_has_given_up_is_not_stored_as_another_task_has_read_it(
     job: SimulatedJob,
 ) -> None:
@@ -280,30 +207,3 @@ def test_a_spout_closes_a_plan_that_a_spark_job_left_open_and_reads_its_records_
     closed = PlanStatus.CLOSED if status is PlanStatus.OPEN else status
     assert pointer(one) == PlanPointer(plan, closed)
     assert len(spout.pump()) == 3
-
-
-def test_a_spout_keeps_what_settling_needs_in_the_states(one: SimulatedJob) -> None:
-    """The last settled plan and the parents stay; the checkpoint, the position and the time up to
-    which nothing was missed move on.
-    """
-    one.put(2)
-    one.fake.split(STREAM, shard(0))
-    one.put(2)
-    driver = one.coordinator()
-    start = ""
-    for _ in range(3):
-        plan = next_plan(driver, start)
-        run(one, driver, plan)
-        start = plan
-    driver.close()
-    before = one.states()
-    assert {state.settled_plan for state in before.values()} != {None}
-    one.put(4)
-    spout = SteppedSpout(one)
-    assert len(spout.pump()) == 4
-    after = one.states()
-    for shard_id, state in before.items():
-        kept = after[shard_id]
-        assert (kept.settled_plan, kept.parents) == (state.settled_plan, state.parents)
-        assert (kept.verified_until_ms or 0) >= (state.verified_until_ms or 0)
-    assert any(kept.read_position != before[kept.shard_id].read_position for kept in after.values())

@@ -188,22 +188,6 @@ def test_a_retry_of_an_earlier_page_goes_before_new_records_of_the_next() -> Non
     assert [one.sequence for one in out(spout, 2)] == [seq(1), seq(4)]
 
 
-def test_a_late_ack_by_id_of_a_record_that_was_just_delivered_again_counts_once() -> None:
-    """Its payload was not in memory when it was looked up. It was read again and delivered before
-    the ack.
-    """
-    spout = scheduled(restored=(waiting(3),))
-    shard = spout.assigned[A].shard
-    (wanted,) = shard.held.wanted(0)
-    shard.held.restock(wanted, run_of(3), 0)
-    spout.reschedule(spout.assigned[A])
-    assert [one.sequence for one in out(spout)] == [seq(3)]
-    spout.assigned[A].is_dirty = False
-    assert spout.answer_unheld(A, seq(3), 1, acked=True)
-    assert spout.assigned[A].is_dirty, "the next commit stores it"
-    assert (spout.rotation.pending, shard.pending, shard.unresolved) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("policy", [POLICY, NO_RETRY], ids=["queued", "exhausted"])
 def test_an_ack_of_the_first_record_of_a_range_does_not_ack_the_others(policy: RetryPolicy) -> None:
     """The id names one record. The others that were collapsed into its range were not processed."""
@@ -229,17 +213,6 @@ def test_outcomes_of_a_released_shard_are_ignored_and_its_counts_are_kept() -> N
         2,
         0,
     )
-
-
-def test_a_letter_does_not_count_after_a_late_ack() -> None:
-    spout = scheduled(page_of([1]), policy=NO_RETRY)
-    (delivery,) = out(spout)
-    assert spout.record_failure(delivery, "no") is Effect.EXHAUSTED
-    ((assigned, record),) = spout.letters()
-    assert spout.resolve(delivery)
-    assert not spout.dead_lettered(assigned, record.first, 1)
-    counts = assigned.counts
-    assert (counts.acked, counts.dead_lettered, assigned.shard.unresolved) == (1, 0, 0)
 
 
 def test_an_isolated_delivery_of_a_released_shard_does_not_hold_up_the_others() -> None:

@@ -102,22 +102,6 @@ def test_a_quiet_shard_pushes_an_empty_event_every_five_seconds() -> None:
     assert event_of(subscription).records == []
 
 
-@pytest.mark.parametrize("kind", ["TRIM_HORIZON", "LATEST"])
-def test_reading_goes_on_after_the_continuation_number(kind: str) -> None:
-    """Also after an event without records. Nothing is missed or delivered twice."""
-    fake, clock = new_fake()
-    arn = register(fake)
-    if kind == "LATEST":
-        fake.put(STREAM, "key", b"before")
-    number = event_of(subscribe(fake, arn, kind)).continuation_sequence_number
-    for text in (b"a", b"b"):
-        clock.advance(5)
-        fake.put(STREAM, "key", text)
-        event = event_of(subscribe(fake, arn, "AFTER_SEQUENCE_NUMBER", sequence_number=number))
-        assert [record.data for record in event.records] == [text]
-        number = event.continuation_sequence_number
-
-
 def test_a_wait_that_rounding_leaves_is_over_in_the_end() -> None:
     """Due times are sums, and the wait for one is a difference: it may be less than what the time
     can be told to. Zero and negative waits are none.

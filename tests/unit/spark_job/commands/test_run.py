@@ -8,36 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from kinesis_spout.cli.exit_codes import CliError
-from spark_job.commands.run import load_process, run
+from spark_job.commands.run import run
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_a_function_is_found_from_the_current_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "job_of_this_test.py").write_text("def enrich(df):\n    return df\nvalue = 3\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert load_process("job_of_this_test:enrich")("frame") == "frame"
-    for wrong in ("job_of_this_test:missing", "job_of_this_test:value"):
-        with pytest.raises(CliError, match="has no function"):
-            load_process(wrong)
-
-
-def test_a_module_that_cannot_be_imported_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "broken_job_of_this_test.py").write_text("1 / 0\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(CliError, match="ZeroDivisionError: division by zero"):
-        load_process("broken_job_of_this_test:enrich")
-    with pytest.raises(CliError, match="No module named 'no_such_job'"):
-        load_process("no_such_job:enrich")
-    with pytest.raises(typer.BadParameter):
-        load_process("no_colon")
 
 
 ALL = "--stream s --application etl --zookeeper zk:2181"

@@ -149,18 +149,6 @@ def test_a_throttled_shard_is_told_when_its_batch_is_settled(one: SimulatedJob) 
     assert {name: each.count for name, each in told.items()} == {shard(0): 2}
 
 
-def test_a_shard_that_fills_its_task_does_not_starve_the_others(job: SimulatedJob) -> None:
-    """Shards fill a task's bytes in the plan's order of shards, so that order rotates."""
-    for index in (0, 1):
-        job.put(100, key=job.key_of(index), data=b"x" * 100)
-    coordinator = job.coordinator(max_tasks=1, max_bytes_per_task=1_000)
-    start = ""
-    for _ in range(4):
-        start, _ = one_batch(job, coordinator, start)
-    next_plan(coordinator, start)
-    assert all(state.checkpoint is not None for state in job.states().values())
-
-
 def test_an_idle_minute_asks_each_shard_every_probe_interval_and_the_stream_every_ten_seconds(
     job: SimulatedJob,
 ) -> None:
@@ -426,23 +414,6 @@ def test_the_driver_waits_until_the_consumer_is_active() -> None:
         job.clock.advance(3)
         driver = job.coordinator(read_mode="efo", consumer_arn=arn)
         assert first_task(driver, next_plan(driver)).consumer_arn == arn
-
-
-def test_a_consumer_that_does_not_become_active_in_time_leaves_the_query_polling(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """It is asked for once a minute, without a wait, and the log says it once."""
-    with simulated(shards=1, consumer_ms=100_000) as job:
-        job.put(2)
-        driver = driver_of(job, max_records_per_shard=1)
-        first = next_plan(driver)
-        assert first_task(driver, first).consumer_arn is None
-        assert read(job, driver, first) == 1
-        job.clock.advance(161)
-        assert first_task(driver, next_plan(driver, first)).consumer_arn is not None
-    polled, again = (one for one in caplog.messages if "polled" in one or "subscri" in one)
-    assert "is polled" in polled
-    assert "is read by subscription again" in again
 
 
 def test_a_plan_says_when_a_shard_may_be_subscribed_to_again(one: SimulatedJob) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kinesis_spout.checkpoints.application_moves import find_moves, write_moves
 from kinesis_spout.checkpoints.moves import RequestedPosition
-from kinesis_spout.errors import ConfigError, DataLossError, RequestRefusedError
+from kinesis_spout.errors import DataLossError, RequestRefusedError
 from kinesis_spout.testing import end_without_children
 from state.plan import PlanStatus, plan_number
 from state.position import Position
@@ -175,29 +175,6 @@ def test_a_batch_replayed_after_the_retention_reports_the_shards_that_it_can_no_
     assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
 
 
-@in_both_modes
-def test_children_of_a_parent_read_to_its_end_long_after_it_closed_may_have_lost_records(
-    one: SimulatedJob,
-) -> None:
-    """The end comes from a batch that was logged before the split and read long after it, without a
-    listing in between.
-    """
-    driver = one.coordinator()
-    read_all(one, driver)
-    one.put(1)
-    plan = next_plan(driver)
-    driver.close()
-    one.fake.split(STREAM, shard(0))
-    one.put(9)
-    one.clock.advance(0.7 * DAY_S)
-    driver = one.coordinator()
-    run(one, driver, plan)
-    driver.close()
-    one.clock.advance(0.7 * DAY_S)
-    with pytest.raises(DataLossError, match=shard(1)):
-        next_plan(one.coordinator(), plan)
-
-
 # idle, and not read -----------------------------------------------------------------------------
 
 
@@ -349,34 +326,6 @@ def test_the_number_of_a_plan_is_above_those_that_the_states_name(one: Simulated
     assert [record.first.sequence for record in one.states()[shard(0)].unresolved] == [put[2]]
 
 
-def test_records_that_expire_between_the_planning_and_the_read_are_data_loss(
-    one: SimulatedJob, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It stops at each restart, and nothing of the plan is settled. With failOnDataLoss off the
-    loss is reported once.
-    """
-    driver = one.coordinator()
-    read_all(one, driver)
-    one.put(5)
-    one.clock.advance(DAY_S - 2 * HOUR_S)
-    left = one.put(5)
-    plan = next_plan(driver)
-    one.clock.advance(3 * HOUR_S)
-    assert run(one, driver, plan) == left
-    before = one.states()
-    for _ in range(2):
-        with pytest.raises(DataLossError, match=f"read after some .*{shard(0)}.*failOnDataLoss"):
-            next_plan(driver, plan)
-        driver.close()
-        driver = one.coordinator()
-    assert one.states() == before
-    driver.close()
-    lenient = one.coordinator(fail_on_data_loss=False)
-    assert next_plan(lenient, plan) == plan
-    assert caplog.text.count("records may be lost") == 1
-    assert one.states()[shard(0)].checkpoint == SequenceNumber(left[-1])
-
-
 def test_an_available_now_run_that_dies_after_settling_has_listed_the_children() -> None:
     """Their records may expire before the next run: only a state tells that they were there."""
     with simulated(shards=1) as job:
@@ -433,22 +382,6 @@ def test_a_stored_time_that_the_service_has_not_reached_loses_no_record(
     plan = next_plan(again, plan)
     assert run(one, again, plan) == put
     assert "was set back, so position" in caplog.text
-
-
-def test_a_start_that_the_service_refuses_ends_the_query_and_the_next_start_is_free(
-    job: SimulatedJob,
-) -> None:
-    """It was never stored. Spark's part is a new checkpoint location each time."""
-    numbers = job.put(2, key=job.key_of(0)) + job.put(2, key=job.key_of(1))
-    driver = probing_coordinator(
-        job, starting_position=f"AT:{numbers[0]}"
-    )  # of one of the two shards
-    for _ in range(2):
-        with pytest.raises(ConfigError, match=rf"startingPosition: 'AT:{numbers[0]}' is not a pos"):
-            driver.open()
-    driver.close()
-    again = probing_coordinator(job, starting_position="TRIM_HORIZON")
-    assert sorted(read_all(job, again)[1]) == sorted(numbers)
 
 
 def test_a_stored_number_that_the_service_refuses_can_be_moved_away_from(

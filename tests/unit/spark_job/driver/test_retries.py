@@ -21,7 +21,6 @@ from state.plan import Plan
 from state.report import OnFailure, OutcomePolicy, PlanReport
 from state.retry_policy import RetryPolicy
 from state.store.runs import DONE
-from tests.simulation.world import SkewedClock
 from tests.support.simulated.played_outcomes import (
     Killed,
     PlayedOutcomes,
@@ -44,7 +43,6 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesis_spout.testing import ManualClock
 
 HOUR_S, HOUR_MS, DAY_MS = 3_600.0, 3_600_000, 86_400_000
 
@@ -139,42 +137,6 @@ def test_unresolved_records_limit_the_batches_of_jobs_that_track_and_no_others(
     plan = next_plan(restarted, start)
     run_tracked(one, restarted, plan, outcomes)
     assert len(run_tracked(one, restarted, next_plan(restarted, plan), outcomes)) == 5
-
-
-@pytest.fixture
-def service(one: SimulatedJob) -> ManualClock:
-    """The service's clock. The clock of the job `one` can be set from now on."""
-    service = one.clock
-    one.clock = SkewedClock(service)  # type: ignore[assignment]  # time passes by the service's
-    return service
-
-
-def set_clock(one: SimulatedJob, ahead_ms: int) -> None:
-    one.clock.ahead_ms = ahead_ms  # type: ignore[attr-defined]  # see `service`
-
-
-@pytest.mark.parametrize(
-    ("ahead_ms", "is_available_now"), [(-HOUR_MS, True), (DAY_MS, False)], ids=["back", "forward"]
-)
-def test_a_retry_waits_no_longer_and_no_shorter_where_the_clock_is_set_meanwhile(
-    one: SimulatedJob, service: ManualClock, ahead_ms: int, *, is_available_now: bool
-) -> None:
-    one.put(10)
-    outcomes = tracked(one, numbered(3), policy(first_delay_ms=20_000, growth=1.0, retry_limit=1))
-    driver = one.coordinator(idle_wait="50s")
-    if is_available_now:
-        driver.prepare_available_now()
-    plan = next_plan(driver)
-    run_tracked(one, driver, plan, outcomes)
-    failed_s = service.monotonic_s()
-    driver.settle(plan)
-    set_clock(one, ahead_ms)
-    retry = next_plan(driver, plan)
-    assert service.monotonic_s() - failed_s == pytest.approx(20, abs=1)
-    rows = run_tracked(one, driver, retry, outcomes)
-    assert Counter(row["attempt"] for row in rows) == {2: 1}
-    assert track_all(one, driver, outcomes, retry)[1] == []
-    assert len(outcomes.letters) == 1
 
 
 def test_in_an_outage_nothing_new_is_read_no_attempt_is_counted_and_it_ends_by_itself(
@@ -322,19 +284,6 @@ def test_available_now_ends_with_a_warning_when_a_closed_shard_never_reports_its
     assert f"{said}{shard(0)}" in caplog.text
     assert ended(job) == (DONE, "it left 3 shards not read up to its start")
     assert 20 <= job.clock.monotonic_s() < 60
-
-
-def test_a_shard_that_never_says_how_far_behind_it_is_is_read_to_the_end(
-    one: SimulatedJob,
-) -> None:
-    """MillisBehindLatest is optional. Two pages in a row without a record are the tip then."""
-    put = one.put(3)
-    silent = alter(lambda page: msgspec.structs.replace(page, millis_behind_latest=None))
-    one.fake.faults.add(silent, operation="GetRecords", times=None)
-    coordinator = one.coordinator(max_search_time="20s")
-    coordinator.prepare_available_now()
-    assert read_all(one, coordinator)[1] == put
-    assert one.clock.monotonic_s() < 5
 
 
 def test_a_record_with_a_time_that_cannot_be_ends_the_query_behind_those_before_it(

@@ -299,22 +299,6 @@ def test_a_stream_whose_shards_have_failed_together_is_left_out_once() -> None:
     assert in_trouble(query) == 0
 
 
-def test_a_stream_without_records_is_verified_while_another_one_has_some(
-    untracked: StreamsQuery,
-) -> None:
-    """Else a restart reports that what it had may have expired."""
-    orders, clicks = untracked.jobs["orders"].there, untracked.jobs["clicks"]
-    clicks.there.put(1)
-    for _ in range(26):
-        orders.put(1)
-        assert untracked.run_batch()
-        orders.clock.advance(3_600)
-    untracked.stop()
-    clicks.there.put(1)
-    untracked.run_until_idle()
-    check_sink(untracked)
-
-
 def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
     untracked: StreamsQuery,
 ) -> None:
@@ -346,23 +330,6 @@ def test_a_plan_that_an_import_does_not_bring_is_refused_with_the_way_on(
     for job in untracked.jobs.values():
         read = {f"{row['shardId']}:{row['sequenceNumber']}" for row in job.delivered}
         assert read == job.there.ids()
-
-
-def test_the_time_in_which_a_stream_is_left_out_is_no_wait_for_its_retries(
-    query: StreamsQuery,
-) -> None:
-    """It lasts longer than availableNowRetryWait. The run retries its records afterwards."""
-    put(query, 1)
-    clicks = query.jobs["clicks"].there
-    clicks.change(available_now_retry_wait_ms=20_000, shard_refresh_interval_ms=1_000)
-    query.available_now = True
-    for _ in range(MOST_BATCHES):
-        if waiting(clicks):
-            break
-        query.run_batch()
-    clicks.fake.faults.add(internal_failure(), operation="ListShards", times=20)
-    query.run_until_idle()
-    assert not waiting(clicks)
 
 
 ORDERS, CLICKS = "etl/orders", "etl/clicks"

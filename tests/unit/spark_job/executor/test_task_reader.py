@@ -24,8 +24,7 @@ from spark_job.executor.shard_feed import MAX_SUBSCRIPTIONS, subscriptions_of
 from spark_job.executor.task_reader import Pace
 from state.codec.values import encode_unchecked
 from state.errors import PlanClosedError, TaskLogError
-from state.plan import Fallback, PlannedRetry, RangePart, ShardReadResult, ShardSlice, TaskPlan
-from state.position import TRIM_HORIZON
+from state.plan import Fallback, ShardReadResult, ShardSlice, TaskPlan
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 from tests.simulation.in_process import Service
@@ -42,7 +41,6 @@ from tests.support.simulated.planned_task import (
     whole,
 )
 from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard, simulated
-from tests.support.state.shard_values import retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -308,18 +306,6 @@ def read_numbers(
 
 
 # how far a shard is read --------------------------------------------------------------------------
-def test_a_shard_is_read_to_its_tip_and_the_log_has_first_last_count_and_the_tip(
-    one: SimulatedJob,
-) -> None:
-    put = one.put(5)
-    numbers, ends = read_numbers(one, task(whole()))
-    end = ends[shard(0)]
-    assert numbers == put
-    assert (end.first, end.last, end.count) == (SequenceNumber(put[0]), SequenceNumber(put[-1]), 5)
-    assert (end.at_tip, end.at_shard_end, end.children) == (True, False, ())
-    assert end.last_arrival_ms == one.clock.now_ms() == end.tip_ms
-    assert (end.payload_bytes, end.position) == (5 * len("record 0"), TRIM_HORIZON)
-    assert end.iterator is not None
 
 
 @pytest.mark.parametrize(
@@ -462,41 +448,6 @@ def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) 
 
 
 # retries ------------------------------------------------------------------------------------------
-def retries_only(*retries: PlannedRetry, last: int, **fields: Any) -> ShardSlice:
-    return whole(max_records=0, position=after(last), retries=retries, **fields)
-
-
-def test_retries_come_before_new_records_and_are_counted_in_the_result(one: SimulatedJob) -> None:
-    put = one.put(10)
-    gone = retry(put[4] + 1)
-    plan = task(
-        whole(position=after(put[6]), retries=(retry(put[1]), retry(put[4], attempts=3), gone))
-    )
-    rows, ends = read(one, plan)
-    again = [(shard(0), put[1], 2), (shard(0), put[4], 4)]
-    assert rows == [*again, *((shard(0), number, 1) for number in put[7:])]
-    end = ends[shard(0)]
-    assert (end.retries_done, end.retry_rows, end.retries_gone) == (3, 2, (gone.first,))
-    assert (end.count, end.at_tip, end.position) == (3, True, after(put[6]))
-
-
-@pytest.mark.parametrize("limit", ["bytes", "records"])
-def test_a_range_that_is_too_large_is_read_in_part_and_read_again_in_exactly_that_part(
-    one: SimulatedJob, limit: str
-) -> None:
-    put = one.put(20, data=b"x" * 100)
-    by_records = {} if limit == "bytes" else {"max_records": 7}
-    span = retry(put[2], put[18], count=17, attempts=0, **by_records)
-    slice_ = retries_only(retry(put[0]), span, retry(put[19]), last=put[19])
-    rows, ends = read(one, task(slice_, max_bytes=800 if limit == "bytes" else 2**20))
-    assert [number for _, number, _ in rows] == [put[0], *put[2:9]]
-    assert ends[shard(0)] == ShardReadResult(
-        shard_id=shard(0),
-        retries_done=1,
-        retry_rows=8,
-        retry_part=RangePart(last=SequenceNumber(put[8]), rest=SequenceNumber(put[9]), count=7),
-        payload_bytes=800,
-    )
 
 
 # subscriptions ------------------------------------------------------------------------------------
@@ -620,26 +571,3 @@ def test_a_task_whose_consumer_is_shared_names_the_option_of_the_source(
     for now_s in range(3):
         counts.failed(shard(0), None, in_a_row=1, was_taken=True, now_s=now_s)
     assert str(counts.refusal(now_s=3)).endswith("its own consumer with consumerName")
-
-
-def test_records_that_expire_during_a_subscription_are_said_to_have_lapsed(
-    pairs: SimulatedJob,
-) -> None:
-    """Spark takes its time between two rows, and the subscription that goes on then began before
-    the records expired. Polling tells the time of each page.
-    """
-    began_ms = pairs.clock.now_ms()
-    first = pairs.put(2)
-    pairs.clock.advance(MINUTE_S)
-    pairs.put(2)  # they expire while the rows before them are handed over
-    pairs.clock.advance(10 * MINUTE_S)
-    last = pairs.put(2)
-    pairs.clock.advance(DAY_MS / 1000 - 12 * MINUTE_S)
-    pushed = Pushed(pairs, whole(verified_until_ms=began_ms), retention_ms=DAY_MS)
-    rows = pushed.planned.attempt(service=pushed.service, pace=BY_ONES)
-    found = numbers_of([next(rows)])
-    pairs.clock.advance(4 * MINUTE_S)
-    found += numbers_of(rows)
-    assert found == first + last
-    assert (pushed.end.pushed, pushed.service.reads) == (4, 0)
-    assert pushed.end.lapsed_ms == pairs.clock.now_ms()

@@ -229,30 +229,6 @@ def test_an_error_is_an_answer_unless_it_says_that_a_process_died(
     assert died(error) is is_death
 
 
-def test_a_search_finds_the_record_in_logarithmic_time_and_blames_no_other() -> None:
-    """Played over positions: the first two crashes, then quarters, then doubled limits. One record
-    in a thousand ends its process.
-    """
-    for killer in range(0, 1_000, 37):
-        waiting: list[Any] = list(range(1_000))
-        crashes, planned, found = 0, None, None
-        while waiting:
-            openings = 0
-            while True:
-                now = search_step(len(waiting), openings, planned)
-                part = waiting[: now.records]
-                if now.unanswered > 3:
-                    found = part[0]
-                elif killer in part:
-                    openings, crashes = openings + 1, crashes + 1
-                    continue
-                break
-            del waiting[: now.records]
-            planned = 2 * now.records if waiting else None
-        assert found == killer
-        assert crashes <= 30
-
-
 class PoisonedBatch:
     """A batch with poison: a part that has one of these records fails. `done` was processed."""
 

@@ -527,17 +527,6 @@ def nothing_has(_found: ShardContent, _end: ShardReadResult) -> bool:
     return False
 
 
-def test_the_rows_that_were_published_are_accepted() -> None:
-    """Contents of a shard are merged by number and not by text."""
-    parts = [
-        content("s", 100, 100, 2),
-        ShardContent(shard_id="s", retry_rows=2),
-        content("s", 9, 99, 3),
-    ]
-    assert merge_content(parts) == {"s": content("s", 9, 100, 5, 2)}
-    assert check_content(merge_content(parts), ends(), "1-a", has_expired=nothing_has) == []
-
-
 def test_rows_that_have_expired_since_they_were_published_are_named_and_not_refused() -> None:
     found = {"s": content("s", 50, 100, 3, 0)}
     asked: list[ShardContent] = []

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from kinesis_spout.drills.history.events import (
     Fault,
     History,
     Put,
-    Sample,
     Step,
     Told,
     decode_history,
     encode_history,
-    parse_line,
 )
 from tests.support.drills.made_up_history import MadeUp
 from tests.support.drills.short_history import FIRST, SHARD, good, sample, state
@@ -63,17 +60,3 @@ def test_a_history_is_read_from_json_as_it_was_written(history: History) -> None
 def test_another_text_is_refused(data: bytes, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         decode_history(data)
-
-
-def test_a_state_is_stored_when_it_changes() -> None:
-    """An hour of samples is not an hour of equal states."""
-    same = replace(EMPTY, samples=[Sample(at, at, {SHARD: state(3)}) for at in range(100)])
-    stored = msgspec.json.decode(encode_history(same))
-    assert [len(one.get("changed", ())) for one in stored["samples"]] == [1] + [0] * 99
-    assert decode_history(encode_history(same)) == same
-
-
-@pytest.mark.parametrize("told", LINES, ids=str)
-def test_a_line_is_read_as_it_was_written(told: Told) -> None:
-    """With a reason of several words, and without one; of a user record, and of a whole one."""
-    assert parse_line(told.line(), told.run) == told
