@@ -13,8 +13,7 @@ poison_search     4: which rows it gets after deliveries that never answered, an
                   batch fail as a whole (pure)
 batch_run         4: runs the function on the batch, or on parts of it
 tracked_batch     4: `TrackedBatch`, the user's API inside the function; `map_records` on the driver
-record_mapping    4: `map_records` on the executors: calls the function for each record; and for 4
-                  and 5 a survey of the rows without a call
+record_mapping    4: `map_records` on the executors: calls the function for each record
 content_check     5: compares the rows of the batch with those that the tasks published (pure)
 outcome_rules     6: decides: queued for a retry, dead-lettered, or an outage (pure)
 batch_letters     6: the dead letters as a frame, with the records

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from kinesis_spout.errors import ConfigError
 from spark_job.rows import COLUMNS
-from spark_job.tracking.content_check import merge_content
-from spark_job.tracking.outcomes import order_key
-from spark_job.tracking.record_mapping import (
-    NOTED,
-    SUMMARY,
-    SURVEYED,
-    RowSurvey,
-    failed_record,
-    summarized,
-)
+from spark_job.tracking.content_check import ShardContent, counted, merge_content
+from spark_job.tracking.outcomes import FailedRecord, Outcome, order_key
 from spark_job.tracking.spark_sql import map_in_arrow, only, values, without
-from spark_job.tracking.withholding import BatchRules, failure_rules, number_of
+from spark_job.tracking.withholding import (
+    WITHHELD_DDL,
+    BatchRules,
+    WithheldRowFinder,
+    failure_rules,
+    number_of,
+)
 from state.report import OnFailure
 from state.sequence_number import SequenceNumber
 from state.tracker.inflight_record_tracker import parse_message_id
@@ -37,12 +36,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from spark_job.tracking.content_check import ShardContent
-    from spark_job.tracking.outcomes import FailedRecord
     from spark_job.tracking.withholding import ShardRules
 
 INDEX = "_ks_index"
+_WITHHOLDING_COLUMNS = ("messageId", "sequenceNumber", "subSequenceNumber", "partitionKey")
 _WORD = 2**64
+_FIRSTS = pa.schema({"ofShard": pa.string(), "sequence": pa.string(), "sub": pa.int64()})
 _NO_RULES = BatchRules()
 
 
@@ -114,22 +113,53 @@ class BatchFrame:
         found = self.withheld_by(rules) if rules else []
         return [record for record in found if record.message_id not in known]
 
-    def content(
-        self,
-        partitions: Sequence[int] | None = None,
-        rules: Mapping[str, ShardRules] | None = None,
+    def content(self, firsts: Mapping[str, SequenceNumber | None]) -> dict[str, ShardContent]:
+        """The content of the frame by shard. Runs a job.
+
+        `firsts`: the first new number that was published of each shard, None if there were only
+        retries. A row below it is a retry.
+        """
+        published = [
+            {"ofShard": shard, "sequence": str(first.sequence), "sub": first.sub}
+            if first
+            else {"ofShard": shard}
+            for shard, first in firsts.items()
+        ]
+        rows = self.rows().select(
+            self._shard.alias("shardId"), "sequenceNumber", "subSequenceNumber"
+        )
+        known = rows.sparkSession.createDataFrame(pa.Table.from_pylist(published, _FIRSTS))
+        joined = rows.join(F.broadcast(known), F.col("shardId") == F.col("ofShard"), "left")
+        number = _number("sequenceNumber", "subSequenceNumber")
+        is_new = F.col("ofShard").isNull() | (
+            F.col("sequence").isNotNull() & (number >= _number("sequence", "sub"))
+        )
+        found = (
+            joined.select("shardId", number.alias("number"), is_new.alias("isNew"))
+            .groupBy("shardId", "isNew")
+            .agg(
+                F.count(F.lit(1)).alias("count"),
+                F.min("number").alias("first"),
+                F.max("number").alias("last"),
+            )
+        )
+        return merge_content(_content(row) for row in found.toArrow().to_pylist())
+
+    def content_of(
+        self, partitions: Sequence[int], firsts: Mapping[str, SequenceNumber | None]
     ) -> dict[str, ShardContent]:
-        """The content by shard, of all partitions or of some. Runs a job on them. `rules` say which
-        rows are retries, in place of the frame's own.
+        """The content of some partitions, by shard. Runs a job on them.
 
         A function that takes a part of its frame leaves the other partitions unread. A job over all
         partitions would read and publish their records, though the function has not seen them.
         """
-        surveyed = self._surveyed(self.rules.of_shards if rules is None else rules)
-        summaries = surveyed.where(F.col("outcome") == SUMMARY).rdd
-        context = summaries.context
-        rows = context.runJob(summaries, list, partitions)
-        return merge_content(summarized(row.asDict()) for row in rows)
+        rdd = self.rows().select("messageId").rdd
+        context = self.rows().sparkSession.sparkContext
+        return merge_content(context.runJob(rdd, partial(counted, firsts), list(partitions)))
+
+    def count(self) -> int:
+        """The number of rows. Runs a job over all partitions, which persists them."""
+        return self.rows().count()
 
     def first_numbers(self, shard_id: str, count: int) -> list[SequenceNumber]:
         """The numbers of the first `count` rows of a shard, ascending. Runs a job."""
@@ -160,13 +190,22 @@ class BatchFrame:
 
     def withheld_by(self, rules: Mapping[str, ShardRules]) -> list[FailedRecord]:
         """The records that these rules withhold. Runs a job."""
-        withheld = self._surveyed(rules).where(F.col("outcome") != SUMMARY)
-        return [failed_record(row) for row in withheld.toArrow().to_pylist()]
-
-    def _surveyed(self, rules: Mapping[str, ShardRules]) -> DataFrame:
-        survey = RowSurvey(rules, with_keys=self.rules.on_failure is OnFailure.BLOCK_KEY)
-        rows = self.rows().select(self._shard.alias("shardId"), *SURVEYED)
-        return map_in_arrow(rows, survey, from_arrow_schema(NOTED))
+        finder = WithheldRowFinder(rules, with_keys=self.rules.on_failure is OnFailure.BLOCK_KEY)
+        found = (
+            map_in_arrow(
+                self.rows().select(self._shard.alias("shardId"), *_WITHHOLDING_COLUMNS),
+                finder,
+                WITHHELD_DDL,
+            )
+            .toArrow()
+            .to_pylist()
+        )
+        return [
+            FailedRecord.of(
+                row["messageId"], Outcome(row["outcome"]), key=row["key"], ordinal=row["ordinal"]
+            )
+            for row in found
+        ]
 
     def order_keys(self, ids: Collection[str]) -> dict[str, str]:
         """`order_key` by message id, of those ids that the function got. Runs a job."""
@@ -249,3 +288,12 @@ def _number(sequence: str, sub: str) -> Column:
         F.col(sequence).alias("sequence"),
         F.col(sub).alias("sub"),
     )
+
+
+def _content(row: Mapping[str, Any]) -> ShardContent:
+    if not row["isNew"]:
+        return ShardContent(shard_id=row["shardId"], retry_rows=row["count"])
+    first, last = (
+        SequenceNumber(int(row[name]["sequence"]), row[name]["sub"]) for name in ("first", "last")
+    )
+    return ShardContent(shard_id=row["shardId"], new_count=row["count"], first=first, last=last)

@@ -13,11 +13,12 @@ from spark_job.tracking.poison_search import Part, bisect
 from spark_job.tracking.tracked_batch import TrackedBatch, running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_job.tracking.batch_frame import BatchFrame
     from spark_job.tracking.content_check import ShardContent
     from spark_job.tracking.tracked_batch import Evaluation
+    from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
 
@@ -43,18 +44,25 @@ class BatchRun:
     def _has_evaluated_all(self) -> bool:
         return bool(self.evaluations) and not self.in_parts
 
-    def content(self, partitions: Sequence[int], *, are_all: bool) -> dict[str, ShardContent]:
+    def content(
+        self,
+        firsts: Mapping[str, SequenceNumber | None],
+        partitions: Sequence[int],
+        *,
+        are_all: bool,
+    ) -> dict[str, ShardContent]:
         """The content of the batch by shard. May run a job.
 
-        `partitions` are those that were read, perhaps not all of them, because the function took
-        only a part of its frame.
+        `firsts` is that of `BatchFrame.content`. `partitions` are those that were read, perhaps not
+        all of them, because the function took only a part of its frame.
         """
         if self._has_evaluated_all:
             return dict(self.evaluations[0].content)
         if not partitions:
             return {}
-        # All of them are not named: a user may have spread the rows over others.
-        return self.frame.content(None if are_all else sorted(partitions))
+        if are_all:
+            return self.frame.content(firsts)
+        return self.frame.content_of(sorted(partitions), firsts)
 
     def all_failures(self) -> list[FailedRecord]:
         """The failures, and the records that were withheld from the function. May run a job."""

@@ -49,7 +49,7 @@ from spark_job.settings import RAW
 from spark_job.tracking.batch_frame import BatchFrame, check_columns
 from spark_job.tracking.batch_letters import write_letters
 from spark_job.tracking.batch_run import BatchRun, run_batch
-from spark_job.tracking.content_check import BatchContentError
+from spark_job.tracking.content_check import BatchContentError, reads_of
 from spark_job.tracking.options import OnExhausted, SparkConnectError, refuse_connect
 from spark_job.tracking.outcome_rules import (
     BatchContext,
@@ -217,9 +217,9 @@ class Tracked:
                 if plan is None:
                     continue
                 results = store.plans.read_results(plan_id)
-                content = batch.content(rules=plan_rules(plan, {}, OnFailure.CONTINUE))
+                firsts = {shard: read.first for shard, read in reads_of(results).items()}
                 try:
-                    check_content_of(plan, results, content, stream)
+                    check_content_of(plan, results, batch.content(firsts), stream)
                 except BatchContentError:
                     continue
                 except RowsExpiredError:
@@ -318,13 +318,13 @@ class Tracked:
         limit = min((limit for limit in limits if limit is not None), default=None)
         if not is_searching(openings, limit):
             return None
-        content = batch.content()
+        batch.count()
         for part in parts:
             part.read_results()
         rows = sum(rows_in(part.results) for part in parts)
         if not rows:
             return None
-        check_rows(content, parts)
+        check_rows(batch.content(_firsts(parts)), parts)
         return search_step(rows, openings, limit)
 
     def _run(
@@ -464,9 +464,16 @@ def _checked_rows(parts: Sequence[StreamPart], run: BatchRun) -> int:
             part.read_results()
     tasks = [part.first_task + task for part in parts for task in part.results]
     are_all = len(tasks) == sum(len(part.plan.tasks) for part in parts)
-    content = run.content(tasks, are_all=are_all)
+    content = run.content(_firsts(parts), tasks, are_all=are_all)
     check_rows(content, parts)
     return sum(shard.new_count + shard.retry_rows for shard in content.values())
+
+
+def _firsts(parts: Sequence[StreamPart]) -> dict[str, SequenceNumber | None]:
+    """By shard, the first new number that was published; None if there were only retries."""
+    return {
+        part.in_batch(shard): read.first for part in parts for shard, read in part.reads.items()
+    }
 
 
 def _store(stream: SourceSettings) -> StoreTopics:

@@ -1,5 +1,4 @@
-"""`map_records` on the executors: calls the user's function for each record. `RowSurvey` makes such
-notes of rows for which no function is called.
+"""`map_records` on the executors: calls the user's function for each record.
 
 What the function returns becomes rows, and what it raises becomes notes of failed records. An
 output that does not fit the schema fails its own record, never the batch.
@@ -23,7 +22,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,9 +72,7 @@ _OWN = pa.schema(
         ("retryRows", pa.int64()),
     ]
 )
-NOTED = pa.schema([*_OWN, ("messageId", pa.string()), ("shardId", pa.string())])
-"""A note, without the payload of a failed record."""
-SURVEYED = ("sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
+COLLECTED = (*_OWN.names, "messageId", "shardId")
 NOTE_TYPE = pa.list_(pa.field("element", pa.struct([*_OWN, *ORIGINAL])))
 NOTE_SQL = f"{NOTE}[0]"
 """The note of a row that has one, in Spark's SQL."""
@@ -103,83 +100,6 @@ class RecordMapper:
         for batch in batches:
             if batch.num_rows:
                 yield from walk.map(batch)
-
-
-@dataclass(frozen=True, slots=True)
-class RowSurvey:
-    """A function for `mapInArrow` over `shardId` and the columns of `SURVEYED`, which calls no
-    function of the user: notes (`NOTED`) of the rows that the rules withhold, and a summary of each
-    shard.
-
-    `with_keys`: the order of a key matters.
-    """
-
-    rules: Mapping[str, ShardRules]
-    with_keys: bool
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tallies: dict[str, _Tally] = {}
-        for batch in batches:
-            withheld: list[dict[str, object]] = []
-            columns = (batch.column(name).to_pylist() for name in ("shardId", *SURVEYED))
-            for shard_id, sequence, sub, partition_key, message_id in zip(*columns, strict=True):
-                tally = tallies.get(shard_id)
-                if tally is None:
-                    tally = tallies[shard_id] = _Tally(self.rules.get(shard_id, _NO_RULES))
-                number = int(sequence), sub
-                ordinal = tally.add(number)
-                if not tally.rules.withholds:
-                    continue
-                key = order_key(partition_key, shard_id, number) if self.with_keys else None
-                if (outcome := tally.rules.outcome(number, key)) is not None:
-                    note = {"outcome": int(outcome), "key": key, "ordinal": ordinal}
-                    withheld.append(note | {"messageId": message_id})
-            yield pa.RecordBatch.from_pylist(withheld, schema=NOTED)
-        summaries = [tally.summary(shard_id) for shard_id, tally in tallies.items()]
-        yield pa.RecordBatch.from_pylist(summaries, schema=NOTED)
-
-
-@dataclass(slots=True)
-class _Tally:
-    """The rows of one shard in a partition. Those up to the plan's last retry are retries."""
-
-    rules: ShardRules
-    new: int = 0
-    retries: int = 0
-    first: Number | None = None
-    last: Number | None = None
-
-    @classmethod
-    def in_order(cls, rows: Sequence[Record], rules: ShardRules) -> Self:
-        """Of rows in the order of their numbers, so that new ones need not be looked at."""
-        retries = 0
-        if rules.last_retry is not None:
-            retries = sum(_number(row) <= rules.last_retry for row in rows)
-        new = rows[retries:]
-        bounds = (_number(new[0]), _number(new[-1])) if new else (None, None)
-        return cls(rules, len(new), retries, *bounds)
-
-    def add(self, number: Number) -> int:
-        """Add a row, in any order. Returns its ordinal."""
-        if self.rules.last_retry is not None and number <= self.rules.last_retry:
-            self.retries += 1
-        else:
-            self.new += 1
-            if self.last is None or number > self.last:
-                self.last = number
-            if self.first is None or number < self.first:
-                self.first = number
-        return self.new + self.retries - 1
-
-    def summary(self, shard_id: str) -> dict[str, object]:
-        return {
-            "outcome": SUMMARY,
-            "shardId": shard_id,
-            "newCount": self.new,
-            "newFirst": None if self.first is None else str(SequenceNumber(*self.first)),
-            "newLast": None if self.last is None else str(SequenceNumber(*self.last)),
-            "retryRows": self.retries,
-        }
 
 
 def records_of(batch: pa.RecordBatch, *, several: bool = False) -> list[Record]:
@@ -272,8 +192,7 @@ class _Partition:
                 self._call_in_order(calls, start, stop, shard_id, rules)
             else:
                 self._call(calls, start, stop)
-            tally = _Tally.in_order(records[start:stop], rules)
-            notes.append(tally.summary(shard_id) | {"run": self.run})
+            notes.append(self._summary(shard_id, records[start:stop], rules))
         arrays, bad = self.mapper.columns.build(calls.rows, calls.owners)
         calls.failures |= {
             owner: FailedRecord.of(records[owner].message_id, Outcome.RETRY, reason=reason)
@@ -316,7 +235,7 @@ class _Partition:
         """
         of_batch, columns = self.mapper.rules, self.mapper.columns
         for index, record in enumerate(calls.records[start:stop], start):
-            number = _number(record)
+            number = int(record.sequence_number), record.sub_sequence_number
             key = (
                 order_key(record.partition_key, shard_id, number)
                 if of_batch.on_failure is OnFailure.BLOCK_KEY
@@ -342,6 +261,27 @@ class _Partition:
                 failure = calls.failures[index] = failure_of(record, exc, key)
                 if failure.outcome is Outcome.RETRY and of_batch.in_order:
                     waiting.add(key or "")
+
+    def _summary(
+        self, shard_id: str, rows: Sequence[Record], rules: ShardRules
+    ) -> dict[str, object]:
+        retries = 0
+        # A shard's retries come before its new records.
+        if rules.last_retry is not None:
+            retries = sum(
+                (int(row.sequence_number), row.sub_sequence_number) <= rules.last_retry
+                for row in rows
+            )
+        new = rows[retries:]
+        return {
+            "run": self.run,
+            "outcome": SUMMARY,
+            "shardId": shard_id,
+            "newCount": len(new),
+            "newFirst": _number(new[0]) if new else None,
+            "newLast": _number(new[-1]) if new else None,
+            "retryRows": retries,
+        }
 
     def _failures(
         self,
@@ -407,8 +347,8 @@ def _stretches(shards: pa.Array) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], count], strict=True))
 
 
-def _number(record: Record) -> Number:
-    return int(record.sequence_number), record.sub_sequence_number
+def _number(record: Record) -> str:
+    return str(SequenceNumber(int(record.sequence_number), record.sub_sequence_number))
 
 
 # what the function returned

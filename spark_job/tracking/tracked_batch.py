@@ -36,11 +36,11 @@ from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import BatchContentError, ShardContent, merge_content
 from spark_job.tracking.outcomes import MAX_DELAY_S, FailedRecord, Outcome, one_line
 from spark_job.tracking.record_mapping import (
+    COLLECTED,
     NOT_IN_ORDER,
     NOTE,
     NOTE_SQL,
     NOTE_TYPE,
-    NOTED,
     ORIGINAL,
     SUMMARY,
     OutputColumn,
@@ -470,7 +470,7 @@ def evaluate(rows: DataFrame, mapper: RecordMapper, schema: StructType) -> Evalu
     try:
         found = (
             persisted.where(f"{NOTE} IS NOT NULL")
-            .selectExpr(f"struct({_fields(NOTED.names)}) AS note")
+            .selectExpr(f"struct({_fields(COLLECTED)}) AS note")
             # Not toArrow: it hides a task's error behind an error of its socket.
             .collect()
         )

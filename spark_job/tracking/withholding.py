@@ -8,16 +8,19 @@ executors apply them to each shard's rows in the order of their sequence numbers
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from kinesis_spout.shards.lineage import unresolved_ancestors
-from spark_job.tracking.outcomes import Outcome
+from spark_job.tracking.outcomes import Outcome, order_key
 from state.report import OnFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from spark_job.tracking.outcomes import FailedRecord
     from state.plan import Plan
@@ -29,6 +32,10 @@ Number = tuple[int, int]
 
 BEFORE_ALL: Number = (-1, 0)
 
+WITHHELD_DDL = "messageId STRING, outcome INT, key STRING, ordinal BIGINT"
+_SCHEMA = pa.schema(
+    {"messageId": pa.string(), "outcome": pa.int32(), "key": pa.string(), "ordinal": pa.int64()}
+)
 _WAITING = (Outcome.RETRY, Outcome.ALONE, Outcome.UNCOUNTED, Outcome.BLOCKED)
 
 
@@ -138,3 +145,34 @@ def _blocked_by(blocking: Iterable[tuple[Number, str | None]], on_failure: OnFai
         else:
             keys[key] = min(number, keys.get(key, number))
     return ShardRules(keys=keys, waits_after=waits_after)
+
+
+@dataclass(frozen=True, slots=True)
+class WithheldRowFinder:
+    """A function for `mapInArrow` over the source's columns: one row per record that is withheld.
+
+    The columns of the output are `WITHHELD_DDL`.
+    """
+
+    rules: Mapping[str, ShardRules]
+    with_keys: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows_before: Counter[str] = Counter()  # of each shard in this partition
+        names = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
+        for batch in batches:
+            withheld: list[dict[str, object]] = []
+            for shard, sequence, sub, key, message_id in zip(
+                *(batch.column(name).to_pylist() for name in names), strict=True
+            ):
+                ordinal = rows_before[shard]
+                rows_before[shard] += 1
+                rules = self.rules.get(shard)
+                if rules is None or not rules.withholds:
+                    continue
+                number = int(sequence), sub
+                hashed = order_key(key, shard, number) if self.with_keys else None
+                if (outcome := rules.outcome(number, hashed)) is not None:
+                    row = (message_id, int(outcome), hashed, ordinal)
+                    withheld.append(dict(zip(_SCHEMA.names, row, strict=True)))
+            yield pa.RecordBatch.from_pylist(withheld, schema=_SCHEMA)

@@ -22,9 +22,9 @@ from spark_job.tracking.content_check import (
     BatchContentError,
     ShardContent,
     check_content,
+    counted,
     is_what_is_left,
     lowest_published,
-    merge_content,
 )
 from spark_job.tracking.outcomes import (
     MAX_REASON_CHARS,
@@ -40,13 +40,11 @@ from spark_job.tracking.record_mapping import (
     OutputColumn,
     OutputColumns,
     RecordMapper,
-    RowSurvey,
-    failed_record,
-    summarized,
 )
 from spark_job.tracking.withholding import (
     BatchRules,
     ShardRules,
+    WithheldRowFinder,
     failure_rules,
     plan_rules,
 )
@@ -402,28 +400,13 @@ def test_a_record_queued_outside_the_plan_blocks_later_rows_of_its_key_and_a_ran
     assert plan_rules(plan(), states((5, None)), OnFailure.CONTINUE) == {}
 
 
-def surveyed(
-    rules: dict[str, ShardRules], *rows: tuple[str, int, str | None]
-) -> tuple[list[FailedRecord], dict[str, ShardContent]]:
-    """The withheld rows of a partition in two batches, and its content. A row: its shard, number
-    and partition key.
-    """
-    columns = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
-    values = [(shard, str(number), 0, key, f"{shard}:{number}:1") for shard, number, key in rows]
-    table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in values])
-    batches = table.to_batches(max_chunksize=-(-len(rows) // 2))
-    notes = pa.Table.from_batches(RowSurvey(rules, with_keys=True)(iter(batches))).to_pylist()
-    withheld = [failed_record(note) for note in notes if note["outcome"] != SUMMARY]
-    summaries = [summarized(note) for note in notes if note["outcome"] == SUMMARY]
-    return withheld, merge_content(summaries)
-
-
 def withheld_numbers(rules: dict[str, ShardRules], *numbered: tuple[int, str | None]) -> list[int]:
     """The numbers of the rows of shard s, given with their partition keys, that are withheld."""
-    withheld, content = surveyed(rules, *(("s", number, key) for number, key in numbered))
-    assert content["s"].new_count == len(numbered)
-    assert all(numbered[one.ordinal or 0][0] == one.sequence.sequence for one in withheld)
-    return [one.sequence.sequence for one in withheld]
+    columns = ("shardId", "sequenceNumber", "subSequenceNumber", "partitionKey", "messageId")
+    values = [("s", str(number), 0, key, f"s:{number}:1") for number, key in numbered]
+    batch = pa.RecordBatch.from_pylist([dict(zip(columns, row, strict=True)) for row in values])
+    found = pa.Table.from_batches(WithheldRowFinder(rules, with_keys=True)(iter([batch])))
+    return [int(message_id.split(":")[1]) for message_id in found["messageId"].to_pylist()]
 
 
 def test_block_key_a_queued_record_without_a_partition_key_blocks_only_itself() -> None:
@@ -603,15 +586,8 @@ def test_other_rows_are_refused_naming_shard_and_plan(
     assert "the tasks of batch plan 1-a published" in str(caught.value)
 
 
-def test_a_row_is_new_behind_the_last_planned_retry_of_its_shard() -> None:
-    """In whatever order the rows are: a user may have sorted them."""
-    rules = {"s": ShardRules(last_retry=(5, 0)), "t": ShardRules(last_retry=(9, 0))}
-    rows = [("s", 10, "k"), ("s", 5, "k"), ("t", 7, "k"), ("s", 9, "k"), ("u", 3, "k")]
-    assert surveyed(rules, *rows) == (
-        [],
-        {
-            "s": content("s", 9, 10, 2, 1),
-            "t": ShardContent(shard_id="t", retry_rows=1),
-            "u": content("u", 3, 3, 1),
-        },
-    )
+def test_a_row_is_new_from_the_first_new_number_of_its_shard_on() -> None:
+    """A shard without a first number had retries only."""
+    rows = [Row(messageId=one) for one in ("s:5:1", "s:9:1", "s:10:1", "t:7:1")]
+    (s, t) = counted({"s": SequenceNumber(9), "t": None}, rows)
+    assert (s, t) == (content("s", 9, 10, 2, 1), ShardContent(shard_id="t", retry_rows=1))
