@@ -316,7 +316,7 @@ _DECODER = msgspec.json.Decoder(Body)
 _MIN_MICROS, _MAX_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 NO_TIME = _MAX_MICROS + 1
 Times = list[float | str | None]
-ANSWER, EVENT = "answer to GetRecords", "event of SubscribeToShard"
+ANSWER, EVENT = "GetRecords response", "SubscribeToShard event"
 
 
 def decode_get_records(body: bytes, *, what: str = ANSWER) -> DecodedPage:

@@ -214,4 +214,4 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     later = str(int(number) + 1)
     ended = peek(shell, later)
     assert ended.returncode == 1
-    assert ended.stdout == f"the shard does not contain record {later} (any more)\n"
+    assert ended.stdout == f"the shard does not contain record {later}, or no longer contains it\n"

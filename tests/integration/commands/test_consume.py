@@ -90,7 +90,7 @@ def test_a_scheme_gives_fields_or_rows_and_the_rest_goes_to_the_dead_letters(
     assert (none["rows"], "data" in two) == ([], False)
     (letter,) = lines_of(letters.read_text())
     assert letter["reason"] == NOT_CLOUDWATCH
-    assert ended.stderr.splitlines()[-1].startswith("error: 1 record was not processed")
+    assert ended.stderr.splitlines()[-1].startswith("error: 1 record failed and was dead-lettered")
 
     log = tmp_path / "log"
     orders.model.put("orders", "k", gzipped(b'{"id": 1.50}'))

@@ -679,7 +679,7 @@ KEYS = {"access_key_id": "a", "secret_access_key": "b"}
         ({"region": "eu-central-1"}, {}, CredentialsError, "AWS_ACCESS_KEY_ID"),
         ({"region": "eu-central-1", "profile": "wrk"}, {}, CredentialsError, "profile wrk"),
         *(
-            ({}, {name: "wrk"}, CredentialsError, f"profile wrk of {name} is in no AWS")
+            ({}, {name: "wrk"}, CredentialsError, f"profile wrk of {name} is not in any AWS")
             for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
         ),
         (KEYS, {}, ConfigError, "region of stream flights"),

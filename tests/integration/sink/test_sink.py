@@ -420,7 +420,7 @@ def test_a_write_that_cannot_work_is_sparks_error_with_our_sentence_and_puts_not
     ("more", "overwrite", "message"),
     [
         ({"streamName": "absent"}, False, "check the stream's name"),
-        ({"ordering": "all"}, False, "give none or key"),
+        ({"ordering": "all"}, False, "use none or key"),
         ({}, True, r"a stream cannot be overwritten; use mode\(\"append\"\)"),
     ],
 )
