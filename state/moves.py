@@ -109,11 +109,11 @@ def moved_state(state: ShardState, to: Position, *, verified_until_ms: int | Non
 def never_settling(state: ShardState, plan: Plan | None) -> ShardState:
     """The state, into which `plan` is never settled. The plan must be closed.
 
-    A plan that read from another position does not fit the state, and settling refuses it. A plan
-    that read from this position would fit: the state says that it is settled already.
+    Settling refuses a plan that read from another position. But the shard may come to that position
+    again before the plan is settled: a standalone spout reads up to it. So the state says that the
+    plan is settled already.
     """
-    planned = None if plan is None else plan.slices.get(state.shard_id)
-    if plan is None or planned is None or planned.position != state.read_position:
+    if plan is None or state.shard_id not in plan.slices:
         return state
     return replace(state, settled_plan=plan.plan_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from state.moves import (
     changes,
@@ -71,9 +72,9 @@ def test_what_was_unresolved_before_the_position_stays(
     assert after.lifecycle is (Lifecycle.DRAINED if to == "SHARD_END" else Lifecycle.ACTIVE)
 
 
-def test_a_plan_that_read_from_where_the_shard_is_moved_to_counts_as_settled() -> None:
-    """It would fit the state otherwise, and what it read would not be read again. A plan from
-    another position is refused by settling.
+def test_a_plan_of_before_a_move_counts_as_settled_in_the_moved_shards() -> None:
+    """It would fit the state otherwise as soon as the shard is where the plan began, and what it
+    read would not be read again.
     """
     slices = (ShardSlice(shard_id=SHARD, position=STATE.read_position, max_records=10),)
     plan = Plan(
@@ -83,7 +84,9 @@ def test_a_plan_that_read_from_where_the_shard_is_moved_to_counts_as_settled() -
     )
     assert never_settling(STATE, plan).settled_plan == "7-aa"
     moved = moved_state(STATE, Position.parse("AT:5"), verified_until_ms=1)
-    assert never_settling(moved, plan) is moved
+    assert never_settling(moved, plan) == replace(moved, settled_plan="7-aa")
+    other = replace(STATE, shard_id="other")
+    assert never_settling(other, plan) is other
     assert never_settling(STATE, None) is STATE
 
 
