@@ -137,8 +137,7 @@ class StreamPlans:
             before = states.get(read.shard_id)
             if before is None:
                 continue  # it was removed while the plan was open; the shard list brings it again
-            shard = planned.get(read.shard_id)
-            left = () if shard is None else unresolved.get(read.shard_id, ())
+            shard, left = planned.get(read.shard_id), unresolved.get(read.shard_id, ())
             try:
                 after = settle_shard(before.state, read, plan_id, shard, left)
             except PlanMismatchError as exc:

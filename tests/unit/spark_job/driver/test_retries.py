@@ -216,6 +216,21 @@ def test_a_done_report_counts_also_when_the_mark_was_removed_since(one: Simulate
     assert unresolved(one) == 1
 
 
+def test_a_failed_record_is_retried_also_where_another_task_of_its_plan_was_removed(
+    job: SimulatedJob,
+) -> None:
+    """Nobody can read a plan of which a part is gone. Its report still names what failed."""
+    for index in (0, 1):
+        job.put(3, key=job.key_of(index))
+    driver = job.coordinator(max_tasks=2)
+    plan = next_plan(driver)
+    run_tracked(job, driver, plan, tracked(job, numbered(1)))
+    driver.close()
+    job.backend.remove([path for path in job.backend.nodes("") if f"/{plan}/1" in path])
+    next_plan(job.coordinator(max_tasks=2), plan)
+    assert unresolved(job) == 1
+
+
 OUTAGE = PlanReport(outage=True)
 
 
