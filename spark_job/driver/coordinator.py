@@ -220,6 +220,7 @@ class Coordinator:
         """
         pin = self.open(start)
         if not self.plans.is_unsettled(start):
+            self._end_tracking()
             return None
         # Settling raises the time up to which every shard counts as tracked. A shard that was
         # created before that time must have a state by then, so the shards are listed first.
@@ -249,6 +250,7 @@ class Coordinator:
         # Older plans are removed only now: a replayed batch that skips its reads finds its logs.
         self.plans.remove_before(start)
         self._outcomes.on_settled(start, settled, self._backlog.set_time())
+        self._end_tracking()
         if unknown := [read.shard_id for read in settled.reads if read.gone]:
             # One such answer proves nothing: the next listings do. Until then these shards' retries
             # are not asked for again and again, but every few seconds.
@@ -257,6 +259,9 @@ class Coordinator:
         return not any(read.count or read.retry_rows for read in settled.reads) and any(
             not (read.at_tip or read.at_shard_end) for read in new_reads
         )
+
+    def _end_tracking(self) -> None:
+        self._outcomes.end_tracking(self._catalog.states, self._backlog.now_ms())
 
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
@@ -377,6 +382,8 @@ class Coordinator:
         `open`, where the batch has nothing of this stream.
         """
         self.open(plan_id or known_plan)
+        if plan_id:  # else an earlier run's batch of this stream may still be unsettled
+            self._end_tracking()
         return self.plans.tasks(plan_id)
 
     def report(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class OutcomeSummary:
         self.outages = 0
         self.delivery_limit: int | None = None
         self._acks_whole_batches = False
+        self._ends_tracking = False
         self._settings = settings
         self._plans = plans
         self._reports = reports
@@ -50,19 +51,10 @@ class OutcomeSummary:
         self._retried: Counter[str] = Counter()
 
     def open(self, states: Mapping[str, StoredState], now_ms: int) -> None:
-        """Restore what an earlier run left in ZooKeeper. `now_ms`: by the machine's clock.
-
-        With option `wholeBatchAck`, removes the mark of an application that tracks its records.
-        """
-        self._acks_whole_batches = self._settings.whole_batch_ack
+        """Restore what an earlier run left in ZooKeeper. `now_ms`: by the machine's clock."""
         policy = self._reports.read_policy()
-        if policy is not None and self._settings.whole_batch_ack:
-            self._reports.clear_policy()
-            policy = None
-            log.warning(
-                "application %s acks whole batches from now on, because wholeBatchAck is true",
-                self._settings.application,
-            )
+        self._acks_whole_batches = self._settings.whole_batch_ack
+        self._ends_tracking = policy is not None and self._settings.whole_batch_ack
         self._queue.update({shard: one.state for shard, one in states.items()}, policy, now_ms)
         pointer = self._plans.pointer()
         if pointer is not None:
@@ -70,6 +62,24 @@ class OutcomeSummary:
             self._acks_whole_batches |= is_settled and policy is None
             report = self._reports.read(pointer.id) if is_settled else None
             self._carry_over(self._plans.read(pointer.id), report, is_tracked=policy is not None)
+
+    def end_tracking(self, states: Mapping[str, StoredState], now_ms: int) -> None:
+        """With option `wholeBatchAck`, remove the mark that an earlier run has left in an
+        application that tracks its records. `now_ms`: as retries are due by it.
+
+        Call it before this run's first batch runs, and not before the last batch of an earlier run
+        is settled: if that has no report, the mark alone says that nothing of it may be acked.
+        """
+        if not self._ends_tracking:
+            return
+        self._ends_tracking = False
+        self._reports.clear_policy()
+        self._acks_whole_batches = True
+        self._queue.update({shard: one.state for shard, one in states.items()}, None, now_ms)
+        log.warning(
+            "application %s acks whole batches from now on, because wholeBatchAck is true",
+            self._settings.application,
+        )
 
     def _carry_over(
         self, plan: Plan | None, report: PlanReport | None, *, is_tracked: bool

@@ -231,6 +231,44 @@ def test_a_failed_record_is_retried_also_where_another_task_of_its_plan_was_remo
     assert unresolved(job) == 1
 
 
+@pytest.mark.parametrize("is_left_out", [False, True])
+def test_a_batch_of_a_tracked_run_is_not_acked_because_the_next_run_acks_whole_batches(
+    one: SimulatedJob, *, is_left_out: bool
+) -> None:
+    """It ended without a report, as where its rows have expired, so its failures are not known. A
+    stream that is left out is settled after a batch of the others.
+    """
+    put = one.put(3)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    with closing(one.store()) as store:
+        store.reports.mark_tracked(OutcomePolicy())
+    assert run(one, driver, plan) == put
+    driver.close()
+    second = one.coordinator(whole_batch_ack=True)
+    if is_left_out:
+        assert second.tasks("", known_plan=plan) == {}
+    assert (again := next_plan(second, plan)) != plan
+    assert run(one, second, again) == put
+    assert next_plan(second, again) == again
+    assert one.store().reports.read_policy() is None
+
+
+def test_a_batch_that_an_untracked_run_repeats_is_acked_by_it_as_a_whole(
+    one: SimulatedJob,
+) -> None:
+    put = one.put(3)
+    driver = one.coordinator()
+    plan = next_plan(driver)
+    with closing(one.store()) as store:
+        store.reports.mark_tracked(OutcomePolicy())
+        store.reports.open(plan, "token")
+    driver.close()
+    second = one.coordinator(whole_batch_ack=True)
+    assert run(one, second, plan) == put
+    assert next_plan(second, plan) == plan
+
+
 OUTAGE = PlanReport(outage=True)
 
 
