@@ -105,10 +105,10 @@ class StreamPlans:
 
         A shard or a retry without a published result was not read and stays as it was. All records
         of an untracked batch are acked; of a tracked batch, all that its report has seen and does
-        not name. New children get their first states with `tracked_since_ms`
-        (`state.settle.children_first`). Where a task has found that records may have expired
-        unread, the catalog reports the loss, which may raise; then nothing is written. A state that
-        has changed since it was loaded raises `ConflictError`.
+        not name; of a plan of which a part is gone, none. New children get their first states with
+        `tracked_since_ms` (`state.settle.children_first`). Where a task has found that records may
+        have expired unread, the catalog reports the loss, which may raise; then nothing is written.
+        A state that has changed since it was loaded raises `ConflictError`.
 
         Idempotent: stopped anywhere and called again, it gives the same states.
         """
@@ -124,8 +124,15 @@ class StreamPlans:
             read.first is not None or read.retry_rows or read.retries_gone for read in reads
         )
         unreported = policy is not None and report is None and has_records
-        seen = [] if unreported else _seen(results, report, plan_id)
-        planned = {} if plan is None else plan.slices  # a part of the plan may be gone
+        if plan is None and reads:
+            # Its batch may have been repeated without a row (`tasks`).
+            log.warning(
+                "a part of batch plan %s was removed from ZooKeeper, so no outcome of it is "
+                "stored. Its records are redelivered",
+                plan_id,
+            )
+        seen = [] if unreported or plan is None else _seen(results, report, plan_id)
+        planned = {} if plan is None else plan.slices
         if lapsed := [read.shard_id for read in seen if read.lapsed_ms is not None]:
             self._catalog.loss.report_lapsed(lapsed, self._catalog.view.lineage.states)
         if report is None:  # a tracked batch has dead-lettered them
