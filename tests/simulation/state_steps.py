@@ -357,14 +357,16 @@ class StateSteps(Past):
         self.count("states that were moved without their plans")
 
     def do_lose_nodes(self) -> None:
-        """Somebody removes `/plan`, a shard's state, or a batch, an end or a report of it."""
+        """Somebody removes `/plan`, a shard's state, or a batch, a task, an end or a report of
+        it.
+        """
         there = self.world.znodes()
         folders = sorted(
             path
             for path in there
             if path == self.world.paths.plan
             or path.endswith(("/state", "/end", "/report"))
-            or path.rpartition("/")[0] == self.world.paths.batches
+            or self._kind(path) in {"batch", "task"}
         )
         if not folders:
             return
@@ -396,4 +398,7 @@ class StateSteps(Past):
 
     def _kind(self, path: str) -> str:
         folder, _, name = path.rpartition("/")
-        return "batch" if folder == self.world.paths.batches else name
+        batches = self.world.paths.batches
+        if name.isdigit() and folder.startswith(f"{batches}/"):
+            return "task"
+        return "batch" if folder == batches else name
