@@ -447,9 +447,10 @@ def import_export(
 
     The stream must be the one that was exported. The command is refused while the
     application runs. If the application already has state, pass --replace.
-    Records that were read since the export are read again. A shard moves forward if its exported
-    position is later than its current one; this requires --allow-skip. If the import is
-    interrupted, the application does not start until the command is repeated.
+    Records that were read since the export are read again. A shard moves forward
+    if its exported position is later than its current one; this requires
+    --allow-skip. If the import is interrupted, the application does not start
+    until the command is repeated.
 
     Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
     application runs.

@@ -30,8 +30,8 @@ def list_(op: Operation) -> None:
 def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME")) -> None:
     """Remove a consumer from a stream.
 
-    A reader that uses the consumer then falls back to polling, or registers a consumer of the same
-    name again. Checkpoints do not change.
+    A reader that uses the consumer then falls back to polling, or registers a
+    consumer of the same name again. Checkpoints do not change.
     """
     registry = ConsumerRegistry(op.client)
     with op.patience():

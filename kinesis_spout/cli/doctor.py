@@ -53,8 +53,8 @@ def doctor(
     at most one record. The stream, the application and ZooKeeper are checked if
     --stream, --application and --zookeeper name them.
 
-    Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only because a service did
-    not answer.
+    Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only
+    because a service did not answer.
     """
     if conf and master is None:
         raise wrong_usage("--conf", "--conf needs --master")

@@ -52,9 +52,9 @@ def explain_command(
 ) -> None:
     """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
 
-    The command only reads, so it may run while the job runs. It also names possible causes that it
-    cannot observe: throttling by other consumers, and the job's own limits. The exit code is 0
-    whenever the command can give an answer.
+    The command only reads, so it may run while the job runs. It also names
+    possible causes that it cannot observe: throttling by other consumers, and the
+    job's own limits. The exit code is 0 whenever the command can give an answer.
     """
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
     look = looks.watch(signals, window, shard)

@@ -98,10 +98,11 @@ def import_(
 ) -> None:
     """Continue where another consumer of the stream stopped.
 
-    The command reads the state of a Storm topology, a KCL application, or a query of awslabs' or
-    Databricks' connector, and stores it as the application's state. For each shard, it shows where
-    reading continues and how many records will be repeated or skipped. Stop the other consumer
-    first, and try --dry-run. The other consumer's state is not changed.
+    The command reads the state of a Storm topology, a KCL application, or a query
+    of awslabs' or Databricks' connector, and stores it as the application's
+    state. For each shard, it shows where reading continues and how many records
+    will be repeated or skipped. Stop the other consumer first, and try --dry-run.
+    The other consumer's state is not changed.
 
     Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
     application runs.

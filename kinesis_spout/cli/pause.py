@@ -32,8 +32,9 @@ def pause(
     """Pause an application: it keeps its positions and its ownership, and reads nothing.
 
     The job or the spouts keep running. The current batch ends, its acks and
-    failures are stored, and no more records are read. The pause lasts until `kinesis-spout resume`
-    ends it, even across restarts. Records that expire during the pause are lost.
+    failures are stored, and no more records are read. The pause lasts until
+    `kinesis-spout resume` ends it, even across restarts. Records that expire
+    during the pause are lost.
 
     Exit codes: 0: paused (with --wait: and nothing is in flight); 1: records may
     still be in flight at the timeout, or there is no such application; 3:

@@ -319,9 +319,10 @@ def ui(
 ) -> None:
     """Serve a live page of an application: its shards over time, their lags and failed records.
 
-    Without --application, the page starts with a list of all applications in ZooKeeper; click an
-    application to open it. The command only reads, so it may run while the jobs run. The page has
-    no login. Only this machine can open it, unless you pass --host. Ctrl-C ends the command.
+    Without --application, the page starts with a list of all applications in
+    ZooKeeper; click an application to open it. The command only reads, so it may
+    run while the jobs run. The page has no login. Only this machine can open it,
+    unless you pass --host. Ctrl-C ends the command.
     """
     place, letters = op.place, None
     if dead_letters is not None:

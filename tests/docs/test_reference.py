@@ -117,6 +117,14 @@ def test_every_metric_has_a_meaning(written: dict[str, str]) -> None:
     assert [row for row in rows(written["metrics"]) if not row[-1]] == []
 
 
+def test_a_help_has_no_line_that_a_terminal_of_80_columns_breaks() -> None:
+    """The help keeps the lines of its docstring, so a longer one leaves its last words alone."""
+    for name, command in commands().items():
+        # The first line is a paragraph of its own, which the terminal wraps.
+        lines = command.help.splitlines()[1:]
+        assert [line for line in lines if len(line) > 78] == [], name
+
+
 def test_a_remedy_names_options_and_commands_that_exist() -> None:
     known = {option.name for option in OPTIONS.values()}
     linked = [
