@@ -42,7 +42,7 @@ def mismatch(
     if known.arn == present.arn:
         then, now = map(Position.at_timestamp, (known.created_ms, present.created_ms))
         what = f"stream {present.arn} was deleted and created again: {what} the stream created at"
-        what = f"{what} {then}, but the present stream was created at {now}"
+        what = f"{what} {then}, but the current stream was created at {now}"
     else:
         what = f"{what} stream {known.arn}, not to {present.arn}"
     return StreamMismatchError(

@@ -107,7 +107,7 @@ def test_the_state_of_an_earlier_stream_is_refused_with_both_times() -> None:
     """And with what the records that the present stream contains depend on."""
     seen = look(identity=RECREATED).now
     then, now = map(Position.at_timestamp, (RECREATED.created_ms, seen.stream.created_ms))
-    both = f"the stream created at {then}, but the present stream was created at {now};"
+    both = f"the stream created at {then}, but the current stream was created at {now};"
     with pytest.raises(StreamMismatchError, match=both):
         refuse_another_stream(seen)
     with pytest.raises(StreamMismatchError, match="from TRIM_HORIZON: from LATEST, the job skips"):
