@@ -48,7 +48,8 @@ _DIFFERS = (
     (r"(>|\bmore than )?(?<![\w.])\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION"),
     (r"\b\d+\.\d+x", "SPEED"),
     (r"DURATION +\d+$", "DURATION TRIES"),
-    (r"\bBehind: shard \d+", "Behind: shard N"),  # which of equally bad ones is told
+    # which of equally bad ones is told
+    (r"\b(Behind:|numbers are those of) shard \d+", r"\1 shard N"),
     (r"\b(attempts?) \d+", r"\1 N"),
     (r"\b(process|pid) \d+", r"\1 PID"),
     (r"127\.0\.0\.1:\d+|\[?::1\]?:\d+", "ADDRESS"),
