@@ -82,9 +82,10 @@ class _Streak:
     count: int = 0
     is_logged: bool = False
 
-    def add(self, now_s: float) -> float:
-        """One more. Returns for how many seconds there are such."""
-        if now_s - self.last_s > _MAX_PAUSE_S:
+    def add(self, begun_s: float, now_s: float) -> float:
+        """One more, of a read that has begun then. Returns for how many seconds there are such."""
+        # From the beginning: a call that is tried again is refused a minute after it.
+        if begun_s - self.last_s > _MAX_PAUSE_S:
             self.since_s, self.count, self.is_logged = now_s, 0, False
         self.last_s = now_s
         self.count += 1
@@ -103,12 +104,18 @@ class _Refusals:
     without_a_page: _Streak = field(default_factory=_Streak)
     throttling: _Streak = field(default_factory=_Streak)  # other reads may have succeeded between
 
-    def note(self, exc: ThrottledError | ExpiredIteratorError, shard: str, now_s: float) -> None:
+    def note(
+        self,
+        exc: ThrottledError | ExpiredIteratorError,
+        shard: str,
+        begun_s: float,
+        now_s: float,
+    ) -> None:
         """A read was throttled, or a new iterator has expired, which no age explains: a fault of
         the service. Raises an error once that went on for too long, and `FetchPostponedError` for
         an iterator before that.
         """
-        refused_s = self.without_a_page.add(now_s)
+        refused_s = self.without_a_page.add(begun_s, now_s)
         is_over = refused_s >= self.timeout_s
         if isinstance(exc, ExpiredIteratorError):
             if not is_over:
@@ -119,7 +126,7 @@ class _Refusals:
             ) from exc
         is_of_the_key = isinstance(exc, KeyThrottledError)
         self.throttled += not is_of_the_key
-        throttled_s = self.throttling.add(now_s)
+        throttled_s = self.throttling.add(begun_s, now_s)
         if throttled_s >= _THROTTLED_LOGGED_S and not self.throttling.is_logged:
             self.throttling.is_logged = True
             log.warning(
@@ -240,13 +247,14 @@ class KinesisShardGetter:
             self.position, self.iterator = SHARD_END, None
             return Page(shard_id=self.shard_id, ended=True)
         limit = min(limit, MAX_RECORDS_PER_CALL)
+        begun_s = self._clock.monotonic_s()
         try:
             fetched, limit = self._fetch(limit)
         except (ThrottledError, ExpiredIteratorError) as exc:
             if isinstance(exc, ThrottledError) or not self._one_attempt:
                 now_s = self._clock.monotonic_s()
                 self._pacer.back_off(now_s, self._random)
-                self._refusals.note(exc, self._where, now_s)
+                self._refusals.note(exc, self._where, begun_s, now_s)
             raise
         except ShardNotFoundError:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.

@@ -166,6 +166,18 @@ def test_what_lasts_for_too_long_ends_in_an_error_that_says_so(
     assert 1060 <= client.clock.monotonic_s() < 1080
 
 
+def test_calls_that_are_tried_for_a_minute_each_end_in_that_error_too() -> None:
+    """The time of a call is no pause between two refusals, however long its own attempts take."""
+
+    class SlowClient(ScriptedClient):
+        def shard_iterator(self, shard_id: str, position: Position, *, retry: bool = True) -> str:
+            self.clock.advance(61)
+            raise THROTTLED
+
+    with pytest.raises(StillThrottledError, match=r"throttled for 1[2-9][0-9] s"):
+        getter_of(SlowClient(fetched([1]))).fetch(10)
+
+
 def test_a_shard_that_the_service_does_not_know_gives_a_page_that_says_so() -> None:
     """Without records, and without an end: the position stays, as nothing says how far the shard
     was read. A hint may belong to a stream that was deleted and created again, so it is replaced.
