@@ -43,6 +43,8 @@ from tests.support.simulated.simulated_job import STREAM, SimulatedJob, shard
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from spark_job.driver.coordinator import Coordinator
+
 
 HOUR_S, HOUR_MS, DAY_MS = 3_600.0, 3_600_000, 86_400_000
 
@@ -185,10 +187,10 @@ def test_a_retry_that_waits_for_an_ancestor_costs_no_plans(one: SimulatedJob) ->
     assert next_plan(coordinator, start) == start
 
 
-@pytest.mark.parametrize("is_opened", [False, True])
-def test_a_tracked_batch_without_a_done_report_is_delivered_again(
+def planned_by_tracked_run(
     one: SimulatedJob, *, is_opened: bool
-) -> None:
+) -> tuple[list[int], Coordinator, str]:
+    """The records, the driver and the plan of a batch that has no done report."""
     put = one.put(3)
     driver = one.coordinator()
     plan = next_plan(driver)
@@ -196,6 +198,14 @@ def test_a_tracked_batch_without_a_done_report_is_delivered_again(
         store.reports.mark_tracked(OutcomePolicy())
         if is_opened:
             store.reports.open(plan, "token")
+    return put, driver, plan
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_a_tracked_batch_without_a_done_report_is_delivered_again(
+    one: SimulatedJob, *, is_opened: bool
+) -> None:
+    put, driver, plan = planned_by_tracked_run(one, is_opened=is_opened)
     assert run(one, driver, plan) == put
     assert (again := next_plan(driver, plan)) != plan
     assert run(one, driver, again) == put
@@ -244,11 +254,7 @@ def test_a_batch_of_a_tracked_run_is_not_acked_because_the_next_run_acks_whole_b
     """It ended without a report, as where its rows have expired, so its failures are not known. A
     stream that is left out is settled after a batch of the others.
     """
-    put = one.put(3)
-    driver = one.coordinator()
-    plan = next_plan(driver)
-    with closing(one.store()) as store:
-        store.reports.mark_tracked(OutcomePolicy())
+    put, driver, plan = planned_by_tracked_run(one, is_opened=False)
     assert run(one, driver, plan) == put
     driver.close()
     second = one.coordinator(whole_batch_ack=True)
@@ -263,12 +269,7 @@ def test_a_batch_of_a_tracked_run_is_not_acked_because_the_next_run_acks_whole_b
 def test_a_batch_that_an_untracked_run_repeats_is_acked_by_it_as_a_whole(
     one: SimulatedJob,
 ) -> None:
-    put = one.put(3)
-    driver = one.coordinator()
-    plan = next_plan(driver)
-    with closing(one.store()) as store:
-        store.reports.mark_tracked(OutcomePolicy())
-        store.reports.open(plan, "token")
+    put, driver, plan = planned_by_tracked_run(one, is_opened=True)
     driver.close()
     second = one.coordinator(whole_batch_ack=True)
     assert run(one, second, plan) == put
