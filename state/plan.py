@@ -381,7 +381,7 @@ def retries_read(retries: Sequence[PlannedRetry], read: ShardReadResult) -> list
 
 
 def retries_with_rows(retries: Sequence[PlannedRetry], read: ShardReadResult) -> list[PlannedRetry]:
-    """The planned `retries` of which `read` has rows, each cut to what was read of it."""
+    """The planned `retries` of which `read` has rows, each cut to the part that was read."""
     return [found.as_retry for found in retries_read(retries, read) if not found.is_gone]
 
 

@@ -83,8 +83,10 @@ class _Streak:
     is_logged: bool = False
 
     def add(self, begun_s: float, now_s: float) -> float:
-        """One more, of a read that has begun then. Returns for how many seconds there are such."""
-        # From the beginning: a call that is tried again is refused a minute after it.
+        """Count the refusal of a read that began at `begun_s`. Returns the seconds since the first
+        refusal of the streak.
+        """
+        # Not to `now_s`: the client tries a call again, and is refused up to a minute later.
         if begun_s - self.last_s > _MAX_PAUSE_S:
             self.since_s, self.count, self.is_logged = now_s, 0, False
         self.last_s = now_s

@@ -242,7 +242,7 @@ class _Attempt:
         return new.extended(others, seal=True)
 
     def _next_log(self) -> TaskLog:
-        """The log with what comes next: the retries first, then the new records. The log itself
+        """The log with its next entries: the retries first, then the new records. The log itself
         where nothing is to be appended yet.
         """
         if self._found is None:

@@ -3,7 +3,7 @@
 Nodes. Each record that was emitted and may still be needed is a node. The nodes form a doubly
 linked list in emission order, which is the order of the sequence numbers. A hash map finds a node
 by its first number. So an event touches one node and at most its two neighbours. Resolved records
-leave the map, so its size follows what is unresolved and not what was read. A node may stand for a
+leave the map, so its size follows the unresolved records, not the read ones. A node may stand for a
 span: several records that were emitted together.
 
 States. An emission makes a node PENDING. A failure makes it QUEUED until its retry is due, or

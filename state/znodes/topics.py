@@ -3,7 +3,7 @@ all that is stored of it, read in one pass by somebody who only looks.
 
 No transaction covers the pass. Where a plan was made or settled meanwhile, the pass is repeated a
 few times, so that the plan and the shard states belong together. What is half written or removed
-meanwhile is left out: a look from outside must not fail because the job goes on.
+meanwhile is left out: a look from outside must not fail while the job continues.
 """
 
 from __future__ import annotations

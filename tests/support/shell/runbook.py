@@ -48,7 +48,7 @@ _DIFFERS = (
     (r"(>|\bmore than )?(?<![\w.])\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION"),
     (r"\b\d+\.\d+x", "SPEED"),
     (r"DURATION +\d+$", "DURATION TRIES"),
-    # which of equally bad ones is told
+    # which of equally bad shards is named
     (r"\b(Behind:|numbers are those of) shard \d+", r"\1 shard N"),
     (r"\b(attempts?) \d+", r"\1 N"),
     (r"\b(process|pid) \d+", r"\1 PID"),
