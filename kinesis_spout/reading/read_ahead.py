@@ -140,7 +140,8 @@ class BufferedGetter:
         self.buffered_records = 0
         self.buffered_bytes = 0
         self.last_page: Page | None = None
-        self._left = total_records  # records that are still to be fetched; none once it is closed
+        self._left = total_records  # records that are still to be fetched
+        self._is_closed = False
         self._page_bytes = page_bytes
         self._limits = limits
         self.is_demanded = False
@@ -170,7 +171,8 @@ class BufferedGetter:
         """Whether nothing more is to be read: it is closed, ended or gone, or was read as far as it
         may be.
         """
-        return self._left == 0 or self.gone or (self.last_page is not None and self.last_page.ended)
+        has_ended = self.last_page is not None and self.last_page.ended
+        return self._is_closed or self._left == 0 or self.gone or has_ended
 
     def start_over(self, getter: ShardGetter) -> None:
         """Fetch from this getter of the same shard from now on. The buffer must be empty. The page
@@ -211,7 +213,8 @@ class BufferedGetter:
         """
         page_bytes, getter = 0, self.getter
         room = self._max_records - self.buffered_records
-        left = self._left or room  # nothing is left of one that is closed: then it is a demand
+        # One record at least: a demand may come when nothing is left.
+        left = room if self._left is None else self._left
         most = room if self._limits is None else self._limits.limit(self.shard_id)
         try:
             page = getter.fetch_unless_throttled(max(1, min(room, left, most)))
@@ -272,8 +275,7 @@ class BufferedGetter:
 
     def close(self) -> None:
         """Want no further fetch. The pages in the buffer can still be taken."""
-        with self._lock:  # a fetch that ends now counts its records
-            self._left = 0
+        self._is_closed = True
 
 
 def _held_bytes(page: Page) -> int:

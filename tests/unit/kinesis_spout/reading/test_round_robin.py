@@ -139,8 +139,23 @@ def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
     assert (getter.is_demanded, getter.wants_fetch) == (False, False)
     getter.take()
     getter.demand()
-    assert fetched(getter).count == 2  # beyond the total
+    assert fetched(getter).count == 1  # beyond the total
     assert not getter.wants_fetch
+
+
+def test_a_demand_of_a_closed_getter_fetches_no_more_than_was_left_of_the_total() -> None:
+    """What a fetch brings beyond the awaited entry is proposed as the next one: it would exceed the
+    task's limit.
+    """
+    getter = buffered(ScriptedGetter("a", 1, 100), total_records=3, max_records=3)
+    assert fetched(getter).count == 1
+    getter.close()
+    assert getter.take() is not None
+    getter.demand()
+    assert fetched(getter).count == 2
+    assert getter.take() is not None
+    getter.demand()
+    assert fetched(getter).count == 1
 
 
 def test_the_page_of_a_fetch_that_was_in_flight_when_the_buffer_started_over_is_dropped() -> None:
