@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from collections import defaultdict
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -216,16 +217,17 @@ def test_a_refusal_is_known_after_kazoo_has_closed_the_client(
     tls_zookeeper: SecureZookeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It closes the client at once: whoever waits for the session may wake up after that."""
-    states: list[str] = []
+    # By client: the client of an earlier test may close in the background meanwhile.
+    states: defaultdict[Any, list[str]] = defaultdict(list)
     note, wait = KazooClient._session_callback, ZookeeperTree._await_session
 
     def noted(client: Any, state: str) -> None:
-        states.append(state)
+        states[client].append(state)
         note(client, state)
 
-    def late(tree: ZookeeperTree, *given: Any) -> None:
-        wait_until(lambda: states[-2:] == [KeeperState.AUTH_FAILED, KeeperState.CLOSED])
-        wait(tree, *given)
+    def late(tree: ZookeeperTree, client: Any, *given: Any) -> None:
+        wait_until(lambda: states[client][-2:] == [KeeperState.AUTH_FAILED, KeeperState.CLOSED])
+        wait(tree, client, *given)
 
     monkeypatch.setattr(KazooClient, "_session_callback", noted)
     monkeypatch.setattr(ZookeeperTree, "_await_session", late)
