@@ -436,18 +436,24 @@ class QueryDriver:
         labels = [stream.settings.label for stream in self._streams]
         moved_labels = [stream.settings.label for stream in self._streams if moved[stream]]
         # An import brings no plans: the query may read the plan's stream, and nobody can tell.
-        reason = (
-            f"an operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
-            "and the plan may have belonged to one of these; run the query with only the stream "
-            "of that plan until a batch is done, or"
+        moved_text = (
+            f". An operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
+            "so the plan may have belonged to one of these"
             if moved_labels
-            else "run the query with the stream of that plan too, or"
+            else ""
+        )
+        first_try = (
+            "run the query with only the stream of that plan until a batch is done"
+            if moved_labels
+            else "run the query with the stream of that plan too"
         )
         return KinesisError(
             f"the newest offset in the checkpoint location is batch plan {plan_id} of a query of "
             f"one stream, but none of the streams {', '.join(labels)} has that plan in "
-            f"ZooKeeper; {reason} give the query a new checkpointLocation (ZooKeeper keeps the "
-            "progress)"
+            f"ZooKeeper{moved_text}",
+            f"{first_try}, or give the query a new checkpointLocation: then a stream continues "
+            "from its state in ZooKeeper, and a stream without state there begins at its "
+            "startingPosition, where LATEST skips what the stream already contains",
         )
 
     # threads and errors
