@@ -58,7 +58,7 @@ function groupItem(group) {
     el("ul", {}, group.actions.map((one, at) => {
       const word = one.kind === "nothing" ? "OK" : one.alternative ? "Or" : at ? "Then" : "Fix";
       return el("li", {}, el("bdi", {}, cut(`${word}: ${one.text}`, 600)), one.command
-        ? [": ", el("code", {}, cut(one.command, 2000)), " ", copyButton(one.command)] : null);
+        ? [": ", command(one.command), copyButton(one.command)] : null);
     })));
 }
 
@@ -165,7 +165,7 @@ function recordTables(records, now, withShard) {
 function letterTable(letters) {
   if (letters === null)
     return el("p", {}, "ZooKeeper does not contain dead letters. Where they are files, start ",
-      el("code", {}, "kinesis-spout ui --dead-letters PATH"), " to see their reasons.");
+      command("kinesis-spout ui --dead-letters PATH"), "to see their reasons.");
   const rows = letters.reasons.map((one) => [value(one.reason || "(no reason given)", 300),
     count(one.records), or(one.attempts), one.lastFailure.slice(0, 19) || "-",
     one.shards.length === 1 ? name(one.shards[0]) : plural(one.shards.length, "shard"),

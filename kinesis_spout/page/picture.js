@@ -54,6 +54,9 @@ const find = (id) => document.getElementById(id);
 const value = (text, most = 100) => el("bdi", { class: "value" }, cut(String(text), most));
 const name = (text) =>
   el("bdi", { class: "value id", title: text }, cut(lastDigits(String(text)), 40));
+// A line of it breaks between its words alone: a browser would break "--stream" behind a hyphen.
+const command = (text) => el("code", {}, cut(text, 2000).split(" ").map((word) =>
+  [el("span", { class: "word" }, word), " "]));
 const chip = (health) => el("span", { class: `chip ${HEALTHS[health][1]}` }, health);
 const soft = (...text) => el("p", { class: "soft" }, ...text);
 const warning = (...text) => el("p", { class: "banner", role: "status" }, ...text);
