@@ -435,18 +435,14 @@ class QueryDriver:
         )
         labels = [stream.settings.label for stream in self._streams]
         moved_labels = [stream.settings.label for stream in self._streams if moved[stream]]
-        # An import brings no plans: the query may read the plan's stream, and nobody can tell.
-        moved_text = (
-            f". An operator has moved, imported or removed the state of {', '.join(moved_labels)}, "
-            "so the plan may have belonged to one of these"
-            if moved_labels
-            else ""
-        )
-        first_try = (
-            "run the query with only the stream of that plan until a batch is done"
-            if moved_labels
-            else "run the query with the stream of that plan too"
-        )
+        moved_text, first_try = "", "run the query with the stream of that plan too"
+        if moved_labels:
+            # An import brings no plans: the query may read the plan's stream, and nobody can tell.
+            moved_text = (
+                f". An operator has moved, imported or removed the state of "
+                f"{', '.join(moved_labels)}, so the plan may have belonged to one of these"
+            )
+            first_try = "run the query with only the stream of that plan until a batch is done"
         return KinesisError(
             f"the newest offset in the checkpoint location is batch plan {plan_id} of a query of "
             f"one stream, but none of the streams {', '.join(labels)} has that plan in "
