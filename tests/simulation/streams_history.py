@@ -132,10 +132,11 @@ class StreamHistory(History):
 
     def is_known_to_spark(self) -> bool:
         plans = read_offset(self.query.offsets[-1]) if self.query.offsets else {}
-        if "" in plans and len(self.query.active) > 1:
-            # Only ZooKeeper says of which stream it is. Without it the query needs a new location.
-            return False
-        return "" in plans or self.world.settings.state_name in plans
+        if "" in plans:
+            # Only ZooKeeper says of which stream it is. Without that, a query of several streams
+            # needs a new location.
+            return len(self.query.active) == 1
+        return self.world.settings.state_name in plans
 
     def note_batch(self, before: int) -> None:
         """The query notes it for all streams."""
