@@ -29,8 +29,10 @@ def command(
     if run.schema:
         options.append(f"--schema={run.schema}")
     python = [sys.executable, "-m"]
-    if run.program == "ours":
-        return [*python, f"{READERS}.spark", "ours", run.task, *streams, *place, *options]
+    if run.program == "floor":
+        options.append(f"--option=recordBytes={scenario.streams[run.stream].record_bytes}")
+    if run.program in {"ours", "floor"}:
+        return [*python, f"{READERS}.spark", run.program, run.task, *streams, *place, *options]
     if run.program == "awslabs":
         jar = ["--jar", str(peers.awslabs_jar)]
         return [*python, f"{READERS}.spark", "awslabs", run.task, *streams, *place, *jar, *options]

@@ -14,6 +14,8 @@ OURS_BEST = (
     # More than a task has: a backlog is one batch, as awslabs' is with the number below (four
     # batches at 100 bytes).
     "maxBytesPerTask=4GiB",
+    # Neither source tracks records here. Said so, the first batch has no limit for tracked ones.
+    "wholeBatchAck=true",
 )
 # The columns that awslabs' connector has; ours has four more, unless a query selects.
 SAME_COLUMNS = (
@@ -96,6 +98,7 @@ BACKLOG = (
     _ours("ours-cbor", "this source, CBOR", "cbor", SAME_COLUMNS),
     _ours("ours-cbor-all", "the same, nine columns", "cbor"),
     Run(key="awslabs", title=f"{AWSLABS}, CBOR", program="awslabs", options=AWSLABS_BEST),
+    Run(key="floor", title="a source in Python that reads nothing", program="floor"),
     Run(key="spout", title="our standalone spout", program="spout", stream="fewer"),
     Run(key="kcl", title=KCL, program="kcl", stream="fewer"),
 )

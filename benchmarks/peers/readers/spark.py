@@ -1,6 +1,7 @@
-"""A Spark query reads a stream, ours or awslabs' source. Everything but the source is the same.
+"""A Spark query reads a stream, by our source, by awslabs', or by one that reads nothing
+(`floor_source`). Everything but the source is the same.
 
-    python -m benchmarks.peers.readers.spark ours|awslabs backlog|idle|tip --endpoint URL
+    python -m benchmarks.peers.readers.spark ours|awslabs|floor backlog|idle|tip --endpoint URL
         --directory DIR --warm NAME:RECORDS --measured NAME:RECORDS [--jar JAR]
         [--option NAME=VALUE ...] [--schema DDL] [--pause SECONDS]
 
@@ -40,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", choices=["ours", "awslabs"])
+    parser.add_argument("source", choices=["ours", "awslabs", "floor"])
     parser.add_argument("task", choices=["backlog", "idle", "tip"])
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--directory", type=Path, required=True)
@@ -131,7 +132,7 @@ class Job:
         """A query that has read all of `NAME:RECORDS`, and goes on."""
         name, _, records = stream.partition(":")
         query = (
-            self._frame(name)
+            self._frame(name, int(records))
             .writeStream.format("noop")
             .option("checkpointLocation", str(self._directory / name))
             .start()
@@ -153,7 +154,8 @@ class Job:
             raise SystemExit(f"the query read {rows} rows of {name}, which has {records} records")
         return query
 
-    def _frame(self, stream: str) -> DataFrame:
+    def _frame(self, stream: str, records: int = 0) -> DataFrame:
+        """`records`: of the stream. Only a source that reads nothing has to be told."""
         extra = dict(option.split("=", 1) for option in self._options.option)
         endpoint = self._options.endpoint
         if self._options.source == "awslabs":
@@ -166,6 +168,11 @@ class Job:
                 "kinesis.startingPosition": "TRIM_HORIZON",
             }
             return self._spark.readStream.format("aws-kinesis").options(**options, **extra).load()
+        if self._options.source == "floor":
+            from benchmarks.peers.readers.floor_source import FloorSource  # noqa: PLC0415
+
+            self._spark.dataSource.register(FloorSource)
+            return self._spark.readStream.format("floor").options(**extra, rows=records).load()
         from spark_job import register  # noqa: PLC0415  # awslabs' process has nothing of ours
 
         register(self._spark)
