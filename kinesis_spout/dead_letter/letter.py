@@ -16,9 +16,10 @@ import re
 import stat
 import threading
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from kinesis_spout.errors import ConfigError
 from scheme.record import KPL_MAGIC
@@ -307,23 +308,22 @@ class LetterFile:
     """Appends dead letters to a file. A context manager, and a `SpoutConfig.dead_letter`: several
     threads may call it.
 
-    A letter is on the disk when the call returns. Entering raises `ConfigError` when the file
+    A letter is on the disk, in the file that has this name, when the call returns. So a file that
+    was removed or renamed (logrotate) is created again. Entering raises `ConfigError` when the file
     cannot be opened. The call raises OSError when a letter cannot be written. A part of a letter
     that was written before an error or a crash stays in the file as a line of its own.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: BinaryIO | None = None
+        self._file: int | None = None  # its descriptor
         self._ends_torn = False
         self._is_on_disk = True
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         try:
-            self._file = self._path.open("ab", buffering=0)
-            self._is_on_disk = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
-            self._ends_torn = self._is_on_disk and self._ends_without_newline()
+            self._file = self._open()
         except OSError as exc:
             self.__exit__()
             raise ConfigError.of(
@@ -336,7 +336,7 @@ class LetterFile:
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
-            self._file.close()
+            os.close(self._file)
             self._file = None
 
     def __call__(self, letter: Letter) -> None:
@@ -345,14 +345,44 @@ class LetterFile:
                 raise RuntimeError(
                     f"the dead letter file {self._path} is not open; use it in a with statement"
                 )
-            line = memoryview((b"\n" if self._ends_torn else b"") + line_of(letter) + b"\n")
-            while line:
-                written = self._file.write(line)
-                self._ends_torn = True  # until the whole line is written
-                line = line[written:]
-            self._ends_torn = False
-            if self._is_on_disk:
-                os.fsync(self._file.fileno())
+            is_written = False
+            while not is_written:
+                if not self._has_its_name(self._file):
+                    self._file = self._open()
+                self._append(self._file, line_of(letter) + b"\n")
+                # Asked again: rather two copies of a letter than none.
+                is_written = self._has_its_name(self._file)
+
+    def _open(self) -> int:
+        """Returns the descriptor. Keeps the open file where this one cannot be opened."""
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            found = os.fstat(file)
+            is_on_disk = stat.S_ISREG(found.st_mode)
+            ends_torn = is_on_disk and self._ends_without_newline()
+            if is_on_disk and not found.st_size:
+                sync_folder(self._path.absolute().parent)
+        except OSError:
+            os.close(file)
+            raise
+        self.__exit__()
+        self._is_on_disk, self._ends_torn = is_on_disk, ends_torn
+        return file
+
+    def _has_its_name(self, file: int) -> bool:
+        with suppress(OSError):
+            return not self._is_on_disk or os.path.samestat(self._path.stat(), os.fstat(file))
+        return False
+
+    def _append(self, file: int, letter: bytes) -> None:
+        line = memoryview((b"\n" if self._ends_torn else b"") + letter)
+        while line:
+            written = os.write(file, line)
+            self._ends_torn = True  # until the whole line is written
+            line = line[written:]
+        self._ends_torn = False
+        if self._is_on_disk:
+            os.fsync(file)
 
     def _ends_without_newline(self) -> bool:
         with self._path.open("rb") as file:

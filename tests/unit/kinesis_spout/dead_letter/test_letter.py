@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from kinesis_spout.dead_letter.letter import (
     ALL_MEMBERS,
     LETTER_COLUMNS,
     Letter,
+    LetterFile,
     Piece,
     line_of,
     piece_of,
@@ -20,6 +21,9 @@ from kinesis_spout.dead_letter.letter import (
 )
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ARRIVAL, FIRST, LAST = (datetime(2026, 1, 2, 3, 4, second, tzinfo=UTC) for second in (4, 5, 6))
 LETTER = Letter(
@@ -173,3 +177,34 @@ def test_a_letter_of_a_record_says_how_it_was_delivered() -> None:
     assert json.loads(line_of(gone))["lastSequenceNumber"] == "9"
     one = Letter.of_record(record, SequenceNumber(6, 2), **origin)
     assert (one.message_id, one.sub_sequence_number, one.count) == (f"{one.shard_id}:6.2:2", 2, 1)
+
+
+def letters_in(path: Path) -> list[str]:
+    return [json.loads(line)["messageId"] for line in path.read_bytes().splitlines()]
+
+
+def test_a_letter_is_in_the_file_of_that_name_though_the_file_was_moved_or_removed(
+    tmp_path: Path,
+) -> None:
+    """By logrotate, or by a clean-up. Nobody would find a letter in a file without a name."""
+    folder, path = tmp_path / "letters", tmp_path / "letters" / "dead.jsonl"
+    folder.mkdir()
+    with LetterFile(path) as write:
+        write(replace(LETTER, message_id="1"))
+        path.rename(tmp_path / "dead.jsonl.1")
+        write(replace(LETTER, message_id="2"))
+        assert letters_in(path) == ["2"]
+        path.unlink()
+        write(replace(LETTER, message_id="3"))
+        assert letters_in(path) == ["3"]
+        path.rename(tmp_path / "dead.jsonl.3")
+        folder.rmdir()
+        for _ in range(2):
+            with pytest.raises(FileNotFoundError):
+                write(replace(LETTER, message_id="4"))
+        folder.mkdir()
+        path.write_bytes(b"torn")
+        write(replace(LETTER, message_id="4"))
+    assert path.read_bytes().startswith(b"torn\n{")
+    assert letters_in(tmp_path / "dead.jsonl.1") == ["1"]
+    assert letters_in(tmp_path / "dead.jsonl.3") == ["3"]
