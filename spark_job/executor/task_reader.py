@@ -60,15 +60,16 @@ class Pace:
     - `max_small_rounds`: the next one of these after so many seals the log.
     - `max_log_bytes`: a log of more bytes than that has no hints; if it still has more, it is
       sealed. Another append fits into its znode.
-    - `held_bytes`: memory for pages that are read ahead; `held_records`: and how many records of a
-      shard these may have, None for no limit.
+    - `held_bytes`: memory for pages that are read ahead: twice `round_bytes`, so that the next round
+      is fetched while this one is handed over. `held_records`: how many records of a shard these
+      may have, None for no limit.
     """
 
     round_bytes: int = 16 * 1024 * 1024
     linger_s: float = 0.2
     max_small_rounds: int = 16
     max_log_bytes: int = MAX_VALUE_BYTES // 2
-    held_bytes: int = 24 * 1024 * 1024
+    held_bytes: int = 2 * 16 * 1024 * 1024
     held_records: int | None = None
 
 
