@@ -311,7 +311,7 @@ def write_records(
     """Write a line for each record, and ack the record once all of its line was accepted.
 
     Returns at the end, or when `stopped()`. Raises BrokenPipeError when nobody reads any more, and
-    OSError. A record that could not be written is not acked.
+    `CliError` when stdout cannot be written. A record that could not be written is not acked.
     """
     written, writer = 0, LineWriter(sys.stdout.fileno(), stopped)
 
@@ -321,7 +321,16 @@ def write_records(
     for first in spout.emissions(is_over):
         left = _BATCH_RECORDS if max_records is None else min(_BATCH_RECORDS, max_records - written)
         batch = [(emission, line_of(emission)) for emission in _batch(spout, first, left)]
-        taken = writer.write(b"".join(line for _, line in batch))
+        try:
+            taken = writer.write(b"".join(line for _, line in batch))
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            raise CliError(
+                f"stdout cannot be written: {exc.strerror}",
+                "make room where it is written, and start the command again: a record whose line "
+                "was not written whole is not acked",
+            ) from exc
         for emission, line in batch:
             taken -= len(line)
             if taken < 0:

@@ -8,6 +8,7 @@ import base64
 import json
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,8 +33,6 @@ from tests.support.shell.consuming import (
 from tests.support.state.zookeeper import wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.kinesis.services import ServedFake
 
 FROM_START = ("--from", "TRIM_HORIZON")
@@ -253,6 +252,21 @@ def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> N
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr == "the input has ended\nstream orders: 40 emitted, 40 acked\n"
     assert sorted(data_of((tmp_path / "log").read_text())) == sorted(early)
+
+
+def test_a_full_disk_is_an_error_that_names_stdout(orders: ServedFake) -> None:
+    """/dev/full takes nothing, as a full disk does."""
+    put(orders, 3)
+    with (
+        Path("/dev/full").open("wb") as full,
+        running(orders, "consume", "orders", *ALL, stdout=full) as process,
+    ):
+        _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == (
+        "error: stdout cannot be written: No space left on device; make room where it is written, "
+        "and start the command again: a record whose line was not written whole is not acked"
+    )
 
 
 def test_failed_records_are_retried_and_then_dead_lettered(
