@@ -53,6 +53,7 @@ from kinesis_spout.cli.shared_options import (
 )
 from kinesis_spout.clock import Clock, SystemClock
 from kinesis_spout.config import AwsConfig, StreamRef, duration
+from kinesis_spout.dead_letter.letter import sync_folder
 from kinesis_spout.inspection.wording import visible
 from kinesis_spout.options import SECURITY
 from kinesis_spout.service.client import KinesisClient
@@ -471,6 +472,8 @@ def write_file(file: Path, data: bytes, option: str = "", *, is_new: bool = Fals
             if is_new:
                 opened.flush()
                 os.fsync(opened.fileno())
+        if is_new:
+            sync_folder(file.absolute().parent)
     except FileExistsError as exc:
         raise exists_already(file, option) from exc
     except OSError as exc:
