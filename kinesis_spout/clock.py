@@ -46,7 +46,7 @@ class SystemClock:
 
 
 class SteadyTime:
-    """A time of day that was known once, `time_ms`, and goes on with the machine's monotonic clock:
+    """A time of day that was known once, `time_ms`, and follows the machine's monotonic clock:
     nobody who sets the machine's clock changes it. Immutable, for any thread.
 
     A machine that sleeps may stop its monotonic clock. Then this time is too early, and it looks as

@@ -59,7 +59,7 @@ def suspend(members: Iterable[psutil.Process]) -> None:
 
 
 def resume(members: Iterable[psutil.Process]) -> None:
-    """Let stopped processes go on. Those that have ended are left out."""
+    """Let stopped processes continue. Those that have ended are left out."""
     for member in members:
         with suppress(psutil.NoSuchProcess):
             member.resume()

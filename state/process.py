@@ -96,7 +96,7 @@ def state_of(owner: OwnerInfo) -> ProcessState | None:
 
 def stopped_jvm(owner: OwnerInfo) -> int | None:
     """The pid of the JVM that has started the owner's process, if it is stopped: the Python process
-    of a Spark driver goes on beside it, and keeps the session. None in doubt. Reads /proc.
+    of a Spark driver continues beside it, and keeps the session. None in doubt. Reads /proc.
     """
     if state_of(owner) is not ProcessState.RUNS:
         return None

@@ -287,7 +287,7 @@ def find_rewind(
 
 def read_history(history: HistoryStore) -> list[HistoryEntry]:
     """All entries, in their order; also beside a process that writes. Raises `ConflictError` if
-    that goes on writing.
+    that continues writing.
     """
     for _ in range(MAX_PASSES):
         marks = history.index().marks

@@ -222,7 +222,7 @@ class RetryReader:
                 break
             except KinesisError:
                 if self._one_attempt:
-                    self._note_search()  # the next attempt goes on there
+                    self._note_search()  # the next attempt continues there
                 raise
             if page.gone:
                 result.shard_gone = True

@@ -62,7 +62,7 @@ class EventByteBudget:
     """The bytes of events that all subscriptions of a reader may hold. Any thread.
 
     An event is charged while its bytes come, and until it was handed over. While there is no room,
-    a subscription receives nothing more, and the service waits. Two go on nevertheless, so that
+    a subscription receives nothing more, and the service waits. Two continue nevertheless, so that
     nobody waits for ever: the first that asks, for one event, until that was handed over; and one
     whose event somebody waits for, as what fills the budget may be handed over only after that.
 
@@ -72,7 +72,7 @@ class EventByteBudget:
     def __init__(self, max_bytes: int = sys.maxsize) -> None:
         self.max_bytes = max_bytes
         self.changed = threading.Condition()
-        # Both with the lock of `changed`. `first`: the share that goes on without room.
+        # Both with the lock of `changed`. `first`: the share that continues without room.
         self.held_bytes = 0
         self.first: EventShare | None = None
 
@@ -111,7 +111,7 @@ class EventShare:
             self._add(-min(count, self._bytes))
 
     def on_event(self) -> None:
-        """An event is complete: this subscription goes on when there is room again."""
+        """An event is complete: this subscription continues when there is room again."""
         with self._changed:
             self._is_demanded = False
             self._has_event = True

@@ -19,7 +19,7 @@ consistent and may show a new shard late.
 A report names every shard, and when the records arrived that may have expired: since the shard was
 verified, and longer ago than the retention.
 
-`failOnDataLoss` decides: true raises `DataLossError`, false logs a warning and goes on.
+`failOnDataLoss` decides: true raises `DataLossError`, false logs a warning and continues.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DataLossDetector:
     `horizon_ms`: the service's time less the retention: what arrived before may have expired.
     `only`: the ids of the shards that are read; empty for all. The others are not missed.
     `lasting_s`: for how long listings must agree before a shard counts as vanished.
-    `accept_loss`: how this application's user lets it go on after a loss.
+    `accept_loss`: how this application's user lets it continue after a loss.
 
     - `reports`: how many losses were reported, of one or more shards each.
     - `gone`: shards with unresolved records of which nothing can be read any more: two listings of

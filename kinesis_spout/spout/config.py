@@ -67,7 +67,7 @@ class SpoutConfig:
     - `scheme`: decodes the payload into an emission's `values`; None for the payload alone. Records
       that it finds malformed are dead-lettered at once; those for which it raises another error
       fail, and are retried.
-    - `max_pending`: how many emissions may be pending before new records wait; retries go on.
+    - `max_pending`: how many emissions may be pending before new records wait; retries continue.
     - `max_unresolved_per_shard`: how many records of a shard may be pending or queued for a retry
       before its new records wait.
     - `message_timeout_s`: an emission that was neither acked nor failed after this time counts as

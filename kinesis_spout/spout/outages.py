@@ -320,7 +320,7 @@ class AnswerWatch:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether waiting may mend an error: the spout goes on where a Spark task fails and is run
+    """Whether waiting may mend an error: the spout continues where a Spark task fails and is run
     again.
     """
     if isinstance(error, UnreadableRecordError):

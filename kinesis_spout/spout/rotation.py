@@ -6,8 +6,8 @@ an empty buffer, or with retries that are not due yet, is outside the rotation a
 When `max_pending` records are pending, no new record goes out, but due retries do: their shards are
 in a second rotation.
 
-Isolated delivery finds a record that ends its process at each delivery. Such a record comes again
-in every process after it, and its attempts are never counted, because none of its deliveries has an
+Isolated delivery finds a record that ends its process at each delivery. Each process after it gets
+such a record again, and its attempts are never counted, because none of its deliveries has an
 outcome. So after two starts in a row whose spouts were not closed
 (`kinesis_spout.spout.assigner.UncleanStarts`), the same records go out in the same order, but one
 at a time over all shards, and each only once its shard's stored state has the delivery as a failed
@@ -16,7 +16,7 @@ end the record is exhausted and dead-lettered like any other.
 
 The outcome of an isolated delivery takes the place of the announced failure, so a delivery that is
 answered counts once. Isolation ends after enough deliveries, or when all shards are at their tips,
-once the last outcome is stored. It goes on as long as a record is left that was announced by a
+once the last outcome is stored. It continues as long as a record is left that was announced by a
 process which then ended.
 """
 

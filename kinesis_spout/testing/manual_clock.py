@@ -37,6 +37,6 @@ class ManualClock:
     advance = sleep
 
     def set_back(self, seconds: float) -> None:
-        """Correct the time of day, as an operator does. The monotonic time goes on."""
+        """Correct the time of day, as an operator does. The monotonic time continues."""
         with self._lock:
             self._back_s += seconds

@@ -16,7 +16,7 @@ An anchored frame has a column `_anchor`, which must stay in it. Between the ope
 module any operator of Spark may be used. `settle` checks all rows before anything is written, and
 fails (`batch.fail`) the records with lost or doubled rows: they are retried, and dead-lettered in
 the end. Records that share a merged row with them fail too. No row derived from a failed record is
-written. All other records go on.
+written. All other records continue.
 
 It detects operators that change the set of rows, and not those that change a value in a row. A row
 that is doubled, and then loses its double again, passes.

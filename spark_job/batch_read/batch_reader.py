@@ -207,7 +207,7 @@ def read_ranges(
     columns: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the ranges as Arrow batches, each shard's in the order of the shard, with these
-    columns. Blocks on Kinesis; fetches go on while the consumer has the rows. Raises
+    columns. Blocks on Kinesis; fetches continue while the consumer has the rows. Raises
     `KinesisError`.
     """
     clock = SystemClock()
@@ -318,7 +318,7 @@ class RangeFeed:
         return page if start.kind is PositionKind.AT or start.sequence.sub else page.after(1)
 
     def _until_end(self, page: Page) -> Page:
-        """The page up to the range's end; the page itself where the range goes on."""
+        """The page up to the range's end; the page itself where the range continues."""
         # Not by the last record alone: the times of a shard may be out of order.
         count = page.arrived_by(self._range.until_ms - 1)
         end, last = self._range.end, page.last

@@ -5,7 +5,7 @@ the log.
 same code: whatever is in the log is handed over next, from the pages that this attempt has fetched,
 or that it fetches for it. An attempt that loses an append keeps its pages, and follows.
 
-Fetches go on in the background while rows are handed over. So the task holds some pages, and no
+Fetches continue in the background while rows are handed over. So the task holds some pages, and no
 more, however large the batch is.
 """
 
@@ -60,9 +60,9 @@ class Pace:
     - `max_small_rounds`: the next one of these after so many seals the log.
     - `max_log_bytes`: a log of more bytes than that has no hints; if it still has more, it is
       sealed. Another append fits into its znode.
-    - `held_bytes`: memory for pages that are read ahead: twice `round_bytes`, so that the next round
-      is fetched while this one is handed over. `held_records`: how many records of a shard these
-      may have, None for no limit.
+    - `held_bytes`: memory for pages that are read ahead: twice `round_bytes`, so that the next
+      round is fetched while this one is handed over. `held_records`: how many records of a shard
+      these may have, None for no limit.
     """
 
     round_bytes: int = 16 * 1024 * 1024

@@ -2,7 +2,7 @@
 
 Spark calls the listener in a thread of its own. It waits for no network and no lock that is held
 for long. An error in it would end up in Spark's log at each batch, so it is logged once here and
-the query goes on.
+the query continues.
 
 Spark tells an idle query's figures to nobody: the event names the query, whose last progress the
 listener asks for then.
@@ -102,9 +102,10 @@ class QueryLedger(StreamingQueryListener):
     there are no series of single shards.
 
     A run reports its totals from its own start. The ledger adds up what each report has gained on
-    the one before it, so a counter goes on where a query is started again, and never back. Figures
-    of an application and stream are shown while a run of it is active. Its failures and data losses
-    are shown as long as the ledger lives: nobody could alert on what vanishes with the query.
+    the one before it, so a counter continues where a query is started again, and never falls.
+    Figures of an application and stream are shown while a run of it is active. Its failures and
+    data losses are shown as long as the ledger lives: nobody could alert on what vanishes with the
+    query.
     """
 
     def __init__(self, max_shards: int, clock: Clock, last_progress: Callable[[str], Any]) -> None:
@@ -270,7 +271,7 @@ class QueryMetricsServer(CollectorServer):
             return
         try:
             with warnings.catch_warnings():
-                # Spark Connect warns, and goes on without the listener.
+                # Spark Connect warns, and continues without the listener.
                 warnings.filterwarnings("error", "Failed to add the listener")
                 self._streams.addListener(self._ledger)
         except Exception as exc:

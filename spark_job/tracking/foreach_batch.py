@@ -186,7 +186,7 @@ class Tracked:
     def _is_held(self, frame: DataFrame, closed: Sequence[SourceSettings], batch_id: int) -> bool:
         """Whether a done report of this batch holds for one of the streams, whose plans are closed.
 
-        What it acks does not come again. Called again, the function could fail a record that it did
+        What it acks is not redelivered. Called again, the function could fail a record that it did
         not fail before, and a sink that overwrites by batch would lose it.
         """
         for stream in closed:
@@ -483,8 +483,8 @@ def _store(stream: SourceSettings) -> StoreTopics:
 def _open_plan(stream: SourceSettings) -> Plan | None:
     """The open plan of the stream, which is the plan of the batch; None if no plan is open.
 
-    No plan is open if Spark repeats a batch whose plan was closed since. Its records come again
-    with a new plan.
+    No plan is open if Spark repeats a batch whose plan was closed since. A new plan redelivers its
+    records.
     """
     plans = _store(stream).plans
     pointer = plans.pointer()

@@ -41,7 +41,7 @@ succeeded, or for long. It is bad by itself, so it is no evidence of an outage.
 
 Nothing succeeded if every record that was tried failed. Rejected records are evidence for neither
 side. The 20 s, and the 5 minutes, end the retries of a few bad records on a stream where nothing
-else happens: they would go on for ever, and hold up what comes after them. The suspicion keeps a
+else happens: they would continue for ever, and hold up what comes after them. The suspicion keeps a
 short outage from using up the retries on a stream of a few records a minute.
 
 In an outage, neighbouring records of a shard are queued as one range. So an outage takes little

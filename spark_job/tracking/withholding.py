@@ -2,7 +2,7 @@
 
 A row is withheld if its plan flags it as exhausted, or if it is blocked: an earlier record of its
 key or shard waits for a retry. Earlier are also all records of the shard's ancestors, since a key
-goes on in a child shard. The driver makes the rules from the plan and the shard states. The
+continues in a child shard. The driver makes the rules from the plan and the shard states. The
 executors apply them to each shard's rows in the order of their sequence numbers.
 """
 

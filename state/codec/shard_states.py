@@ -5,7 +5,7 @@ Storm spout does: a sequence number, or SHARD_END for a finished shard. The last
 a finished shard is stored as `lastCheckpoint`.
 
 A state of the Kinesis Storm spout is `{"checkpoint": "<seq>"}` alone, without a format. It means
-that every record up to `<seq>` is acked, and that reading goes on after it.
+that every record up to `<seq>` is acked, and that reading continues after it.
 
 Rows. Unresolved records, also those of reports, are stored as rows, which are short, so that
 thousands fit into one value.

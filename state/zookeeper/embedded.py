@@ -429,7 +429,7 @@ def _ended(server: subprocess.Popen[bytes], timeout_s: float) -> bool:
 
 
 def _die_with_parent() -> None:
-    """Let the server end with its supervisor. Elsewhere than on Linux it goes on, with the lock."""
+    """Let the server end with its supervisor. Without Linux it continues, with the lock."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
