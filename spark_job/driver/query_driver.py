@@ -73,6 +73,11 @@ _SHORTEST_MS = 2_000
 _MINUTE_MS = 60_000
 _SLACK_MS = 1_000
 _MAX_CALLS = 4
+_NEW_LOCATION = (
+    "give the query a new checkpointLocation: then a stream continues from its state in ZooKeeper, "
+    "and a stream without state there begins at its startingPosition, where LATEST skips what the "
+    "stream already contains"
+)
 
 
 class QueryTask(NamedTuple):
@@ -447,9 +452,7 @@ class QueryDriver:
             f"the newest offset in the checkpoint location is batch plan {plan_id} of a query of "
             f"one stream, but none of the streams {', '.join(labels)} has that plan in "
             f"ZooKeeper{moved_text}",
-            f"{first_try}, or give the query a new checkpointLocation: then a stream continues "
-            "from its state in ZooKeeper, and a stream without state there begins at its "
-            "startingPosition, where LATEST skips what the stream already contains",
+            f"{first_try}, or {_NEW_LOCATION}",
         )
 
     # threads and errors
@@ -522,8 +525,7 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
     raise ConfigError(
         f"the checkpoint location contains an offset of format {offset.get('format')!r}, not "
         f"{OF_ONE} or {OF_SEVERAL}",
-        "use the kinesis-spout version that wrote it, or a new "
-        "checkpointLocation (ZooKeeper keeps the progress)",
+        f"use the kinesis-spout version that wrote it, or {_NEW_LOCATION}",
     )
 
 
