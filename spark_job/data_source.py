@@ -13,7 +13,7 @@ import gc
 import itertools
 import logging
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -58,20 +58,17 @@ _tasks_read = itertools.count()  # by this process
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
+@dataclass
 class TaskPartition(InputPartition):
     """One task of one plan, as Spark sends it to an executor. `stream`: the index of its stream in
     the query. `aws`: how the driver reaches the stream.
     """
 
-    def __init__(
-        self, plan_id: str, task: int, plan: TaskPlan, aws: AwsConfig, stream: int = 0
-    ) -> None:
-        super().__init__(None)
-        self.stream = stream
-        self.aws = aws
-        self.plan_id = plan_id
-        self.task = task
-        self.plan = plan
+    stream: int
+    plan_id: str
+    task: int
+    plan: TaskPlan
+    aws: AwsConfig
 
 
 class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -140,10 +137,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         aws = [for_executors(stream.aws, stream.stream) for stream in self._query.streams]
         with _reporting(self.driver):
             tasks = self.driver.tasks(start, end)
-        return [
-            TaskPartition(plan_id, task, plan, aws[stream], stream)
-            for stream, plan_id, task, plan in tasks
-        ]
+        return [TaskPartition(*task, aws=aws[task.stream]) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):
