@@ -46,7 +46,7 @@ def report(batch: int, rows: int, figures: str | None) -> dict[str, Any]:
 
 
 def test_batches_add_up_with_the_sources_own_report_and_only_new_figures_are_printed() -> None:
-    """A repeated report counts once, and an unreadable one is left out."""
+    """A repeated report counts once. Beside one that cannot be read, the last one stays."""
     shown = io.StringIO()
     progress = Progress()
     with progress_line(Console(file=shown, width=200)) as show:
@@ -55,6 +55,7 @@ def test_batches_add_up_with_the_sources_own_report_and_only_new_figures_are_pri
             (0, 10, FIGURES),
             (1, 5, "soon"),
             (1, 0, own_report(lagMs=0, unresolved=7)),
+            (1, 0, own_report(lagMs=0, unresolved=7, emitted=2)),
         ):
             progress = progress.after(report(batch, rows, figures))
             show(progress)
@@ -63,6 +64,9 @@ def test_batches_add_up_with_the_sources_own_report_and_only_new_figures_are_pri
             "1 batch  10 rows  20 rows/s  lag 90 s  1,200 unresolved (oldest 61 s)  3 "
             "dead-lettered  most records fail, so no new records are read"
         ),
-        "2 batches  15 rows  10 rows/s  lag 90 s  3 dead-lettered",
+        (
+            "2 batches  15 rows  10 rows/s  lag 90 s  1,200 unresolved (oldest 61 s)  3 "
+            "dead-lettered  most records fail, so no new records are read"
+        ),
         "2 batches  15 rows  10 rows/s  lag 0 ms  7 unresolved  3 dead-lettered",
     ]
