@@ -357,7 +357,15 @@ class ProbeResult:
 
 
 @dataclass(slots=True)
-class _Tip:
+class Tip:
+    """What is known of one shard. Times are the clock's monotonic seconds, unless the name says
+    `_ms`.
+
+    - `checked_s`: when it was last checked. `at_tip`: whether it was at its tip then; None where
+      that is not known.
+    - `verified_ms`: the service's time at the last tip that a probe saw; None without one.
+    """
+
     checked_s: float = NEVER_S
     at_tip: bool | None = None
     iterator: str | None = None
@@ -366,15 +374,31 @@ class _Tip:
     next_read_ms: int | None = None
     next_subscribe_ms: int = 0
 
+    def iterator_at(self, now_s: float) -> str | None:
+        """An iterator for the shard's next read, unless it is about to expire."""
+        return self.iterator if now_s - self.iterator_s < ITERATOR_LIFE_S else None
+
+    def next_read_at(self, now_ms: int) -> int | None:
+        """When the service lets the shard be read; None where it does already."""
+        next_ms = self.next_read_ms or 0
+        return next_ms if next_ms > now_ms else None
+
+    def next_subscribe_at(self, now_ms: int) -> int | None:
+        """When the service lets the shard be subscribed to; None where it does already. The clock
+        of the machine that says so may be ahead: what is too far away is not believed.
+        """
+        next_ms = self.next_subscribe_ms
+        return next_ms if now_ms < next_ms <= now_ms + MAX_HINT_MS else None
+
 
 @dataclass(slots=True)
 class ShardTips:
-    """A cache that may be lost: a shard that it does not know is probed again.
+    """A cache that may be lost: a shard that it does not know is probed again."""
 
-    Times are the clock's monotonic seconds, unless the name says `_ms`.
-    """
+    _tips: defaultdict[str, Tip] = field(default_factory=lambda: defaultdict(Tip))
 
-    _tips: defaultdict[str, _Tip] = field(default_factory=lambda: defaultdict(_Tip))
+    def of(self, shard_id: str) -> Tip:
+        return self._tips[shard_id]
 
     def on_read(self, read: ShardReadResult, now_s: float, *, checked_s: float) -> None:
         """Note what a task read of the shard, at `checked_s` or later. A shard that is gone counts
@@ -394,7 +418,7 @@ class ShardTips:
 
     def forget(self, shard_id: str) -> None:
         """Forget a shard that was read at an unknown time, since what is known of it is old."""
-        self._tips[shard_id] = _Tip(next_subscribe_ms=self._tips[shard_id].next_subscribe_ms)
+        self._tips[shard_id] = Tip(next_subscribe_ms=self._tips[shard_id].next_subscribe_ms)
 
     def on_answer(self, answer: ProbeResult, now_s: float) -> None:
         """Note the answer to a probe."""
@@ -405,44 +429,10 @@ class ShardTips:
             tip.verified_ms = answer.tip_ms
 
     def is_at_tip(self, shard_id: str) -> bool | None:
-        """Whether the shard was at its tip when it was last checked; None for an unknown shard."""
         return self._tips[shard_id].at_tip
 
-    def checked_s(self, shard_id: str) -> float:
-        """When the shard was last checked; minus infinity if never."""
-        return self._tips[shard_id].checked_s
-
     def verified_ms(self, shard_id: str) -> int | None:
-        """The service's time at the last tip that a probe saw; None without one."""
         return self._tips[shard_id].verified_ms
-
-    def iterator(self, shard_id: str, now_s: float) -> str | None:
-        """An iterator for the shard's next read, unless it is about to expire."""
-        tip = self._tips[shard_id]
-        return tip.iterator if now_s - tip.iterator_s < ITERATOR_LIFE_S else None
-
-    def iterators(self, shard_ids: Sequence[str], now_s: float) -> dict[str, str]:
-        return {
-            shard: iterator
-            for shard in shard_ids
-            if (iterator := self.iterator(shard, now_s)) is not None
-        }
-
-    def next_reads(self, shard_ids: Iterable[str], now_ms: int) -> dict[str, int]:
-        """Of the shards that the service does not let anybody read yet, when it will."""
-        return {
-            shard: next_ms
-            for shard in shard_ids
-            if (next_ms := self._tips[shard].next_read_ms or 0) > now_ms
-        }
-
-    def next_subscribes(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
-        """Of the shards that the service does not let anybody subscribe to yet, when it will. The
-        clock of the machine that says so may be ahead: what is too far away is not believed.
-        """
-        times = {shard: self._tips[shard].next_subscribe_ms for shard in shard_ids}
-        most_ms = now_ms + MAX_HINT_MS
-        return {shard: next_ms for shard, next_ms in times.items() if now_ms < next_ms <= most_ms}
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
         for shard in self._tips.keys() - set(shard_ids):
@@ -480,7 +470,7 @@ class Prober:
                 self._answer,
                 shard,
                 states[shard].state.read_position,
-                self._tips.iterator(shard, now_s),
+                self._tips.of(shard).iterator_at(now_s),
             )
             for shard in shards
             if self.is_due(shard)
@@ -530,7 +520,7 @@ class Prober:
             self._asked = {}
 
     def _due_in_s(self, shard_id: str) -> float:
-        return self._tips.checked_s(shard_id) + self._interval_s - self._clock.monotonic_s()
+        return self._tips.of(shard_id).checked_s + self._interval_s - self._clock.monotonic_s()
 
     def _answer(self, shard_id: str, position: Position, iterator: str | None) -> ProbeResult:
         """`iterator`: a hint that may have expired."""

@@ -53,12 +53,12 @@ from spark_job.driver.backlog import (
     ShardTips,
 )
 from spark_job.driver.outcome_summary import OutcomeSummary
-from spark_job.driver.planner import PlanLimits, ShardHints, make_plan
+from spark_job.driver.planner import PlanLimits, make_plan
 from spark_job.driver.retry_queue import RetryQueue
 from spark_job.driver.stream_plans import StreamPlans
 from spark_job.settings import EFO
 from state.failpoint import failpoint
-from state.plan import Fallback, Plan, TaskPlan, make_plan_id
+from state.plan import Fallback, Plan, ShardSlice, TaskPlan, make_plan_id
 from state.position import Position
 from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult
+    from state.shard_state import ShardState
     from state.store.identity import StartPin
     from state.store.runs import Throttle
 
@@ -329,7 +330,7 @@ class Coordinator:
             return None
         members, run = {*shards, *(shard for shard, _ in retries)}, self._backlog.run
         now_ms, now_s = self.clock.now_ms(), self.clock.monotonic_s()
-        number = self.plans.next_number(start)
+        number, states = self.plans.next_number(start), self._catalog.verified_states(members)
         plan = make_plan(
             Plan(
                 plan_id=make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
@@ -340,7 +341,7 @@ class Coordinator:
                 delivery_limit=self._outcomes.delivery_limit,
             ),
             shards,
-            self._catalog.verified_states(members),
+            states,
             PlanLimits(
                 task=TaskPlan(
                     shards=(),
@@ -359,14 +360,7 @@ class Coordinator:
                 max_records_per_shard=settings.max_records_per_shard,
                 max_unresolved_per_shard=self._outcomes.max_unresolved_per_shard,
             ),
-            hints=ShardHints(
-                endings=self._catalog.stream.endings(),
-                iterators=self._tips.iterators(shards, now_s),
-                next_reads=self._tips.next_reads(members, now_ms),
-                next_subscribes=self._tips.next_subscribes(shards, now_ms),
-                hash_keys=self._catalog.stream.hash_key_ranges(),
-                gone=self._catalog.loss.gone,
-            ),
+            known=self._known(states.values(), now_s, now_ms),
             turn=number,
             retries=retries,
             in_order=self._retries.in_order,
@@ -375,6 +369,31 @@ class Coordinator:
         failpoint("plan-created")
         self._backlog.newest_plan_s = now_s
         return plan.plan_id
+
+    def _known(
+        self, states: Iterable[ShardState], now_s: float, now_ms: int
+    ) -> dict[str, ShardSlice]:
+        """Slices without records, of the shards with these states."""
+        stream, slices = self._catalog.stream, {}
+        endings, hash_keys = stream.endings(), stream.hash_key_ranges()
+        for state in states:
+            shard = state.shard_id
+            tip, keys = self._tips.of(shard), hash_keys.get(shard)
+            slices[shard] = ShardSlice(
+                shard_id=shard,
+                position=state.read_position,
+                max_records=0,
+                iterator=tip.iterator_at(now_s),
+                next_read_ms=tip.next_read_at(now_ms),
+                next_subscribe_ms=tip.next_subscribe_at(now_ms),
+                ending_sequence=endings.get(shard),
+                verified_until_ms=state.verified_until_ms,
+                hash_keys=(
+                    None if keys is None or keys.is_whole else (str(keys.first), str(keys.last))
+                ),
+                gone=shard in self._catalog.loss.gone,
+            )
+        return slices
 
     # running --------------------------------------------------------------------------------------
     def tasks(self, plan_id: str, *, known_plan: str = "") -> dict[int, TaskPlan]:

@@ -5,7 +5,7 @@ no clock, no randomness. Times are milliseconds since 1970.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -27,9 +27,8 @@ from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from kinesis_spout.service.shard_info import HashRange
     from state.shard_state import ShardState
 
 _T = TypeVar("_T")
@@ -64,21 +63,6 @@ class PlanLimits:
     max_unresolved_per_shard: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardHints:
-    """What the driver knows of shards beside their states, as far as it does. The fields of
-    `ShardSlice` say what each is for. `gone`: shards that are proven gone, so that nobody asks for
-    their retries. `hash_keys`: the shards' own.
-    """
-
-    endings: Mapping[str, SequenceNumber] = field(default_factory=dict)
-    iterators: Mapping[str, str] = field(default_factory=dict)
-    next_reads: Mapping[str, int] = field(default_factory=dict)
-    next_subscribes: Mapping[str, int] = field(default_factory=dict)
-    hash_keys: Mapping[str, HashRange] = field(default_factory=dict)
-    gone: Collection[str] = ()
-
-
 def make_plan(
     empty: Plan,
     shards: Sequence[str],
@@ -86,7 +70,7 @@ def make_plan(
     limits: PlanLimits,
     *,
     turn: int,
-    hints: ShardHints,
+    known: Mapping[str, ShardSlice],
     retries: Retries = (),
     in_order: bool = False,
 ) -> Plan:
@@ -95,6 +79,7 @@ def make_plan(
 
     `turn` rotates which shards come first. A small record limit leaves out shards, and the shards
     of a task fill its bytes in that order. Without the rotation one shard could starve the others.
+    `known`: what the driver knows of each of these shards, as a slice without records.
     `retries`: the most urgent one first. Those that do not fit stay queued, as all retries do until
     they settle. `in_order`: a shard's retries and its new records alternate between plans, since
     new records would overtake retries that did not fit.
@@ -122,7 +107,7 @@ def make_plan(
     tasks: list[TaskPlan] = []
     for group in groups:
         slices = (
-            _slice(states[shard], new.get(shard), planned.get(shard, ()), hints)
+            _slice(known[shard], new.get(shard), planned.get(shard, ()))
             for shard in _rotated(group, turn)
             if shard in new or shard in planned
         )
@@ -131,26 +116,19 @@ def make_plan(
 
 
 def _slice(
-    state: ShardState, max_records: int | None, retries: Sequence[PlannedRetry], hints: ShardHints
+    known: ShardSlice, max_records: int | None, retries: Sequence[PlannedRetry]
 ) -> ShardSlice:
     """The shard's part of its task. `max_records` None: nothing but these retries."""
-    shard, keys = state.shard_id, hints.hash_keys.get(state.shard_id)
-    planned = ShardSlice(
-        shard_id=shard,
-        position=state.read_position,
-        max_records=max_records or 0,
-        next_read_ms=hints.next_reads.get(shard),
-        retries=tuple(sorted(retries, key=lambda retry: retry.first)),
-        hash_keys=None if keys is None or keys.is_whole else (str(keys.first), str(keys.last)),
-    )
-    if max_records is None:
-        return replace(planned, gone=shard in hints.gone)
+    planned = replace(known, retries=tuple(sorted(retries, key=lambda retry: retry.first)))
+    if max_records is not None:
+        # Its reading shows whether it is gone; only retries need not be asked for.
+        return replace(planned, max_records=max_records, gone=False)
     return replace(
         planned,
-        iterator=hints.iterators.get(shard),
-        next_subscribe_ms=hints.next_subscribes.get(shard),
-        ending_sequence=hints.endings.get(shard),
-        verified_until_ms=state.verified_until_ms,
+        iterator=None,
+        next_subscribe_ms=None,
+        ending_sequence=None,
+        verified_until_ms=None,
     )
 
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from spark_job.driver.planner import (
     PlanLimits,
     Retries,
-    ShardHints,
     assign,
     longest_round,
     make_plan,
@@ -39,12 +38,13 @@ from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
-from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, retry, state, with_records
+from tests.support.state.shard_values import retry, state, with_records
 from tests.support.state.shard_values import waiting as record
 
 if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
+SLICE_FIELDS = {*ShardSlice.__struct_fields__} - {"retries"}
 TASK = TaskPlan(shards=(), max_bytes=1_000, fetch_time_ms=5_000, fetch_cap_ms=60_000)
 LIMITS = PlanLimits(
     task=TASK,
@@ -62,11 +62,23 @@ def by_id(*states: ShardState) -> dict[str, ShardState]:
 def whole_plan(
     shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **more: Any
 ) -> Plan:
-    """A plan for new records of `shards` and all queued records. `more`: hints too."""
-    hints = {name: more.pop(name) for name in ShardHints.__dataclass_fields__ if name in more}
+    """A plan for new records of `shards` and all queued records. `more`: also fields of slices, by
+    shard.
+    """
+    hints = {name: more.pop(name) for name in SLICE_FIELDS if name in more}
     own = {name: more.pop(name) for name in Plan.__struct_fields__ if name in more}
+    known = {
+        one.shard_id: ShardSlice(
+            shard_id=one.shard_id,
+            position=one.read_position,
+            max_records=0,
+            verified_until_ms=one.verified_until_ms,
+            **{name: of[one.shard_id] for name, of in hints.items() if one.shard_id in of},
+        )
+        for one in states
+    }
     empty = Plan(plan_id="1-a", created_ms=7, tasks=(), **own)
-    given: dict[str, Any] = {"retries": due_of(*states), "hints": ShardHints(**hints)}
+    given: dict[str, Any] = {"retries": due_of(*states), "known": known}
     return make_plan(empty, shards, by_id(*states), limits, turn=turn, **(given | more))
 
 
@@ -85,11 +97,11 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         *(state(name, verified_until_ms=3) for name in names),
         queued("other", 1),
         limits=replace(LIMITS, task=task),
-        iterators={"s1": "hint", "other": "hint"},
-        endings={"s1": SequenceNumber(5)},
-        next_reads={"s1": 11, "other": 12},
-        next_subscribes={"s1": 13, "other": 13},
-        hash_keys={"s1": LEFT, "s2": WHOLE, "other": RIGHT},
+        iterator={"s1": "hint", "other": "hint"},
+        ending_sequence={"s1": SequenceNumber(5), "other": SequenceNumber(6)},
+        next_read_ms={"s1": 11, "other": 12},
+        next_subscribe_ms={"s1": 13, "other": 13},
+        hash_keys={"s1": ("1", "2"), "other": ("3", "4")},
         until_ms=8,
         outages=3,
         delivery_limit=4,
@@ -106,7 +118,7 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         next_subscribe_ms=13,
         ending_sequence=SequenceNumber(5),
         verified_until_ms=3,
-        hash_keys=(str(LEFT[0]), str(LEFT[1])),
+        hash_keys=("1", "2"),
     )
     assert slices["s2"] == ShardSlice(
         shard_id="s2", position=TRIM_HORIZON, max_records=100, verified_until_ms=3
@@ -117,7 +129,7 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         max_records=0,
         next_read_ms=12,
         retries=(retry(1),),
-        hash_keys=(str(RIGHT[0]), str(RIGHT[1])),
+        hash_keys=("3", "4"),
     )
     assert (plan.plan_id, plan.created_ms, plan.until_ms) == ("1-a", 7, 8)
     assert (plan.outages, plan.delivery_limit, plan.aggregated_records) == (3, 4, "unpack")
@@ -236,8 +248,8 @@ def test_the_tasks_of_a_plan_fit_into_their_znodes_and_so_does_each_log(
         [one.shard_id for one in states],
         *states,
         limits=replace(LIMITS, max_tasks=1),
-        endings={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
-        iterators={one.shard_id: "i" * 512 for one in states},
+        ending_sequence={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
+        iterator={one.shard_id: "i" * 512 for one in states},
     )
     pieces = [piece for task in plan.tasks for piece in task.shards]
     assert sum(len(piece.retries) for piece in pieces) == (1_000 if ranges else 2_000)
@@ -327,8 +339,8 @@ def test_a_task_keeps_its_hints_where_they_fit_and_drops_them_before_it_is_divid
             [one.shard_id for one in states],
             *states,
             limits=replace(LIMITS, max_tasks=1),
-            endings={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
-            iterators={one.shard_id: "i" * length for one in states},
+            ending_sequence={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
+            iterator={one.shard_id: "i" * length for one in states},
         ).tasks
 
     (kept,) = tasks_of(256)
@@ -428,7 +440,7 @@ def test_no_record_is_planned_without_those_that_it_waits_for_whatever_fits(
 def test_a_shard_that_is_proven_gone_is_planned_for_its_retries_without_a_question() -> None:
     pieces = {
         one.shard_id: one.gone
-        for one in plan_of(["b"], queued("a", 1), queued("b", 2), gone={"a", "b", "c"})
+        for one in plan_of(["b"], queued("a", 1), queued("b", 2), gone=dict.fromkeys("abc", True))
     }
     assert pieces == {"a": True, "b": False}
 
