@@ -101,9 +101,9 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark calls this twice in batch 0, and again when batch 0 is replayed. So it is the same
         every time; the first `latestOffset` pins the start.
         """
-        from spark_job.driver.query_driver import start_offset  # noqa: PLC0415  # not on the executors
+        from spark_job.driver.query_driver import offset_of  # noqa: PLC0415  # not on the executors
 
-        return start_offset(is_of_one=self._query.is_of_one)
+        return offset_of({}, names_streams=not self._query.is_of_one)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._query.max_records
