@@ -239,13 +239,10 @@ class KinesisSource(_Reads):
         if "," not in listed:
             return [self]
         return [
-            replace(
-                self,
-                stream=None if _is_arn(ref) else ref,
-                stream_arn=ref if _is_arn(ref) else None,
-                region=None if _is_arn(ref) else self.region,
-            )
-            for ref in (part.strip() for part in listed.split(","))
+            replace(self, stream=None, stream_arn=ref, region=None)  # which is in the ARN
+            if ref.startswith("arn:")
+            else replace(self, stream=ref, stream_arn=None)
+            for ref in map(str.strip, listed.split(","))
         ]
 
     def _texts(self) -> dict[str, str]:
@@ -290,10 +287,6 @@ class KinesisStreams(_Reads):
             own = {name: text for name, text in own.items() if not name.endswith(f".{total}")}
             shared[total] = _as_text(total, self.max_records_per_trigger_total)
         return {"streamName": ",".join(refs), **shared, **own}
-
-
-def _is_arn(text: str) -> bool:
-    return text.startswith("arn:")
 
 
 def _as_text(option: str, value: object) -> str:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from kinesis_spout.dead_letter.letter import Letter
 
 
-_SPARK_MODULES = ("pyspark.", "py4j.")
-
-
 class DeadLetterError(KinesisError):
     """The dead letters of a plan could not be written. Nothing of its batch may be acked."""
 
@@ -155,18 +152,18 @@ class DeadLetter:
             raise
         except BaseException as exc:  # noqa: BLE001  # a user's function may raise anything
             error = for_spark(exc, str(self.sink))
-            cause = self.sink.without_secrets(failure_sentence(_text_of(error))).rstrip(".")
+            # The text of a Spark error is complete; that of another one says little without its
+            # class.
+            is_complete = isinstance(error, KinesisError) or type(error).__module__.startswith(
+                ("pyspark.", "py4j.")
+            )
+            text = text_of(error, MAX_MESSAGE_CHARS) if is_complete else described(error)
+            cause = self.sink.without_secrets(failure_sentence(text)).rstrip(".")
             raise DeadLetterError(
                 f"the dead letters of batch plan {plan_id} cannot be written to {self.sink} "
                 f"({cause}), so no record of its batch is acked",
                 "repair the sink and start the query again",
             ) from error
-
-
-def _text_of(exc: BaseException) -> str:
-    # The text of a Spark error is complete; that of another error says little without its class.
-    is_complete = isinstance(exc, KinesisError) or type(exc).__module__.startswith(_SPARK_MODULES)
-    return text_of(exc, MAX_MESSAGE_CHARS) if is_complete else described(exc)
 
 
 FILE_FORMATS = frozenset({"parquet", "orc", "avro", "json"})

@@ -30,7 +30,7 @@ from state.retry_policy import SUSPICION_MS, RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
 
     from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.shards.catalog import ShardCatalog
@@ -161,7 +161,7 @@ class Backlog:
         wanted = [
             shard
             for shard in self._catalog.view.readable
-            if not (run is not None and run.is_done(shard))
+            if not (run is not None and shard in run.done)
             and not self._outcomes.blocks_reading(shard)
         ]
         shards = self._due_shards(wanted)
@@ -266,11 +266,12 @@ class AvailableNowRun:
 
     - `until_ms`: the service's time at the start of the run, plus a margin.
     - `waited_s`: seconds spent waiting, with nothing to plan, since the last new record was read.
+    - `done`: the shards that were read as far as the run has to.
     """
 
     until_ms: int
     waited_s: float = 0.0
-    _done: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
     _closed: dict[str, bool] = field(default_factory=dict)
 
     def on_read(self, read: ShardReadResult) -> None:
@@ -280,7 +281,7 @@ class AvailableNowRun:
         if read.count:
             self.waited_s = 0.0
         if read.last_arrival_ms is not None and read.last_arrival_ms > self.until_ms:
-            self._done.add(read.shard_id)
+            self.done.add(read.shard_id)
 
     def note_closed(self, listed: Mapping[str, ShardInfo]) -> None:
         """Note which shards are closed, as a listing of this run shows. The first that shows a
@@ -296,10 +297,7 @@ class AvailableNowRun:
         children.
         """
         if not self._closed.get(shard_id, False):
-            self._done.add(shard_id)
-
-    def is_done(self, shard_id: str) -> bool:
-        return shard_id in self._done
+            self.done.add(shard_id)
 
     def unread(self, states: Mapping[str, ShardState], unfollowed: Iterable[str] = ()) -> list[str]:
         """The shards that may hold unread records from before the run, in sorted order.
@@ -308,7 +306,7 @@ class AvailableNowRun:
         start. `unfollowed` shards were read to their ends, but their children are not known yet.
         Such a shard stands for its children, which the shard list may show late.
         """
-        done = set(self._done)
+        done = set(self.done)
         unread = {shard for shard, state in states.items() if not state.end_was_read}.union(
             unfollowed
         ) - done
@@ -452,8 +450,7 @@ class Prober:
         self._clock = services.clock
         self._interval_s = settings.probe_interval_ms / 1000
         self._call_s = 1 / settings.rate.reads_per_second
-        self._new_pool = services.new_pool
-        self._pool: Executor | None = None
+        self._pool = services.new_pool(MAX_CONCURRENT, "kinesis-probe")
         self._asked: dict[str, Future[ProbeResult]] = {}
 
     def ask(self, shards: Iterable[str], states: Mapping[str, StoredState]) -> list[ProbeResult]:
@@ -462,8 +459,6 @@ class Prober:
         Waits for the answers, but no longer than `ANSWER_TIMEOUT_S`: a shard whose call hangs must
         not delay the others. What comes later is returned by a later call. Raises `KinesisError`.
         """
-        if self._pool is None:
-            self._pool = self._new_pool(MAX_CONCURRENT, "kinesis-probe")
         now_s = self._clock.monotonic_s()
         asked = {
             shard: self._pool.submit(
@@ -514,10 +509,7 @@ class Prober:
         return planned_s + max(0.0, 2 * self._call_s - self._interval_s)
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-            self._asked = {}
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _due_in_s(self, shard_id: str) -> float:
         return self._tips.of(shard_id).checked_s + self._interval_s - self._clock.monotonic_s()
