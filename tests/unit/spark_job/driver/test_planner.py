@@ -349,60 +349,46 @@ def test_a_task_keeps_its_hints_where_they_fit_and_drops_them_before_it_is_divid
     assert not any(piece.iterator for piece in dropped.shards)
 
 
+def range_of(first: int, count: int) -> UnresolvedRecord:
+    return record(first, first + 5, count=count, attempts=0)
+
+
+ALONE = queued("a", 1, 2, 3, 4)
+OF_AN_OUTAGE = with_records(state("a"), record(1, 2_000, count=1_000, attempts=0))
+TWO_RANGES = with_records(state("a"), range_of(0, 3), range_of(10, 3))
+
+
 @pytest.mark.parametrize(
-    ("shards", "total", "retries", "new"),
+    ("of", "shards", "total", "planned", "new"),
     [
-        (["b"], 1, 1, 0),
-        (["b"], 4, 2, 2),
-        (["b"], 5, 2, 3),
-        (["b"], 10, 4, 6),
-        (["b"], None, 4, 100),
-        ([], 3, 3, 0),
+        (ALONE, ["b"], 1, [(1, 1)], 0),
+        (ALONE, ["b"], 5, [(1, 1), (2, 1)], 3),
+        (ALONE, ["b"], 10, [(1, 1), (2, 1), (3, 1), (4, 1)], 6),
+        (ALONE, ["b"], None, [(1, 1), (2, 1), (3, 1), (4, 1)], 10_000),
+        (ALONE, [], 3, [(1, 1), (2, 1), (3, 1)], 0),
+        (OF_AN_OUTAGE, [], 100, [(1, 100)], 0),
+        (OF_AN_OUTAGE, ["b"], 100, [(1, 50)], 50),
+        (OF_AN_OUTAGE, ["b"], 1, [(1, 1)], 0),
+        (OF_AN_OUTAGE, ["b"], 5_000, [(1, 1_000)], 4_000),
+        (OF_AN_OUTAGE, [], None, [(1, 1_000)], 0),
+        (TWO_RANGES, [], 3, [(0, 3)], 0),
+        (TWO_RANGES, [], 4, [(0, 3), (10, 1)], 0),
+        (TWO_RANGES, [], 9, [(0, 3), (10, 3)], 0),
     ],
 )
 def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_records(
-    shards: list[str], total: int | None, retries: int, new: int
+    of: ShardState, shards: list[str], total: int | None, planned: list[tuple[int, int]], new: int
 ) -> None:
-    limits = replace(LIMITS, max_records_per_trigger=total)
-    pieces = plan_of(shards, queued("a", 1, 2, 3, 4), state("b"), limits=limits)
-    planned = [retry for one in pieces for retry in one.retries]
-    assert len(planned) == retries
-    assert all(retry.max_records is None for retry in planned), "of a single record, all is read"
-    assert sum(one.max_records for one in pieces) == new
-
-
-@pytest.mark.parametrize(
-    ("total", "shards", "planned", "new"),
-    [
-        (100, [], 100, 0),
-        (100, ["b"], 50, 50),
-        (1, ["b"], 1, 0),
-        (5_000, ["b"], 1_000, 4_000),
-        (None, [], 1_000, 0),
-    ],
-)
-def test_a_range_that_is_larger_than_a_trigger_is_planned_in_part(
-    total: int | None, shards: list[str], planned: int, new: int
-) -> None:
+    """A range is planned in part where it is larger; of a single record, all is read."""
     limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=10_000)
-    after_an_outage = with_records(state("a"), record(1, 2_000, count=1_000, attempts=0))
-    pieces = plan_of(shards, after_an_outage, state("b"), limits=limits)
-    ((retry,),) = (piece.retries for piece in pieces if piece.retries)
-    assert retry.max_rows == planned
-    assert (retry.first.sequence, retry.end.sequence, retry.count) == (1, 2_000, 1_000)
-    assert (retry.max_records is None) == (total is None)
+    pieces = plan_of(shards, of, state("b"), limits=limits)
+    retries = [retry for piece in pieces for retry in piece.retries]
+    assert [(retry.first.sequence, retry.max_rows) for retry in retries] == planned
     assert sum(piece.max_records for piece in pieces) == new
-
-
-@pytest.mark.parametrize(("records", "firsts"), [(1, [0]), (3, [0]), (4, [0, 10]), (9, [0, 10])])
-def test_records_of_ranges_count_against_a_triggers_limit(records: int, firsts: list[int]) -> None:
-    ranges = with_records(state("a"), range_of(0, 3), range_of(10, 3))
-    (piece,) = plan_of([], ranges, limits=replace(LIMITS, max_records_per_trigger=records))
-    assert [one.first.sequence for one in piece.retries] == firsts
-
-
-def range_of(first: int, count: int) -> UnresolvedRecord:
-    return record(first, first + 5, count=count, attempts=0)
+    for retry in retries:
+        assert (retry.max_records is None) == (total is None or of is ALONE)
+        (whole,) = (one for one in of.unresolved if one.first == retry.first)
+        assert (retry.end, retry.count) == (whole.last, whole.count), "not only of the part"
 
 
 def test_of_retries_behind_one_that_has_no_room_in_its_task_none_is_planned() -> None:
