@@ -452,7 +452,7 @@ class QuerySubscriptions:
             else None
         )
         self._shared = SharedConsumer(name or arn or "", option="consumerName")
-        self._ask_at_s: float | None = None  # None: it was never asked for
+        self._start_wait_s, self._ask_at_s = _START_WAIT_S, float("-inf")
         self._no_consumer: KinesisError | None = None  # why the last answer had none
         self._is_refused = False  # the service has opened none of the last subscriptions
         self._records: Counter[str] = Counter()
@@ -470,30 +470,28 @@ class QuerySubscriptions:
         ACTIVE; later ones ask once a minute, and do not wait. Raises nothing that the service says.
         """
         now_s = self._clock.monotonic_s()
-        if self._own is None or (self._ask_at_s is not None and now_s < self._ask_at_s):
+        if self._own is None or now_s < self._ask_at_s:
             return None
-        until_s = now_s + (_START_WAIT_S if self._ask_at_s is None else 0.0)
-        arn: str | None = None
-        try:
-            while arn is None:
-                try:
-                    arn = self._own.active_arn()
-                except KinesisError as exc:
-                    if not exc.retryable or self._clock.monotonic_s() >= until_s:
-                        raise
+        until_s, self._start_wait_s = now_s + self._start_wait_s, 0.0
+        while True:
+            try:
+                arn = self._own.active_arn()
+                break
+            except KinesisError as exc:
+                now_s = self._clock.monotonic_s()
+                if exc.retryable and now_s < until_s:
                     self._clock.sleep(_LOOK_AGAIN_S)
-        except KinesisError as exc:
-            self._ask_at_s = self._clock.monotonic_s() + _ASK_AGAIN_S
-            if self._no_consumer is None:
-                log.warning(
-                    "stream %s is polled, because its enhanced fan-out consumer cannot be used "
-                    "(%s). The job tries the consumer again every minute",
-                    self._label,
-                    exc,
-                )
-            self._no_consumer = exc
-            return None
-        self._ask_at_s = self._clock.monotonic_s()
+                    continue
+                self._ask_at_s = now_s + _ASK_AGAIN_S
+                if self._no_consumer is None:
+                    log.warning(
+                        "stream %s is polled, because its enhanced fan-out consumer cannot be used "
+                        "(%s). The job tries the consumer again every minute",
+                        self._label,
+                        exc,
+                    )
+                self._no_consumer = exc
+                return None
         if self._no_consumer is not None:
             log.warning("stream %s is read by subscription again", self._label)
         self._no_consumer = None

@@ -39,7 +39,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -201,12 +200,13 @@ class QueryDriver:
     def connected(cls, query: QuerySettings) -> QueryDriver:
         """The driver of a query, whose streams connect at their first use."""
         # Of several streams, none holds up the others for long.
-        connect = (
-            ProcessServices.connect
+        services = [
+            ProcessServices.connect(stream)
             if query.is_of_one
-            else partial(ProcessServices.connect, retry_for_s=RETRY_FOR_S)
-        )
-        return cls(query, [Coordinator(stream, connect(stream)) for stream in query.streams])
+            else ProcessServices.connect(stream, retry_for_s=RETRY_FOR_S)
+            for stream in query.streams
+        ]
+        return cls(query, list(map(Coordinator, query.streams, services)))
 
     @property
     def _is_available_now(self) -> bool:

@@ -382,13 +382,13 @@ def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_reco
     """A range is planned in part where it is larger; of a single record, all is read."""
     limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=10_000)
     pieces = plan_of(shards, of, state("b"), limits=limits)
-    retries = [retry for piece in pieces for retry in piece.retries]
-    assert [(retry.first.sequence, retry.max_rows) for retry in retries] == planned
+    retries = [each for piece in pieces for each in piece.retries]
+    assert [(each.first.sequence, each.max_rows) for each in retries] == planned
     assert sum(piece.max_records for piece in pieces) == new
-    for retry in retries:
-        assert (retry.max_records is None) == (total is None or of is ALONE)
-        (whole,) = (one for one in of.unresolved if one.first == retry.first)
-        assert (retry.end, retry.count) == (whole.last, whole.count), "not only of the part"
+    for each in retries:
+        assert (each.max_records is None) == (total is None or of is ALONE)
+        (whole,) = (found for found in of.unresolved if found.first == each.first)
+        assert (each.end, each.count) == (whole.last, whole.count), "not only of the part"
 
 
 def test_of_retries_behind_one_that_has_no_room_in_its_task_none_is_planned() -> None:
