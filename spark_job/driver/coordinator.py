@@ -64,7 +64,7 @@ from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
@@ -178,7 +178,7 @@ class Coordinator:
             )
             self.session.claim(run, timeout_s=settings.owner_wait_ms / 1000)
             self.session.load()
-            self._outcomes.open(self._catalog.states, self._backlog.set_time())
+            self._outcomes.open(self._states, self._backlog.set_time())
             # The newest plan says when its tasks have subscribed, so that this run waits for that.
             pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
             if pointer is not None:
@@ -231,7 +231,6 @@ class Coordinator:
         settled = self.session.on_stored(
             lambda: self.plans.settle(start, tracked_since_ms=tracked_since_ms)
         )
-        self._catalog.states = settled.states
         new_reads, now_ms = settled.new_reads, self.clock.now_ms()
         self._subscriptions.note(new_reads)
         is_of_this_run = self.plans.made(start) is not None
@@ -250,7 +249,7 @@ class Coordinator:
         self.session.run.write(throttled=self._throttled)
         # Older plans are removed only now: a replayed batch that skips its reads finds its logs.
         self.plans.remove_before(start)
-        self._outcomes.on_settled(start, settled, self._backlog.set_time())
+        self._outcomes.on_settled(start, settled, self._states, self._backlog.set_time())
         self._end_tracking()
         if unknown := [read.shard_id for read in settled.reads if read.gone]:
             # One such answer proves nothing: the next listings do. Until then these shards' retries
@@ -262,7 +261,12 @@ class Coordinator:
         )
 
     def _end_tracking(self) -> None:
-        self._outcomes.end_tracking(self._catalog.states, self._backlog.now_ms())
+        self._outcomes.end_tracking(self._states, self._backlog.now_ms())
+
+    @property
+    def _states(self) -> Mapping[str, ShardState]:
+        """Of all shards, as they were loaded or stored last."""
+        return self._catalog.view.lineage.states
 
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
