@@ -21,6 +21,7 @@ import threading
 import traceback
 import weakref
 from contextlib import closing, contextmanager, suppress
+from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -165,17 +166,10 @@ def _raised_in(after: str) -> tuple[str | None, str] | None:
     """The error after a traceback's first line: the first line that is not part of a stack, with
     the lines that continue it.
     """
-    lines = iter(after.splitlines())
-    for line in lines:
-        if not line.strip() or line.startswith((" ", "\t")):
-            continue
-        message = [line.strip()]
-        for more in lines:
-            if not more.strip() or _FRAME.match(more):
-                break
-            message.append(more.strip())
-        return _without_class(" ".join(message))
-    return None
+    lines = dropwhile(lambda line: not line.strip() or line[0] in " \t", after.splitlines())
+    message = takewhile(lambda line: line.strip() and not _FRAME.match(line), lines)
+    raised = " ".join(map(str.strip, message))
+    return _without_class(raised) if raised else None
 
 
 def _without_class(raised: str) -> tuple[str | None, str]:
@@ -197,10 +191,10 @@ def _first_line(text: str) -> tuple[str | None, str]:
         match = wrapping.match(text)
         if match is not None:
             return _without_class(_first_line(text[match.end() :])[1])
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
+    first = next(filter(None, map(str.strip, text.splitlines())), None)
+    if first is None:
         return None, "the query failed without a message"
-    return None, _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
+    return None, _SQLSTATE.sub("", _ERROR_CLASS.sub("", first))
 
 
 def plans_of(text: str) -> frozenset[str]:
