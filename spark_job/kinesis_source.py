@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import ConfigError
 from scheme.record_scheme import RecordScheme
 from spark_job.data_source import PARSED
-from spark_job.options import HIDDEN_SCHEME, OPTIONS, RETIRED, warn_retired
+from spark_job.options import ENDS_REPORTED, HIDDEN_SCHEME, OPTIONS, RETIRED, warn_retired
 from spark_job.query_failure import watch_ends
 from spark_job.registration import preflight, register, spark_master
 from spark_job.settings import QuerySettings
@@ -59,8 +59,9 @@ class _Reads:
             for message in preflight(settings, master=master):
                 warnings.warn(message, stacklevel=2)
         register(spark)
-        watch_ends(spark, query.with_passwords().streams)
         options, scheme = self.options(), query.scheme
+        if watch_ends(spark, query.with_passwords().streams):
+            options[ENDS_REPORTED] = "true"
         if scheme is not None and not hasattr(scheme, "outcomes"):
             # Spark has expressions for it, which need no Python.
             without = {OPTIONS["scheme"].name, HIDDEN_SCHEME}

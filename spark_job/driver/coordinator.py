@@ -171,6 +171,7 @@ class Coordinator:
                 kind=SPARK,
                 session_timeout_ms=settings.zookeeper_session_timeout_ms,
                 read_mode=settings.read_mode,
+                tells_errors=settings.ends_reported,
                 max_records=settings.max_records_per_trigger,
                 max_unresolved_per_shard=settings.max_unresolved_per_shard,
                 reads_per_second=reads,
