@@ -16,7 +16,6 @@ import msgspec
 import typer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from rich.console import Console
 
     from spark_job.metrics.source_report import SourceReport
     from state.store.runs import RunLog
@@ -211,9 +211,7 @@ def run(
         )
         for each in job.source.query().streams:
             refuse_embedded_on_cluster(each.zookeeper, master or settings.get("spark.master"))
-        console = Console(
-            file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
-        )
+        _, console = stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE))
         with one_sentence(console, ctx=ctx, log_file=log_file):
             _run(job, console, stop)
 
