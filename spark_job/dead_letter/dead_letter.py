@@ -45,12 +45,12 @@ class LetterSink(Protocol):
         ...
 
     def without_secrets(self, text: str) -> str:
-        """The text with the sink's secrets masked."""
-        ...
+        """The text of an error with the sink's secrets masked; as it is where none can be in it."""
+        return text
 
 
 @dataclass(frozen=True, slots=True)
-class _FunctionSink:
+class _FunctionSink(LetterSink):
     """Calls the function on the driver, with a chunk of letters at a time."""
 
     function: Callable[[list[Letter]], object]
@@ -62,9 +62,6 @@ class _FunctionSink:
         rows = with_plain_times(letters).toLocalIterator()
         for chunk in in_chunks(map(letter_of, rows), lambda letter: letter):
             self.function(chunk)
-
-    def without_secrets(self, text: str) -> str:
-        return text
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -180,7 +177,7 @@ _JSON_DEFAULTS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZon
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class WriterSink:
+class WriterSink(LetterSink):
     """A Spark writer: its format, path and options."""
 
     format: str
@@ -270,7 +267,7 @@ ANY_STREAM_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSink:
+class StreamSink(LetterSink):
     """Another Kinesis stream, on which the executors put the letters."""
 
     stream: StreamRef
@@ -329,6 +326,3 @@ class StreamSink:
                 return bare
         key = letter.partition_key or letter.message_id
         return [OutgoingRecord(key, value) for value in envelopes(letter)]
-
-    def without_secrets(self, text: str) -> str:
-        return text  # the errors of the client hold no secrets
