@@ -177,7 +177,7 @@ def run(
             "--trigger does not apply with --available-now, which ends by itself; omit --trigger",
             param_hint="--trigger",
         )
-    named = {
+    named: dict[str, Any] = {
         "stream": stream,
         "application": application,
         "zookeeper": zookeeper,
@@ -188,7 +188,10 @@ def run(
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:
         with warnings_as_notes():
-            source = source_of(named, pairs)
+            fields = named | texts_from_options(pairs)  # which win
+            if fields["stream"] is None and "stream_arn" not in fields:
+                raise ConfigError.about("--stream", " is missing", "pass the name of the stream")
+            source = KinesisSource(**fields)
         if not checkpoint_location and path is not None:
             checkpoint_location = f"{path.rstrip('/')}/_checkpoint"  # a name that readers skip
         elif not checkpoint_location:
@@ -214,20 +217,6 @@ def run(
         _, console = stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE))
         with one_sentence(console, ctx=ctx, log_file=log_file):
             _run(job, console, stop)
-
-
-def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> KinesisSource:
-    """The source from the command's own options (by field) and from reader options (`--option`),
-    which win.
-
-    Raises `ConfigError` with the name of a bad option.
-    """
-    fields = {name: text for name, text in named.items() if text is not None} | texts_from_options(
-        options
-    )
-    if "stream" not in fields and "stream_arn" not in fields:
-        raise ConfigError.about("--stream", " is missing", "pass the name of the stream")
-    return KinesisSource(**fields)
 
 
 def load_process(text: str) -> Callable[[Any], Any]:
