@@ -53,7 +53,7 @@ from spark_job.driver.backlog import (
     ShardTips,
 )
 from spark_job.driver.outcome_summary import OutcomeSummary
-from spark_job.driver.planner import PlanLimits, make_plan
+from spark_job.driver.planner import make_plan, new_records
 from spark_job.driver.retry_queue import RetryQueue
 from spark_job.driver.stream_plans import StreamPlans
 from spark_job.settings import EFO
@@ -335,7 +335,7 @@ class Coordinator:
             return None
         members, run = {*shards, *(shard for shard, _ in retries)}, self._backlog.run
         now_ms, now_s = self.clock.now_ms(), self.clock.monotonic_s()
-        number, states = self.plans.next_number(start), self._catalog.verified_states(members)
+        number = self.plans.next_number(start)
         plan = make_plan(
             Plan(
                 plan_id=make_plan_id(number, secrets.token_hex(NONCE_BYTES)),
@@ -345,27 +345,22 @@ class Coordinator:
                 outages=self._outcomes.outages,
                 delivery_limit=self._outcomes.delivery_limit,
             ),
-            shards,
-            states,
-            PlanLimits(
-                task=TaskPlan(
-                    shards=(),
-                    max_bytes=settings.max_bytes_per_task,
-                    fetch_time_ms=settings.max_fetch_time_ms,
-                    fetch_cap_ms=max(
-                        settings.max_fetch_time_ms,
-                        max_search_ms or settings.max_search_time_ms,
-                    ),
-                    retention_ms=self._catalog.stream.retention_ms,
-                    aggregated_records=settings.aggregated_records,
-                    consumer_arn=consumer_arn,
+            TaskPlan(
+                shards=(),
+                max_bytes=settings.max_bytes_per_task,
+                fetch_time_ms=settings.max_fetch_time_ms,
+                fetch_cap_ms=max(
+                    settings.max_fetch_time_ms,
+                    max_search_ms or settings.max_search_time_ms,
                 ),
-                max_tasks=max_tasks,
-                max_records_per_trigger=max_records,
-                max_records_per_shard=settings.max_records_per_shard,
-                max_unresolved_per_shard=self._outcomes.max_unresolved_per_shard,
+                retention_ms=self._catalog.stream.retention_ms,
+                aggregated_records=settings.aggregated_records,
+                consumer_arn=consumer_arn,
             ),
-            known=self._known(states.values(), now_s, now_ms),
+            shards,
+            self._slices(members, now_s, now_ms),
+            max_tasks=max_tasks,
+            max_records=max_records,
             turn=number,
             retries=retries,
             in_order=self._retries.in_order,
@@ -375,19 +370,18 @@ class Coordinator:
         self._backlog.newest_plan_s = now_s
         return plan.plan_id
 
-    def _known(
-        self, states: Iterable[ShardState], now_s: float, now_ms: int
-    ) -> dict[str, ShardSlice]:
-        """Slices without records, of the shards with these states."""
+    def _slices(self, members: Iterable[str], now_s: float, now_ms: int) -> dict[str, ShardSlice]:
+        """Of these shards, without retries, with the most new records that each may give."""
         stream, slices = self._catalog.stream, {}
         endings, hash_keys = stream.endings(), stream.hash_key_ranges()
-        for state in states:
-            shard = state.shard_id
+        most = self.settings.max_records_per_shard
+        max_unresolved = self._outcomes.max_unresolved_per_shard
+        for shard, state in self._catalog.verified_states(members).items():
             tip, keys = self._tips.of(shard), hash_keys.get(shard)
             slices[shard] = ShardSlice(
                 shard_id=shard,
                 position=state.read_position,
-                max_records=0,
+                max_records=new_records(state, most, max_unresolved),
                 iterator=tip.iterator_at(now_s),
                 next_read_ms=tip.next_read_at(now_ms),
                 next_subscribe_ms=tip.next_subscribe_at(now_ms),

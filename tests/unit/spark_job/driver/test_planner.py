@@ -5,7 +5,6 @@ records are due, when, and in which order a plan takes them.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_job.driver.planner import (
-    PlanLimits,
     Retries,
     assign,
     longest_round,
     make_plan,
+    new_records,
     shares,
 )
 from spark_job.driver.retry_queue import RetryQueue, due_times
@@ -44,15 +43,8 @@ from tests.support.state.shard_values import waiting as record
 if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
-SLICE_FIELDS = {*ShardSlice.__struct_fields__} - {"retries"}
+SLICE_FIELDS = {*ShardSlice.__struct_fields__} - {"retries", "max_records"}
 TASK = TaskPlan(shards=(), max_bytes=1_000, fetch_time_ms=5_000, fetch_cap_ms=60_000)
-LIMITS = PlanLimits(
-    task=TASK,
-    max_tasks=4,
-    max_records_per_trigger=None,
-    max_records_per_shard=100,
-    max_unresolved_per_shard=100_000,
-)
 
 
 def by_id(*states: ShardState) -> dict[str, ShardState]:
@@ -60,26 +52,36 @@ def by_id(*states: ShardState) -> dict[str, ShardState]:
 
 
 def whole_plan(
-    shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **more: Any
+    shards: list[str],
+    *states: ShardState,
+    task: TaskPlan = TASK,
+    most: int = 100,
+    max_unresolved: int | None = None,
+    **more: Any,
 ) -> Plan:
     """A plan for new records of `shards` and all queued records. `more`: also fields of slices, by
     shard.
     """
     hints = {name: more.pop(name) for name in SLICE_FIELDS if name in more}
     own = {name: more.pop(name) for name in Plan.__struct_fields__ if name in more}
-    known = {
+    slices = {
         one.shard_id: ShardSlice(
             shard_id=one.shard_id,
             position=one.read_position,
-            max_records=0,
+            max_records=new_records(one, most, max_unresolved),
             verified_until_ms=one.verified_until_ms,
             **{name: of[one.shard_id] for name, of in hints.items() if one.shard_id in of},
         )
         for one in states
     }
     empty = Plan(plan_id="1-a", created_ms=7, tasks=(), **own)
-    given: dict[str, Any] = {"retries": due_of(*states), "known": known}
-    return make_plan(empty, shards, by_id(*states), limits, turn=turn, **(given | more))
+    given: dict[str, Any] = {
+        "max_tasks": 4,
+        "max_records": None,
+        "turn": 1,
+        "retries": due_of(*states),
+    }
+    return make_plan(empty, task, shards, slices, **(given | more))
 
 
 def plan_of(shards: list[str], *states: ShardState, **more: Any) -> list[ShardSlice]:
@@ -96,7 +98,7 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         names,
         *(state(name, verified_until_ms=3) for name in names),
         queued("other", 1),
-        limits=replace(LIMITS, task=task),
+        task=task,
         iterator={"s1": "hint", "other": "hint"},
         ending_sequence={"s1": SequenceNumber(5), "other": SequenceNumber(6)},
         next_read_ms={"s1": 11, "other": 12},
@@ -204,18 +206,22 @@ def test_new_records_are_at_most_the_rest_of_the_allowance(
     allowance: int | None, new: dict[str, int]
 ) -> None:
     """None, where whole batches are acked: as many as a shard may give."""
-    limits = replace(LIMITS, max_records_per_shard=6, max_unresolved_per_shard=allowance)
     pieces = {
         one.shard_id: one.max_records
-        for one in plan_of(["a", "b"], queued("a", 1, 2), queued("b", *range(5)), limits=limits)
+        for one in plan_of(
+            ["a", "b"],
+            queued("a", 1, 2),
+            queued("b", *range(5)),
+            most=6,
+            max_unresolved=allowance,
+        )
     }
     assert pieces == new
 
 
 def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() -> None:
-    limits = replace(LIMITS, max_unresolved_per_shard=1)
     full = queued("a", 1)
-    plan = whole_plan(["a", "b"], full, state("b"), limits=limits, retries=())
+    plan = whole_plan(["a", "b"], full, state("b"), max_unresolved=1, retries=())
     assert [one.shard_id for task in plan.tasks for one in task.shards] == ["b"]
 
 
@@ -247,7 +253,7 @@ def test_the_tasks_of_a_plan_fit_into_their_znodes_and_so_does_each_log(
     plan = whole_plan(
         [one.shard_id for one in states],
         *states,
-        limits=replace(LIMITS, max_tasks=1),
+        max_tasks=1,
         ending_sequence={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
         iterator={one.shard_id: "i" * 512 for one in states},
     )
@@ -280,7 +286,7 @@ def shorter_fields(longest: ShardReadResult, said: ShardReadResult) -> list[str]
 
 def test_a_task_has_250_shards_at_most_whatever_the_number_of_tasks_is() -> None:
     names = [f"{n:03}" for n in range(501)]
-    plan = whole_plan(names, *map(state, names), limits=replace(LIMITS, max_tasks=1))
+    plan = whole_plan(names, *map(state, names), max_tasks=1)
     assert [len(task.shards) for task in plan.tasks] == [167, 167, 167]
 
 
@@ -338,7 +344,7 @@ def test_a_task_keeps_its_hints_where_they_fit_and_drops_them_before_it_is_divid
         return whole_plan(
             [one.shard_id for one in states],
             *states,
-            limits=replace(LIMITS, max_tasks=1),
+            max_tasks=1,
             ending_sequence={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
             iterator={one.shard_id: "i" * length for one in states},
         ).tasks
@@ -380,8 +386,7 @@ def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_reco
     of: ShardState, shards: list[str], total: int | None, planned: list[tuple[int, int]], new: int
 ) -> None:
     """A range is planned in part where it is larger; of a single record, all is read."""
-    limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=10_000)
-    pieces = plan_of(shards, of, state("b"), limits=limits)
+    pieces = plan_of(shards, of, state("b"), max_records=total, most=10_000)
     retries = [each for piece in pieces for each in piece.retries]
     assert [(each.first.sequence, each.max_rows) for each in retries] == planned
     assert sum(piece.max_records for piece in pieces) == new
@@ -412,8 +417,7 @@ def test_no_record_is_planned_without_those_that_it_waits_for_whatever_fits(
     records = [record(n, key=key, due_ms=due_ms) for n, (key, due_ms) in enumerate(made)]
     of = with_records(state("a"), *records)
     due = due_of(of, policy=OutcomePolicy(retry=RetryPolicy(), on_failure=on_failure))
-    limits = replace(LIMITS, max_records_per_trigger=limit)
-    pieces = plan_of([], of, limits=limits, retries=due, in_order=True)
+    pieces = plan_of([], of, max_records=limit, retries=due, in_order=True)
     numbers = {one.first.sequence for piece in pieces for one in piece.retries}
     assert len(numbers) == min(limit, len(due))
     for number in numbers:
