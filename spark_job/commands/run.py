@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-import warnings
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -249,12 +248,11 @@ def _run(job: RunJob, console: Console, stop: StopSignals) -> None:
             _say(console, f"metrics for Prometheus at {server.url}")
         stop.install()  # again: PySpark's context has replaced the handler of SIGINT
         try:
-            query, notes = job.start(spark)
+            with warnings_as_notes(lambda text: _say(console, f"[yellow]note:[/] {escape(text)}")):
+                query = job.start(spark)
         except (PySparkException, Py4JError) as exc:
             sentence = f"the query cannot start: {failure_sentence(str(exc))}"
             raise CliError(sentence, log_file=job.log_file) from exc
-        for text in notes:
-            _say(console, f"[yellow]note:[/] {escape(text)}")
         progress = Progress()
         try:
             with stop.deferred(), progress_line(console) as show:
@@ -294,23 +292,17 @@ class RunJob:
     metrics_port: int | None = None
     log_file: Path
 
-    def start(self, spark: SparkSession) -> tuple[StreamingQuery, list[str]]:
-        """Start the query, and return it with the warnings for the user.
-
-        Raises what `KinesisSource.read_stream` raises.
-        """
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            frame = self.source.read_stream(spark)
-        notes = [str(warning.message) for warning in caught if warning.category is UserWarning]
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query. Raises and warns as `KinesisSource.read_stream`."""
+        frame = self.source.read_stream(spark)
         writer = frame.writeStream.option("checkpointLocation", self.checkpoint_location)
         if self.available_now:
             writer = writer.trigger(availableNow=True)
         elif self.trigger is not None:
             writer = writer.trigger(processingTime=self.trigger)
         if self.process is not None:
-            return writer.foreachBatch(partial(self.write, self.process)).start(), notes
-        return writer.format(self.sink.value).start(self.path), notes
+            return writer.foreachBatch(partial(self.write, self.process)).start()
+        return writer.format(self.sink.value).start(self.path)
 
     def write(
         self, process: Callable[[DataFrame], DataFrame], batch: DataFrame, batch_id: int
