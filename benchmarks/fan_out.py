@@ -36,7 +36,7 @@ from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.testing import FakeKinesis, FakeKinesisServer, FakeKinesisSettings
 from spark_job import KinesisSource
 from spark_job.driver.coordinator import Coordinator
-from spark_job.driver.query_driver import QueryDriver, start_offset
+from spark_job.driver.query_driver import QueryDriver, offset_of
 from spark_job.executor.task_reader import read_task
 from spark_job.process_services import ProcessServices
 from spark_job.settings import QuerySettings
@@ -134,7 +134,7 @@ def measured(mode: str, endpoint_url: str, shards: int, seconds: float) -> dict[
 
     executor, coordinator = services(), Coordinator(settings, services())
     driver = QueryDriver(QuerySettings.of([settings]), [coordinator])
-    offset, read_bytes = start_offset(is_of_one=True), 0
+    offset, read_bytes = offset_of({}, names_streams=False), 0
     begins_s = CLOCK.monotonic_s() + WARM_UP_S
     ends_s = begins_s + seconds
     with closing(coordinator), closing(executor.client):

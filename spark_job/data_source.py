@@ -13,7 +13,7 @@ import gc
 import itertools
 import logging
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -58,20 +58,17 @@ _tasks_read = itertools.count()  # by this process
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
+@dataclass
 class TaskPartition(InputPartition):
     """One task of one plan, as Spark sends it to an executor. `stream`: the index of its stream in
     the query. `aws`: how the driver reaches the stream.
     """
 
-    def __init__(
-        self, plan_id: str, task: int, plan: TaskPlan, aws: AwsConfig, stream: int = 0
-    ) -> None:
-        super().__init__(None)
-        self.stream = stream
-        self.aws = aws
-        self.plan_id = plan_id
-        self.task = task
-        self.plan = plan
+    stream: int
+    plan_id: str
+    task: int
+    plan: TaskPlan
+    aws: AwsConfig
 
 
 class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -104,9 +101,9 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark calls this twice in batch 0, and again when batch 0 is replayed. So it is the same
         every time; the first `latestOffset` pins the start.
         """
-        from spark_job.driver.query_driver import start_offset  # noqa: PLC0415  # not on the executors
+        from spark_job.driver.query_driver import offset_of  # noqa: PLC0415  # not on the executors
 
-        return start_offset(is_of_one=self._query.is_of_one)
+        return offset_of({}, names_streams=not self._query.is_of_one)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._query.max_records
@@ -140,10 +137,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         aws = [for_executors(stream.aws, stream.stream) for stream in self._query.streams]
         with _reporting(self.driver):
             tasks = self.driver.tasks(start, end)
-        return [
-            TaskPartition(plan_id, task, plan, aws[stream], stream)
-            for stream, plan_id, task, plan in tasks
-        ]
+        return [TaskPartition(*task, aws=aws[task.stream]) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TaskPartition):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kinesis_spout.errors import ConfigError
 from scheme.record_scheme import RecordScheme
 from spark_job.data_source import PARSED
-from spark_job.options import HIDDEN_SCHEME, OPTIONS, RETIRED, warn_retired
+from spark_job.options import ENDS_REPORTED, HIDDEN_SCHEME, OPTIONS, RETIRED, warn_retired
 from spark_job.query_failure import watch_ends
 from spark_job.registration import preflight, register, spark_master
 from spark_job.settings import QuerySettings
@@ -59,8 +59,9 @@ class _Reads:
             for message in preflight(settings, master=master):
                 warnings.warn(message, stacklevel=2)
         register(spark)
-        watch_ends(spark, query.with_passwords().streams)
         options, scheme = self.options(), query.scheme
+        if watch_ends(spark, query.with_passwords().streams):
+            options[ENDS_REPORTED] = "true"
         if scheme is not None and not hasattr(scheme, "outcomes"):
             # Spark has expressions for it, which need no Python.
             without = {OPTIONS["scheme"].name, HIDDEN_SCHEME}
@@ -239,13 +240,10 @@ class KinesisSource(_Reads):
         if "," not in listed:
             return [self]
         return [
-            replace(
-                self,
-                stream=None if _is_arn(ref) else ref,
-                stream_arn=ref if _is_arn(ref) else None,
-                region=None if _is_arn(ref) else self.region,
-            )
-            for ref in (part.strip() for part in listed.split(","))
+            replace(self, stream=None, stream_arn=ref, region=None)  # which is in the ARN
+            if ref.startswith("arn:")
+            else replace(self, stream=ref, stream_arn=None)
+            for ref in map(str.strip, listed.split(","))
         ]
 
     def _texts(self) -> dict[str, str]:
@@ -290,10 +288,6 @@ class KinesisStreams(_Reads):
             own = {name: text for name, text in own.items() if not name.endswith(f".{total}")}
             shared[total] = _as_text(total, self.max_records_per_trigger_total)
         return {"streamName": ",".join(refs), **shared, **own}
-
-
-def _is_arn(text: str) -> bool:
-    return text.startswith("arn:")
 
 
 def _as_text(option: str, value: object) -> str:

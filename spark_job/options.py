@@ -41,6 +41,11 @@ options of a source in its plans and its UI, without those that have such a word
 (`spark.redaction.regex`).
 """
 
+ENDS_REPORTED = "endsReported"
+"""Option that `KinesisSource.read_stream` sets: its process reports how the query ends
+(`spark_job.query_failure`).
+"""
+
 
 def _scheme(option: str, text: str) -> RecordScheme:
     from spark_job.scheme_column import (  # noqa: PLC0415  # only where a scheme is asked for

@@ -21,9 +21,9 @@ import threading
 import traceback
 import weakref
 from contextlib import closing, contextmanager, suppress
+from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kinesis_spout.application.run_recorder import amend_newest_run, failure, reported
@@ -69,8 +69,6 @@ MAX_TRACE_CHARS = 200_000
 # In the description of a query that Spark puts before its offsets.
 _OFFSETS = re.compile(r"^Current Available Offsets: (.*)$", re.MULTILINE)
 _PLAN = re.compile(r'"(\d+-[0-9a-f]+)"')
-# Another process may own the application then, or nothing can be written.
-_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # a run begins within a minute, as a rule
 _NOT_REPORTED = ("StaleOwnerError", "StoreUnavailableError")
 
 
@@ -165,17 +163,10 @@ def _raised_in(after: str) -> tuple[str | None, str] | None:
     """The error after a traceback's first line: the first line that is not part of a stack, with
     the lines that continue it.
     """
-    lines = iter(after.splitlines())
-    for line in lines:
-        if not line.strip() or line.startswith((" ", "\t")):
-            continue
-        message = [line.strip()]
-        for more in lines:
-            if not more.strip() or _FRAME.match(more):
-                break
-            message.append(more.strip())
-        return _without_class(" ".join(message))
-    return None
+    lines = dropwhile(lambda line: not line.strip() or line[0] in " \t", after.splitlines())
+    message = takewhile(lambda line: line.strip() and not _FRAME.match(line), lines)
+    raised = " ".join(map(str.strip, message))
+    return _without_class(raised) if raised else None
 
 
 def _without_class(raised: str) -> tuple[str | None, str]:
@@ -197,10 +188,10 @@ def _first_line(text: str) -> tuple[str | None, str]:
         match = wrapping.match(text)
         if match is not None:
             return _without_class(_first_line(text[match.end() :])[1])
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
+    first = next(filter(None, map(str.strip, text.splitlines())), None)
+    if first is None:
         return None, "the query failed without a message"
-    return None, _SQLSTATE.sub("", _ERROR_CLASS.sub("", lines[0]))
+    return None, _SQLSTATE.sub("", _ERROR_CLASS.sub("", first))
 
 
 def plans_of(text: str) -> frozenset[str]:
@@ -233,11 +224,8 @@ class QueryEnds(StreamingQueryListener):
         with suppress(Exception):
             query = self._manager.get(str(event.id))
             if query is not None:
-                started = (query, self._clock.now_ms())
                 with self._lock:
-                    self._queries[str(event.runId)] = started
-                # A daemon: nothing waits for what it reports.
-                threading.Thread(target=self._announce, args=started, daemon=True).start()
+                    self._queries[str(event.runId)] = query, self._clock.now_ms()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Nothing more is reported of a query that runs."""
@@ -272,39 +260,16 @@ class QueryEnds(StreamingQueryListener):
             end = failure(failure_report(text), ended_ms)
 
             def ended(runs: RunLog) -> RunLog:
-                return runs.ended(end) if _is_of_the_query(runs, started_ms, ended_ms) else runs
+                newest = runs.newest
+                is_its = newest is not None and started_ms <= newest.owner.since_ms <= ended_ms
+                return runs.ended(end) if is_its else runs
 
             self._amend(plans, ended)
         except Exception:  # the session has ended, or ZooKeeper is away: nothing depends on it
             log.debug("the end of the query was not stored in ZooKeeper", exc_info=True)
 
-    def _announce(self, query: Any, started_ms: int) -> None:
-        """Announce that an error would be reported, so that silence is none, as soon as the query's
-        run has begun: Spark calls its source after it says that the query was started.
-        """
-
-        def announced(runs: RunLog) -> RunLog:
-            newest = runs.newest
-            is_its = _is_of_the_query(runs, started_ms, self._clock.now_ms())
-            if newest is None or newest.end is not None or not is_its:
-                return runs
-            is_announced.set()
-            return replace(runs, runs=(*runs.runs[:-1], replace(newest, tells_errors=True)))
-
-        is_announced = threading.Event()
-        try:
-            for pause_s in _PAUSES_S:
-                self._clock.sleep(pause_s)
-                if not query.isActive:
-                    return
-                self._amend(None, announced)
-                if is_announced.is_set():
-                    return
-        except Exception:  # as above
-            log.debug("ZooKeeper does not record that this job reports errors", exc_info=True)
-
-    def _amend(self, plans: frozenset[str] | None, amended: Callable[[RunLog], RunLog]) -> None:
-        """Amend the run log of each known stream whose newest plan is one of `plans`; None: any."""
+    def _amend(self, plans: frozenset[str], amended: Callable[[RunLog], RunLog]) -> None:
+        """Amend the run log of each known stream whose newest plan is one of `plans`."""
         from spark_job.process_services import open_store  # noqa: PLC0415  # it connects
 
         with self._lock:
@@ -312,7 +277,7 @@ class QueryEnds(StreamingQueryListener):
         for settings in known:
             with closing(open_store(settings)) as store:
                 pointer = store.plans.pointer()
-                is_it = plans is None or (pointer is not None and pointer.id in plans)
+                is_it = pointer is not None and pointer.id in plans
                 if is_it and store.reports.read_policy() is None:
                     amend_newest_run(store.runs, amended)
 
@@ -321,12 +286,12 @@ _watching: weakref.WeakKeyDictionary[SparkSession, QueryEnds] = weakref.WeakKeyD
 _watching_lock = threading.Lock()
 
 
-def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
-    """Report how queries of this session over these streams end. Idempotent; a session that takes
-    no listener, as one of Spark Connect, goes without.
+def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> bool:
+    """Report how queries of this session over these streams end. Idempotent. Returns false for a
+    session that takes no listener, as one of Spark Connect.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect."):
-        return
+        return False
     with _watching_lock:
         ends = _watching.get(spark)
         if ends is None:
@@ -335,12 +300,8 @@ def watch_ends(spark: SparkSession, streams: Iterable[SourceSettings]) -> None:
                 spark.streams.addListener(ends)
             except Exception:  # py4j raises several kinds
                 log.debug("the session does not accept a listener", exc_info=True)
-                return
+                return False
             _watching[spark] = ends
             atexit.register(ends.report_the_rest)
     ends.add(streams)
-
-
-def _is_of_the_query(runs: RunLog, started_ms: int, until_ms: int) -> bool:
-    newest = runs.newest
-    return newest is not None and started_ms <= newest.owner.since_ms <= until_ms
+    return True

@@ -215,8 +215,11 @@ def refuse_other_python(spark: SparkSession) -> None:
         named, added_files = context.pythonExec, context._python_includes  # noqa: SLF001  # nothing public has them
     except Exception:  # noqa: BLE001  # Connect raises several kinds
         return
-    found = shutil.which(named)
-    if found is None or _is_of_this_environment(Path(found)):
+    found, own = shutil.which(named), Path(sys.executable)
+    if found is None:
+        return
+    # The link of a virtual environment is not followed: others have links to the same file.
+    if Path(found).parent.samefile(own.parent) and own.samefile(found):
         return
     needed = _COMPILED if added_files else (*_COMPILED, *_PURE)
     try:
@@ -226,20 +229,12 @@ def refuse_other_python(spark: SparkSession) -> None:
         executable, version, missing = json.loads(answer)
     except (OSError, subprocess.SubprocessError, ValueError):
         return
-    own = sys.version_info[:2]
-    if not missing and tuple(version) == own:
+    own_version = sys.version_info[:2]
+    if not missing and tuple(version) == own_version:
         return
     lacks = f"has no package {missing[0]}" if missing else f"is version {version[0]}.{version[1]}"
     raise ConfigError(
         f"Spark starts its Python workers with {executable or found} ({named}), which {lacks}, "
-        f"but this program runs with {sys.executable} (version {own[0]}.{own[1]})",
+        f"but this program runs with {own} (version {own_version[0]}.{own_version[1]})",
         f"set PYSPARK_PYTHON={sys.executable} before the Spark session is made",
     )
-
-
-def _is_of_this_environment(python: Path) -> bool:
-    """Whether it is this program's own interpreter, by any of its names. The link of a virtual
-    environment is not followed: other environments have links to the same file.
-    """
-    own = Path(sys.executable)
-    return python.parent.samefile(own.parent) and python.samefile(own)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kinesis_spout.config import ReadRate, StreamRef, did_you_mean
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import check_consumer, connection_of, security_of
-from spark_job.options import OPTIONS, RETIRED, translated, warn_retired
+from spark_job.options import ENDS_REPORTED, OPTIONS, RETIRED, translated, warn_retired
 from state.errors import InvalidStoreSettingError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class SourceSettings:
     - `read_mode`: `polling` or `efo`, which has one of `consumer_name` and `consumer_arn`.
     - `start_is_default`: the user gave no `startingPosition`.
     - `scheme`: that of the column `parsed`; None without the column.
+    - `ends_reported`: the process that starts the query reports how it ends.
     - `named_in_ids`: the stream's label in a query of several streams (`QuerySettings`); empty in a
       query of one.
     """
@@ -71,6 +72,7 @@ class SourceSettings:
     # A user's class need not be equal to its copy, and settings find the connections of a process.
     scheme: RecordScheme | None = field(default=None, compare=False)
     named_in_ids: str = ""
+    ends_reported: bool = field(default=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -115,6 +117,7 @@ class SourceSettings:
             rate=rate,
             zookeeper_security=security,
             start_is_default="starting_position" not in texts,
+            ends_reported="ends_reported" in texts,
             **named,
         )
 
@@ -141,7 +144,10 @@ class QuerySettings:
         the nearest known name.
         """
         shared, own = _split(options)
-        texts = texts_from_options(shared)
+        known = {key: text for key, text in shared.items() if key.lower() != ENDS_REPORTED.lower()}
+        texts = texts_from_options(known)
+        if len(known) < len(shared):
+            texts["ends_reported"] = "true"
         refs = _refs(texts)
         if len(refs) < 2:
             if own:

@@ -440,7 +440,7 @@ def note(sentence: str) -> None:
 
 
 @contextmanager
-def warnings_as_notes() -> Iterator[None]:
+def warnings_as_notes(note: Callable[[str], object] = note) -> Iterator[None]:
     """Print Python's warnings to users as notes, at the end of the block."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)

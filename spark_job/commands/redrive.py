@@ -193,17 +193,16 @@ def _spark_files(
     from spark_job.dead_letter.spark_files import SparkLetterFiles  # noqa: PLC0415
     from spark_job.query_failure import failure_sentence  # noqa: PLC0415
 
-    with quiet(log_file) as screen:
-        out, notes = Console(file=screen.stdout), Console(file=screen.stderr)
-        with (
-            one_sentence(notes, ctx=ctx, log_file=log_file),
-            spark_session("kinesis-spout redrive", master=master, conf=conf) as spark,
-        ):
-            stop.install()  # again: PySpark's context has replaced the handler of SIGINT
-            try:
-                yield SparkLetterFiles(spark, path), out, notes
-            except (PySparkException, Py4JError) as exc:
-                raise CliError(failure_sentence(str(exc)), log_file=log_file) from exc
+    with (
+        quiet(log_file) as (out, notes),
+        one_sentence(notes, ctx=ctx, log_file=log_file),
+        spark_session("kinesis-spout redrive", master=master, conf=conf) as spark,
+    ):
+        stop.install()  # again: PySpark's context has replaced the handler of SIGINT
+        try:
+            yield SparkLetterFiles(spark, path), out, notes
+        except (PySparkException, Py4JError) as exc:
+            raise CliError(failure_sentence(str(exc)), log_file=log_file) from exc
 
 
 def selection_of(

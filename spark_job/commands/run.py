@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-import warnings
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ import msgspec
 import typer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
@@ -49,11 +47,13 @@ from state.failpoint import failpoint
 from state.store.runs import DONE, STOPPED, RunEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from rich.console import Console
 
+    from spark_job.metrics.source_report import SourceReport
     from state.store.runs import RunLog
 
 STREAM, WRITE, MONITORING = "The stream", "The output", "Monitoring"
@@ -176,7 +176,7 @@ def run(
             "--trigger does not apply with --available-now, which ends by itself; omit --trigger",
             param_hint="--trigger",
         )
-    named = {
+    named: dict[str, Any] = {
         "stream": stream,
         "application": application,
         "zookeeper": zookeeper,
@@ -187,7 +187,10 @@ def run(
     pairs, settings = parse_pairs("--option", option or ()), parse_pairs("--conf", conf or ())
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:
         with warnings_as_notes():
-            source = source_of(named, pairs)
+            fields = named | texts_from_options(pairs)  # which win
+            if fields["stream"] is None and "stream_arn" not in fields:
+                raise ConfigError.about("--stream", " is missing", "pass the name of the stream")
+            source = KinesisSource(**fields)
         if not checkpoint_location and path is not None:
             checkpoint_location = f"{path.rstrip('/')}/_checkpoint"  # a name that readers skip
         elif not checkpoint_location:
@@ -210,25 +213,9 @@ def run(
         )
         for each in job.source.query().streams:
             refuse_embedded_on_cluster(each.zookeeper, master or settings.get("spark.master"))
-        console = Console(
-            file=stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE)).stderr
-        )
+        _, console = stack.enter_context(quiet(log_file, keep_stdout=sink is Sink.CONSOLE))
         with one_sentence(console, ctx=ctx, log_file=log_file):
             _run(job, console, stop)
-
-
-def source_of(named: Mapping[str, str | None], options: Mapping[str, str]) -> KinesisSource:
-    """The source from the command's own options (by field) and from reader options (`--option`),
-    which win.
-
-    Raises `ConfigError` with the name of a bad option.
-    """
-    fields = {name: text for name, text in named.items() if text is not None} | texts_from_options(
-        options
-    )
-    if "stream" not in fields and "stream_arn" not in fields:
-        raise ConfigError.about("--stream", " is missing", "pass the name of the stream")
-    return KinesisSource(**fields)
 
 
 def load_process(text: str) -> Callable[[Any], Any]:
@@ -261,12 +248,11 @@ def _run(job: RunJob, console: Console, stop: StopSignals) -> None:
             _say(console, f"metrics for Prometheus at {server.url}")
         stop.install()  # again: PySpark's context has replaced the handler of SIGINT
         try:
-            query, notes = job.start(spark)
+            with warnings_as_notes(lambda text: _say(console, f"[yellow]note:[/] {escape(text)}")):
+                query = job.start(spark)
         except (PySparkException, Py4JError) as exc:
             sentence = f"the query cannot start: {failure_sentence(str(exc))}"
             raise CliError(sentence, log_file=job.log_file) from exc
-        for text in notes:
-            _say(console, f"[yellow]note:[/] {escape(text)}")
         progress = Progress()
         try:
             with stop.deferred(), progress_line(console) as show:
@@ -306,23 +292,17 @@ class RunJob:
     metrics_port: int | None = None
     log_file: Path
 
-    def start(self, spark: SparkSession) -> tuple[StreamingQuery, list[str]]:
-        """Start the query, and return it with the warnings for the user.
-
-        Raises what `KinesisSource.read_stream` raises.
-        """
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            frame = self.source.read_stream(spark)
-        notes = [str(warning.message) for warning in caught if warning.category is UserWarning]
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query. Raises and warns as `KinesisSource.read_stream`."""
+        frame = self.source.read_stream(spark)
         writer = frame.writeStream.option("checkpointLocation", self.checkpoint_location)
         if self.available_now:
             writer = writer.trigger(availableNow=True)
         elif self.trigger is not None:
             writer = writer.trigger(processingTime=self.trigger)
         if self.process is not None:
-            return writer.foreachBatch(partial(self.write, self.process)).start(), notes
-        return writer.format(self.sink.value).start(self.path), notes
+            return writer.foreachBatch(partial(self.write, self.process)).start()
+        return writer.format(self.sink.value).start(self.path)
 
     def write(
         self, process: Callable[[DataFrame], DataFrame], batch: DataFrame, batch_id: int
@@ -359,21 +339,14 @@ class RunJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The figures of a query so far.
-
-    - `rows_per_s`: of the last batch.
-    - `lag_ms`, `unresolved`, `oldest_unresolved_ms`, `dead_lettered`, `outage`: from the source's
-      reports, over all streams. `lag_ms` is None until there is one.
+    """The figures of a query so far. `rows_per_s`: of the last batch. `streams`: the newest report
+    of each stream; none before the first.
     """
 
     batches: int = 0
     rows: int = 0
     rows_per_s: float = 0.0
-    lag_ms: int | None = None
-    unresolved: int = 0
-    oldest_unresolved_ms: int = 0
-    dead_lettered: int = 0
-    outage: bool = False
+    streams: Sequence[SourceReport] = ()
     last_batch: int = -1
 
     def after(self, report: Mapping[str, Any]) -> Progress:
@@ -381,26 +354,14 @@ class Progress:
 
         A report of a batch already counted adds no rows: an idle query repeats its reports.
         """
-        streams = [progress.report for progress in reports_in(report)]
-        seen = replace(
-            self,
-            unresolved=sum(stream.unresolved for stream in streams),
-            oldest_unresolved_ms=max((each.oldest_unresolved_ms for each in streams), default=0),
-            outage=any(stream.outage for stream in streams),
-        )
-        if streams:
-            seen = replace(
-                seen,
-                lag_ms=max(stream.lag_ms for stream in streams),
-                dead_lettered=sum(stream.dead_lettered for stream in streams),
-            )
+        streams = [progress.report for progress in reports_in(report)] or self.streams
         if int(report["batchId"]) <= self.last_batch or not report.get("numInputRows"):
-            return seen
-        return replace(
-            seen,
+            return replace(self, streams=streams)
+        return Progress(
             batches=self.batches + 1,
             rows=self.rows + int(report["numInputRows"]),
             rows_per_s=float(report.get("processedRowsPerSecond") or 0.0),
+            streams=streams,
             last_batch=int(report["batchId"]),
         )
 
@@ -410,40 +371,37 @@ class Progress:
         return f"{self.batches:,} {'batch' if self.batches == 1 else 'batches'}  {self.rows:,} rows"
 
     def __str__(self) -> str:
-        parts = [self.total, f"{self.rows_per_s:,.0f} rows/s"]
-        if self.lag_ms is not None:
-            parts.append(f"lag {duration(self.lag_ms)}")
-        if self.unresolved:
-            oldest = (
-                f" (oldest {duration(self.oldest_unresolved_ms)})"
-                if self.oldest_unresolved_ms
-                else ""
-            )
-            parts.append(f"{self.unresolved:,} unresolved{oldest}")
-        if self.dead_lettered:
-            parts.append(f"{self.dead_lettered:,} dead-lettered")
-        if self.outage:
+        streams, parts = self.streams, [self.total, f"{self.rows_per_s:,.0f} rows/s"]
+        if streams:
+            parts.append(f"lag {duration(max(stream.lag_ms for stream in streams))}")
+        if unresolved := sum(stream.unresolved for stream in streams):
+            oldest_ms = max(stream.oldest_unresolved_ms for stream in streams)
+            oldest = f" (oldest {duration(oldest_ms)})" if oldest_ms else ""
+            parts.append(f"{unresolved:,} unresolved{oldest}")
+        if dead_lettered := sum(stream.dead_lettered for stream in streams):
+            parts.append(f"{dead_lettered:,} dead-lettered")
+        if any(stream.outage for stream in streams):
             parts.append("most records fail, so no new records are read")
         return "  ".join(parts)
 
 
 @contextmanager
 def progress_line(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """Gives a function that shows progress on the console, unless it equals the last one shown. For
-    the main thread.
+    """Gives a function that shows progress on the console, unless it reads as the last one. For the
+    main thread.
     """
-    shown: Progress | None = None
+    shown = ""
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
 
     def show(progress: Progress) -> None:
         nonlocal shown
-        if progress == shown:
+        if str(progress) == shown:
             return
-        shown = progress
+        shown = str(progress)
         if live:
-            live.update(Text(str(progress)), refresh=True)
+            live.update(Text(shown), refresh=True)
         else:
-            console.print(str(progress), highlight=False, soft_wrap=True)
+            console.print(shown, highlight=False, soft_wrap=True)
 
     with live or nullcontext():
         yield show
@@ -467,22 +425,20 @@ def follow(
 
     Blocks; call it with signals deferred. Raises `CliError` with the cause when the query failed.
     """
-    progress = Progress()
+    progress, interrupted = Progress(), False
     trigger_ms = None if job.trigger is None else interval_ms(job.trigger)
-    is_noted = trigger_ms is None
-    interrupted = False
-    while query.isActive and not interrupted:
-        interrupted = stop.wait(POLL_S)
-        progress = _caught_up(query, progress)
+    is_active = True
+    while is_active:
+        # Asked before the reports are: the last ones come before the query ends.
+        if interrupted := query.isActive and stop.wait(POLL_S):
+            query.stop()
+        is_active = query.isActive and not interrupted
+        progress = reduce(Progress.after, query.recentProgress, progress)
         show(progress)
         # The source writes the run that is amended before it reports for the first time.
-        if not is_noted and progress.lag_ms is not None:
-            is_noted = True
-            _amend(job, lambda runs: msgspec.structs.replace(runs, trigger_ms=trigger_ms))
-    if interrupted:
-        query.stop()
-    progress = _caught_up(query, progress)
-    show(progress)
+        if trigger_ms is not None and progress.streams:
+            _amend(job, partial(msgspec.structs.replace, trigger_ms=trigger_ms))
+            trigger_ms = None
     error = None if interrupted else query.exception()
     now_ms = SystemClock().now_ms()
     end = RunEnd(time_ms=now_ms, kind=STOPPED if interrupted else DONE)
@@ -501,9 +457,3 @@ def _amend(job: RunJob, amended: Callable[[RunLog], RunLog]) -> None:
         for settings in job.source.query().with_passwords().streams:
             with closing(open_store(settings)) as store:
                 amend_newest_run(store.runs, amended)
-
-
-def _caught_up(query: StreamingQuery, progress: Progress) -> Progress:
-    for report in query.recentProgress:
-        progress = progress.after(report)
-    return progress

@@ -7,14 +7,14 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from rich.console import Console
 
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.programs import module_path
@@ -73,18 +73,10 @@ def spark_session(
         spark.stop()
 
 
-@dataclass(frozen=True, slots=True)
-class Screen:
-    """The streams for our own output, while all other output goes to the log."""
-
-    stdout: IO[str]
-    stderr: IO[str]
-
-
 @contextmanager
-def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
+def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[tuple[Console, Console]]:
     """Redirect the stderr of this process and its children to `log_file`, and stdout unless it is
-    kept.
+    kept. Gives consoles on stdout and stderr for our own output meanwhile.
 
     Spark's JVM and Python workers inherit file descriptors, so these are redirected and not
     `sys.stderr`. The block must begin before the JVM starts.
@@ -103,13 +95,9 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
                 "choose another file with --log-file",
             ) from exc
         _flush()
-        screen = Screen(
-            *(
-                stack.enter_context(
-                    os.fdopen(os.dup(each), "w", encoding="utf-8", errors="replace")
-                )
-                for each in (stdout, stderr)
-            )
+        out, notes = (
+            stack.enter_context(os.fdopen(os.dup(each), "w", encoding="utf-8", errors="replace"))
+            for each in (stdout, stderr)
         )
         for descriptor in (stderr,) if keep_stdout else (stderr, stdout):
             saved = os.dup(descriptor)
@@ -117,7 +105,7 @@ def quiet(log_file: Path, *, keep_stdout: bool = False) -> Iterator[Screen]:
             stack.callback(os.dup2, saved, descriptor)
             os.dup2(log.fileno(), descriptor)
         stack.callback(_flush)
-        yield screen
+        yield Console(file=out), Console(file=notes)
 
 
 def _flush() -> None:

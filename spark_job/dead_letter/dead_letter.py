@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from kinesis_spout.dead_letter.letter import Letter
 
 
-_SPARK_MODULES = ("pyspark.", "py4j.")
-
-
 class DeadLetterError(KinesisError):
     """The dead letters of a plan could not be written. Nothing of its batch may be acked."""
 
@@ -48,12 +45,12 @@ class LetterSink(Protocol):
         ...
 
     def without_secrets(self, text: str) -> str:
-        """The text with the sink's secrets masked."""
-        ...
+        """The text of an error with the sink's secrets masked; as it is where none can be in it."""
+        return text
 
 
 @dataclass(frozen=True, slots=True)
-class _FunctionSink:
+class _FunctionSink(LetterSink):
     """Calls the function on the driver, with a chunk of letters at a time."""
 
     function: Callable[[list[Letter]], object]
@@ -65,9 +62,6 @@ class _FunctionSink:
         rows = with_plain_times(letters).toLocalIterator()
         for chunk in in_chunks(map(letter_of, rows), lambda letter: letter):
             self.function(chunk)
-
-    def without_secrets(self, text: str) -> str:
-        return text
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -155,18 +149,18 @@ class DeadLetter:
             raise
         except BaseException as exc:  # noqa: BLE001  # a user's function may raise anything
             error = for_spark(exc, str(self.sink))
-            cause = self.sink.without_secrets(failure_sentence(_text_of(error))).rstrip(".")
+            # The text of a Spark error is complete; that of another one says little without its
+            # class.
+            is_complete = isinstance(error, KinesisError) or type(error).__module__.startswith(
+                ("pyspark.", "py4j.")
+            )
+            text = text_of(error, MAX_MESSAGE_CHARS) if is_complete else described(error)
+            cause = self.sink.without_secrets(failure_sentence(text)).rstrip(".")
             raise DeadLetterError(
                 f"the dead letters of batch plan {plan_id} cannot be written to {self.sink} "
                 f"({cause}), so no record of its batch is acked",
                 "repair the sink and start the query again",
             ) from error
-
-
-def _text_of(exc: BaseException) -> str:
-    # The text of a Spark error is complete; that of another error says little without its class.
-    is_complete = isinstance(exc, KinesisError) or type(exc).__module__.startswith(_SPARK_MODULES)
-    return text_of(exc, MAX_MESSAGE_CHARS) if is_complete else described(exc)
 
 
 FILE_FORMATS = frozenset({"parquet", "orc", "avro", "json"})
@@ -183,7 +177,7 @@ _JSON_DEFAULTS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZon
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class WriterSink:
+class WriterSink(LetterSink):
     """A Spark writer: its format, path and options."""
 
     format: str
@@ -273,7 +267,7 @@ ANY_STREAM_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSink:
+class StreamSink(LetterSink):
     """Another Kinesis stream, on which the executors put the letters."""
 
     stream: StreamRef
@@ -332,6 +326,3 @@ class StreamSink:
                 return bare
         key = letter.partition_key or letter.message_id
         return [OutgoingRecord(key, value) for value in envelopes(letter)]
-
-    def without_secrets(self, text: str) -> str:
-        return text  # the errors of the client hold no secrets

@@ -30,7 +30,7 @@ from state.retry_policy import SUSPICION_MS, RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
 
     from kinesis_spout.service.shard_info import ShardInfo
     from kinesis_spout.shards.catalog import ShardCatalog
@@ -161,7 +161,7 @@ class Backlog:
         wanted = [
             shard
             for shard in self._catalog.view.readable
-            if not (run is not None and run.is_done(shard))
+            if not (run is not None and shard in run.done)
             and not self._outcomes.blocks_reading(shard)
         ]
         shards = self._due_shards(wanted)
@@ -266,11 +266,12 @@ class AvailableNowRun:
 
     - `until_ms`: the service's time at the start of the run, plus a margin.
     - `waited_s`: seconds spent waiting, with nothing to plan, since the last new record was read.
+    - `done`: the shards that were read as far as the run has to.
     """
 
     until_ms: int
     waited_s: float = 0.0
-    _done: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
     _closed: dict[str, bool] = field(default_factory=dict)
 
     def on_read(self, read: ShardReadResult) -> None:
@@ -280,7 +281,7 @@ class AvailableNowRun:
         if read.count:
             self.waited_s = 0.0
         if read.last_arrival_ms is not None and read.last_arrival_ms > self.until_ms:
-            self._done.add(read.shard_id)
+            self.done.add(read.shard_id)
 
     def note_closed(self, listed: Mapping[str, ShardInfo]) -> None:
         """Note which shards are closed, as a listing of this run shows. The first that shows a
@@ -296,10 +297,7 @@ class AvailableNowRun:
         children.
         """
         if not self._closed.get(shard_id, False):
-            self._done.add(shard_id)
-
-    def is_done(self, shard_id: str) -> bool:
-        return shard_id in self._done
+            self.done.add(shard_id)
 
     def unread(self, states: Mapping[str, ShardState], unfollowed: Iterable[str] = ()) -> list[str]:
         """The shards that may hold unread records from before the run, in sorted order.
@@ -308,7 +306,7 @@ class AvailableNowRun:
         start. `unfollowed` shards were read to their ends, but their children are not known yet.
         Such a shard stands for its children, which the shard list may show late.
         """
-        done = set(self._done)
+        done = set(self.done)
         unread = {shard for shard, state in states.items() if not state.end_was_read}.union(
             unfollowed
         ) - done
@@ -357,7 +355,15 @@ class ProbeResult:
 
 
 @dataclass(slots=True)
-class _Tip:
+class Tip:
+    """What is known of one shard. Times are the clock's monotonic seconds, unless the name says
+    `_ms`.
+
+    - `checked_s`: when it was last checked. `at_tip`: whether it was at its tip then; None where
+      that is not known.
+    - `verified_ms`: the service's time at the last tip that a probe saw; None without one.
+    """
+
     checked_s: float = NEVER_S
     at_tip: bool | None = None
     iterator: str | None = None
@@ -366,15 +372,31 @@ class _Tip:
     next_read_ms: int | None = None
     next_subscribe_ms: int = 0
 
+    def iterator_at(self, now_s: float) -> str | None:
+        """An iterator for the shard's next read, unless it is about to expire."""
+        return self.iterator if now_s - self.iterator_s < ITERATOR_LIFE_S else None
+
+    def next_read_at(self, now_ms: int) -> int | None:
+        """When the service lets the shard be read; None where it does already."""
+        next_ms = self.next_read_ms or 0
+        return next_ms if next_ms > now_ms else None
+
+    def next_subscribe_at(self, now_ms: int) -> int | None:
+        """When the service lets the shard be subscribed to; None where it does already. The clock
+        of the machine that says so may be ahead: what is too far away is not believed.
+        """
+        next_ms = self.next_subscribe_ms
+        return next_ms if now_ms < next_ms <= now_ms + MAX_HINT_MS else None
+
 
 @dataclass(slots=True)
 class ShardTips:
-    """A cache that may be lost: a shard that it does not know is probed again.
+    """A cache that may be lost: a shard that it does not know is probed again."""
 
-    Times are the clock's monotonic seconds, unless the name says `_ms`.
-    """
+    _tips: defaultdict[str, Tip] = field(default_factory=lambda: defaultdict(Tip))
 
-    _tips: defaultdict[str, _Tip] = field(default_factory=lambda: defaultdict(_Tip))
+    def of(self, shard_id: str) -> Tip:
+        return self._tips[shard_id]
 
     def on_read(self, read: ShardReadResult, now_s: float, *, checked_s: float) -> None:
         """Note what a task read of the shard, at `checked_s` or later. A shard that is gone counts
@@ -394,7 +416,7 @@ class ShardTips:
 
     def forget(self, shard_id: str) -> None:
         """Forget a shard that was read at an unknown time, since what is known of it is old."""
-        self._tips[shard_id] = _Tip(next_subscribe_ms=self._tips[shard_id].next_subscribe_ms)
+        self._tips[shard_id] = Tip(next_subscribe_ms=self._tips[shard_id].next_subscribe_ms)
 
     def on_answer(self, answer: ProbeResult, now_s: float) -> None:
         """Note the answer to a probe."""
@@ -405,44 +427,10 @@ class ShardTips:
             tip.verified_ms = answer.tip_ms
 
     def is_at_tip(self, shard_id: str) -> bool | None:
-        """Whether the shard was at its tip when it was last checked; None for an unknown shard."""
         return self._tips[shard_id].at_tip
 
-    def checked_s(self, shard_id: str) -> float:
-        """When the shard was last checked; minus infinity if never."""
-        return self._tips[shard_id].checked_s
-
     def verified_ms(self, shard_id: str) -> int | None:
-        """The service's time at the last tip that a probe saw; None without one."""
         return self._tips[shard_id].verified_ms
-
-    def iterator(self, shard_id: str, now_s: float) -> str | None:
-        """An iterator for the shard's next read, unless it is about to expire."""
-        tip = self._tips[shard_id]
-        return tip.iterator if now_s - tip.iterator_s < ITERATOR_LIFE_S else None
-
-    def iterators(self, shard_ids: Sequence[str], now_s: float) -> dict[str, str]:
-        return {
-            shard: iterator
-            for shard in shard_ids
-            if (iterator := self.iterator(shard, now_s)) is not None
-        }
-
-    def next_reads(self, shard_ids: Iterable[str], now_ms: int) -> dict[str, int]:
-        """Of the shards that the service does not let anybody read yet, when it will."""
-        return {
-            shard: next_ms
-            for shard in shard_ids
-            if (next_ms := self._tips[shard].next_read_ms or 0) > now_ms
-        }
-
-    def next_subscribes(self, shard_ids: Sequence[str], now_ms: int) -> dict[str, int]:
-        """Of the shards that the service does not let anybody subscribe to yet, when it will. The
-        clock of the machine that says so may be ahead: what is too far away is not believed.
-        """
-        times = {shard: self._tips[shard].next_subscribe_ms for shard in shard_ids}
-        most_ms = now_ms + MAX_HINT_MS
-        return {shard: next_ms for shard, next_ms in times.items() if now_ms < next_ms <= most_ms}
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
         for shard in self._tips.keys() - set(shard_ids):
@@ -462,8 +450,7 @@ class Prober:
         self._clock = services.clock
         self._interval_s = settings.probe_interval_ms / 1000
         self._call_s = 1 / settings.rate.reads_per_second
-        self._new_pool = services.new_pool
-        self._pool: Executor | None = None
+        self._pool = services.new_pool(MAX_CONCURRENT, "kinesis-probe")
         self._asked: dict[str, Future[ProbeResult]] = {}
 
     def ask(self, shards: Iterable[str], states: Mapping[str, StoredState]) -> list[ProbeResult]:
@@ -472,15 +459,13 @@ class Prober:
         Waits for the answers, but no longer than `ANSWER_TIMEOUT_S`: a shard whose call hangs must
         not delay the others. What comes later is returned by a later call. Raises `KinesisError`.
         """
-        if self._pool is None:
-            self._pool = self._new_pool(MAX_CONCURRENT, "kinesis-probe")
         now_s = self._clock.monotonic_s()
         asked = {
             shard: self._pool.submit(
                 self._answer,
                 shard,
                 states[shard].state.read_position,
-                self._tips.iterator(shard, now_s),
+                self._tips.of(shard).iterator_at(now_s),
             )
             for shard in shards
             if self.is_due(shard)
@@ -524,13 +509,10 @@ class Prober:
         return planned_s + max(0.0, 2 * self._call_s - self._interval_s)
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
-            self._asked = {}
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _due_in_s(self, shard_id: str) -> float:
-        return self._tips.checked_s(shard_id) + self._interval_s - self._clock.monotonic_s()
+        return self._tips.of(shard_id).checked_s + self._interval_s - self._clock.monotonic_s()
 
     def _answer(self, shard_id: str, position: Position, iterator: str | None) -> ProbeResult:
         """`iterator`: a hint that may have expired."""

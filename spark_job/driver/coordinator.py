@@ -53,18 +53,18 @@ from spark_job.driver.backlog import (
     ShardTips,
 )
 from spark_job.driver.outcome_summary import OutcomeSummary
-from spark_job.driver.planner import PlanLimits, ShardHints, make_plan
+from spark_job.driver.planner import make_plan, new_records
 from spark_job.driver.retry_queue import RetryQueue
 from spark_job.driver.stream_plans import StreamPlans
 from spark_job.settings import EFO
 from state.failpoint import failpoint
-from state.plan import Fallback, Plan, TaskPlan, make_plan_id
+from state.plan import Fallback, Plan, ShardSlice, TaskPlan, make_plan_id
 from state.position import Position
 from state.process import this_process
 from state.store.runs import DONE, SPARK, Run, throttled_again
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from spark_job.process_services import ProcessServices
     from spark_job.settings import SourceSettings
     from state.plan import ShardReadResult
+    from state.shard_state import ShardState
     from state.store.identity import StartPin
     from state.store.runs import Throttle
 
@@ -170,6 +171,7 @@ class Coordinator:
                 kind=SPARK,
                 session_timeout_ms=settings.zookeeper_session_timeout_ms,
                 read_mode=settings.read_mode,
+                tells_errors=settings.ends_reported,
                 max_records=settings.max_records_per_trigger,
                 max_unresolved_per_shard=settings.max_unresolved_per_shard,
                 reads_per_second=reads,
@@ -177,7 +179,7 @@ class Coordinator:
             )
             self.session.claim(run, timeout_s=settings.owner_wait_ms / 1000)
             self.session.load()
-            self._outcomes.open(self._catalog.states, self._backlog.set_time())
+            self._outcomes.open(self._states, self._backlog.set_time())
             # The newest plan says when its tasks have subscribed, so that this run waits for that.
             pointer = self._store.plans.pointer() if self._subscriptions.are_wanted else None
             if pointer is not None:
@@ -230,7 +232,6 @@ class Coordinator:
         settled = self.session.on_stored(
             lambda: self.plans.settle(start, tracked_since_ms=tracked_since_ms)
         )
-        self._catalog.states = settled.states
         new_reads, now_ms = settled.new_reads, self.clock.now_ms()
         self._subscriptions.note(new_reads)
         is_of_this_run = self.plans.made(start) is not None
@@ -249,7 +250,7 @@ class Coordinator:
         self.session.run.write(throttled=self._throttled)
         # Older plans are removed only now: a replayed batch that skips its reads finds its logs.
         self.plans.remove_before(start)
-        self._outcomes.on_settled(start, settled, self._backlog.set_time())
+        self._outcomes.on_settled(start, settled, self._states, self._backlog.set_time())
         self._end_tracking()
         if unknown := [read.shard_id for read in settled.reads if read.gone]:
             # One such answer proves nothing: the next listings do. Until then these shards' retries
@@ -261,7 +262,12 @@ class Coordinator:
         )
 
     def _end_tracking(self) -> None:
-        self._outcomes.end_tracking(self._catalog.states, self._backlog.now_ms())
+        self._outcomes.end_tracking(self._states, self._backlog.now_ms())
+
+    @property
+    def _states(self) -> Mapping[str, ShardState]:
+        """Of all shards, as they were loaded or stored last."""
+        return self._catalog.view.lineage.states
 
     def _refresh(self, pin: StartPin) -> None:
         """List the shards if it is time."""
@@ -339,34 +345,22 @@ class Coordinator:
                 outages=self._outcomes.outages,
                 delivery_limit=self._outcomes.delivery_limit,
             ),
-            shards,
-            self._catalog.verified_states(members),
-            PlanLimits(
-                task=TaskPlan(
-                    shards=(),
-                    max_bytes=settings.max_bytes_per_task,
-                    fetch_time_ms=settings.max_fetch_time_ms,
-                    fetch_cap_ms=max(
-                        settings.max_fetch_time_ms,
-                        max_search_ms or settings.max_search_time_ms,
-                    ),
-                    retention_ms=self._catalog.stream.retention_ms,
-                    aggregated_records=settings.aggregated_records,
-                    consumer_arn=consumer_arn,
+            TaskPlan(
+                shards=(),
+                max_bytes=settings.max_bytes_per_task,
+                fetch_time_ms=settings.max_fetch_time_ms,
+                fetch_cap_ms=max(
+                    settings.max_fetch_time_ms,
+                    max_search_ms or settings.max_search_time_ms,
                 ),
-                max_tasks=max_tasks,
-                max_records_per_trigger=max_records,
-                max_records_per_shard=settings.max_records_per_shard,
-                max_unresolved_per_shard=self._outcomes.max_unresolved_per_shard,
+                retention_ms=self._catalog.stream.retention_ms,
+                aggregated_records=settings.aggregated_records,
+                consumer_arn=consumer_arn,
             ),
-            hints=ShardHints(
-                endings=self._catalog.stream.endings(),
-                iterators=self._tips.iterators(shards, now_s),
-                next_reads=self._tips.next_reads(members, now_ms),
-                next_subscribes=self._tips.next_subscribes(shards, now_ms),
-                hash_keys=self._catalog.stream.hash_key_ranges(),
-                gone=self._catalog.loss.gone,
-            ),
+            shards,
+            self._slices(members, now_s, now_ms),
+            max_tasks=max_tasks,
+            max_records=max_records,
             turn=number,
             retries=retries,
             in_order=self._retries.in_order,
@@ -375,6 +369,30 @@ class Coordinator:
         failpoint("plan-created")
         self._backlog.newest_plan_s = now_s
         return plan.plan_id
+
+    def _slices(self, members: Iterable[str], now_s: float, now_ms: int) -> dict[str, ShardSlice]:
+        """Of these shards, without retries, with the most new records that each may give."""
+        stream, slices = self._catalog.stream, {}
+        endings, hash_keys = stream.endings(), stream.hash_key_ranges()
+        most = self.settings.max_records_per_shard
+        max_unresolved = self._outcomes.max_unresolved_per_shard
+        for shard, state in self._catalog.verified_states(members).items():
+            tip, keys = self._tips.of(shard), hash_keys.get(shard)
+            slices[shard] = ShardSlice(
+                shard_id=shard,
+                position=state.read_position,
+                max_records=new_records(state, most, max_unresolved),
+                iterator=tip.iterator_at(now_s),
+                next_read_ms=tip.next_read_at(now_ms),
+                next_subscribe_ms=tip.next_subscribe_at(now_ms),
+                ending_sequence=endings.get(shard),
+                verified_until_ms=state.verified_until_ms,
+                hash_keys=(
+                    None if keys is None or keys.is_whole else (str(keys.first), str(keys.last))
+                ),
+                gone=shard in self._catalog.loss.gone,
+            )
+        return slices
 
     # running --------------------------------------------------------------------------------------
     def tasks(self, plan_id: str, *, known_plan: str = "") -> dict[int, TaskPlan]:
@@ -433,7 +451,7 @@ class QuerySubscriptions:
             else None
         )
         self._shared = SharedConsumer(name or arn or "", option="consumerName")
-        self._ask_at_s: float | None = None  # None: it was never asked for
+        self._start_wait_s, self._ask_at_s = _START_WAIT_S, float("-inf")
         self._no_consumer: KinesisError | None = None  # why the last answer had none
         self._is_refused = False  # the service has opened none of the last subscriptions
         self._records: Counter[str] = Counter()
@@ -451,30 +469,28 @@ class QuerySubscriptions:
         ACTIVE; later ones ask once a minute, and do not wait. Raises nothing that the service says.
         """
         now_s = self._clock.monotonic_s()
-        if self._own is None or (self._ask_at_s is not None and now_s < self._ask_at_s):
+        if self._own is None or now_s < self._ask_at_s:
             return None
-        until_s = now_s + (_START_WAIT_S if self._ask_at_s is None else 0.0)
-        arn: str | None = None
-        try:
-            while arn is None:
-                try:
-                    arn = self._own.active_arn()
-                except KinesisError as exc:
-                    if not exc.retryable or self._clock.monotonic_s() >= until_s:
-                        raise
+        until_s, self._start_wait_s = now_s + self._start_wait_s, 0.0
+        while True:
+            try:
+                arn = self._own.active_arn()
+                break
+            except KinesisError as exc:
+                now_s = self._clock.monotonic_s()
+                if exc.retryable and now_s < until_s:
                     self._clock.sleep(_LOOK_AGAIN_S)
-        except KinesisError as exc:
-            self._ask_at_s = self._clock.monotonic_s() + _ASK_AGAIN_S
-            if self._no_consumer is None:
-                log.warning(
-                    "stream %s is polled, because its enhanced fan-out consumer cannot be used "
-                    "(%s). The job tries the consumer again every minute",
-                    self._label,
-                    exc,
-                )
-            self._no_consumer = exc
-            return None
-        self._ask_at_s = self._clock.monotonic_s()
+                    continue
+                self._ask_at_s = now_s + _ASK_AGAIN_S
+                if self._no_consumer is None:
+                    log.warning(
+                        "stream %s is polled, because its enhanced fan-out consumer cannot be used "
+                        "(%s). The job tries the consumer again every minute",
+                        self._label,
+                        exc,
+                    )
+                self._no_consumer = exc
+                return None
         if self._no_consumer is not None:
             log.warning("stream %s is read by subscription again", self._label)
         self._no_consumer = None

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from spark_job.settings import SourceSettings
     from state.plan import Plan
     from state.report import PlanReport
+    from state.shard_state import ShardState
     from state.store.plans import PlanReader
     from state.store.reports import ReportStore
-    from state.store.shard_states import StoredState
 
 log = logging.getLogger("kinesis_spout")
 MAX_UNREPORTED = 2  # plans in a row: a single one may be an accident
@@ -50,12 +50,12 @@ class OutcomeSummary:
         self._emitted: Counter[str] = Counter()  # by shard
         self._retried: Counter[str] = Counter()
 
-    def open(self, states: Mapping[str, StoredState], now_ms: int) -> None:
+    def open(self, states: Mapping[str, ShardState], now_ms: int) -> None:
         """Restore what an earlier run left in ZooKeeper. `now_ms`: by the machine's clock."""
         policy = self._reports.read_policy()
         self._acks_whole_batches = self._settings.whole_batch_ack
         self._ends_tracking = policy is not None and self._settings.whole_batch_ack
-        self._queue.update({shard: one.state for shard, one in states.items()}, policy, now_ms)
+        self._queue.update(states, policy, now_ms)
         pointer = self._plans.pointer()
         if pointer is not None:
             is_settled = pointer.status is PlanStatus.SETTLED
@@ -63,7 +63,7 @@ class OutcomeSummary:
             report = self._reports.read(pointer.id) if is_settled else None
             self._carry_over(self._plans.read(pointer.id), report, is_tracked=policy is not None)
 
-    def end_tracking(self, states: Mapping[str, StoredState], now_ms: int) -> None:
+    def end_tracking(self, states: Mapping[str, ShardState], now_ms: int) -> None:
         """With option `wholeBatchAck`, remove the mark that an earlier run has left in an
         application that tracks its records. `now_ms`: as retries are due by it.
 
@@ -75,7 +75,7 @@ class OutcomeSummary:
         self._ends_tracking = False
         self._reports.clear_policy()
         self._acks_whole_batches = True
-        self._queue.update({shard: one.state for shard, one in states.items()}, None, now_ms)
+        self._queue.update(states, None, now_ms)
         log.warning(
             "application %s acks whole batches from now on, because wholeBatchAck is true",
             self._settings.application,
@@ -96,11 +96,12 @@ class OutcomeSummary:
         else:
             self.outages, self.delivery_limit = 0, None
 
-    def on_settled(self, plan_id: str, settled: Settled, now_ms: int) -> None:
-        """Take in a settled plan. `now_ms`: by the machine's clock. Raises `ConfigError` when
-        several plans in a row ended without a report of their outcomes.
+    def on_settled(
+        self, plan_id: str, settled: Settled, states: Mapping[str, ShardState], now_ms: int
+    ) -> None:
+        """Take in a settled plan. `states`: since it is. `now_ms`: by the machine's clock. Raises
+        `ConfigError` when several plans in a row ended without a report of their outcomes.
         """
-        states = {shard: stored.state for shard, stored in settled.states.items()}
         self._queue.update(states, settled.policy, now_ms)
         outages, delivery_limit = self.outages, self.delivery_limit
         is_tracked = settled.policy is not None

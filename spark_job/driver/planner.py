@@ -5,7 +5,6 @@ no clock, no randomness. Times are milliseconds since 1970.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -27,9 +26,8 @@ from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from kinesis_spout.service.shard_info import HashRange
     from state.shard_state import ShardState
 
 _T = TypeVar("_T")
@@ -48,109 +46,82 @@ _LONGEST_COUNT, _LONGEST_TIME_MS = 10**9, 10**13
 _LONGEST_FALLBACK = max(Fallback, key=len)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanLimits:
-    """The limits of a plan.
-
-    `task`: what all tasks have in common, without shards. `max_records_per_trigger`: None for no
-    limit. `max_unresolved_per_shard` bounds the unresolved records of a shard, including the plan's
-    new ones; None for no limit, where batches are acked as a whole.
+def new_records(state: ShardState, most: int, max_unresolved: int | None) -> int:
+    """How many new records of a shard a plan may read: `most`, and no more than leave the shard
+    with `max_unresolved` unresolved ones; None for no limit, where batches are acked as a whole.
     """
-
-    task: TaskPlan
-    max_tasks: int
-    max_records_per_trigger: int | None
-    max_records_per_shard: int
-    max_unresolved_per_shard: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardHints:
-    """What the driver knows of shards beside their states, as far as it does. The fields of
-    `ShardSlice` say what each is for. `gone`: shards that are proven gone, so that nobody asks for
-    their retries. `hash_keys`: the shards' own.
-    """
-
-    endings: Mapping[str, SequenceNumber] = field(default_factory=dict)
-    iterators: Mapping[str, str] = field(default_factory=dict)
-    next_reads: Mapping[str, int] = field(default_factory=dict)
-    next_subscribes: Mapping[str, int] = field(default_factory=dict)
-    hash_keys: Mapping[str, HashRange] = field(default_factory=dict)
-    gone: Collection[str] = ()
+    if max_unresolved is None:
+        return most
+    return max(0, min(most, max_unresolved - state.unresolved_count))
 
 
 def make_plan(
     empty: Plan,
+    task: TaskPlan,
     shards: Sequence[str],
-    states: Mapping[str, ShardState],
-    limits: PlanLimits,
+    slices: Mapping[str, ShardSlice],
     *,
+    max_tasks: int,
+    max_records: int | None,
     turn: int,
-    hints: ShardHints,
     retries: Retries = (),
     in_order: bool = False,
 ) -> Plan:
     """The `empty` plan with tasks for new records of `shards` and for `retries`, which may be of
-    other shards, within the limits.
+    other shards. `task`: what all tasks have in common, without shards.
 
+    `slices`: of each shard, without retries, with the most new records that it may give.
+    `max_records`: of the plan; None for no limit.
     `turn` rotates which shards come first. A small record limit leaves out shards, and the shards
     of a task fill its bytes in that order. Without the rotation one shard could starve the others.
     `retries`: the most urgent one first. Those that do not fit stay queued, as all retries do until
     they settle. `in_order`: a shard's retries and its new records alternate between plans, since
     new records would overtake retries that did not fit.
     """
-    total = limits.max_records_per_trigger
+    total = max_records
     if total is not None and retries:
         # Retries get at most half of the limit while shards have new records to read.
         retries = _within(retries, max(1, total // 2 if shards else total))
         total = max(0, total - sum(retry.max_rows for _, retry in retries))
-    new = dict.fromkeys(sorted(shards), limits.max_records_per_shard)
+    new = {shard: slices[shard].max_records for shard in sorted(shards)}
     if total is not None:
         shared = shares(list(new), total, turn)
         new = {shard: min(most, new[shard]) for shard, most in shared.items()}
-    if (allowance := limits.max_unresolved_per_shard) is not None:
-        room = {shard: allowance - states[shard].unresolved_count for shard in new}
-        new = {shard: min(most, room[shard]) for shard, most in new.items() if room[shard] > 0}
+    new = {shard: most for shard, most in new.items() if most}
     due = {shard for shard, _ in retries}
     if in_order and turn % 2:
         new = {shard: records for shard, records in new.items() if shard not in due}
     elif in_order:
         due.difference_update(new)
     members = {*new, *due}
-    groups = assign(members, max(limits.max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK)))
+    groups = assign(members, max(max_tasks, -(-len(members) // MAX_SHARDS_PER_TASK)))
     planned = _within_tasks([(shard, retry) for shard, retry in retries if shard in due], groups)
     tasks: list[TaskPlan] = []
     for group in groups:
-        slices = (
-            _slice(states[shard], new.get(shard), planned.get(shard, ()), hints)
+        chosen = (
+            _slice(slices[shard], new.get(shard), planned.get(shard, ()))
             for shard in _rotated(group, turn)
             if shard in new or shard in planned
         )
-        tasks.extend(_that_fit(replace(limits.task, shards=tuple(slices))))
+        tasks.extend(_that_fit(replace(task, shards=tuple(chosen))))
     return replace(empty, tasks=tuple(tasks))
 
 
 def _slice(
-    state: ShardState, max_records: int | None, retries: Sequence[PlannedRetry], hints: ShardHints
+    of_shard: ShardSlice, max_records: int | None, retries: Sequence[PlannedRetry]
 ) -> ShardSlice:
     """The shard's part of its task. `max_records` None: nothing but these retries."""
-    shard, keys = state.shard_id, hints.hash_keys.get(state.shard_id)
-    planned = ShardSlice(
-        shard_id=shard,
-        position=state.read_position,
-        max_records=max_records or 0,
-        next_read_ms=hints.next_reads.get(shard),
-        retries=tuple(sorted(retries, key=lambda retry: retry.first)),
-        hash_keys=None if keys is None or keys.is_whole else (str(keys.first), str(keys.last)),
-    )
-    if max_records is None:
-        return replace(planned, gone=shard in hints.gone)
+    planned = replace(of_shard, retries=tuple(sorted(retries, key=lambda retry: retry.first)))
+    if max_records is not None:
+        # Its reading shows whether it is gone; only retries need not be asked for.
+        return replace(planned, max_records=max_records, gone=False)
     return replace(
         planned,
-        iterator=hints.iterators.get(shard),
-        next_subscribe_ms=hints.next_subscribes.get(shard),
-        ending_sequence=hints.endings.get(shard),
-        verified_until_ms=state.verified_until_ms,
+        max_records=0,
+        iterator=None,
+        next_subscribe_ms=None,
+        ending_sequence=None,
+        verified_until_ms=None,
     )
 
 

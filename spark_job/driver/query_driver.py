@@ -39,7 +39,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -54,7 +53,7 @@ from spark_job.process_services import ProcessServices
 from spark_job.query_failure import named_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kinesis_spout.clock import Clock
     from kinesis_spout.threads import NewPool
@@ -73,6 +72,11 @@ _SHORTEST_MS = 2_000
 _MINUTE_MS = 60_000
 _SLACK_MS = 1_000
 _MAX_CALLS = 4
+_NEW_LOCATION = (
+    "give the query a new checkpointLocation: then a stream continues from its state in ZooKeeper, "
+    "and a stream without state there begins at its startingPosition, where LATEST skips what the "
+    "stream already contains"
+)
 
 
 class QueryTask(NamedTuple):
@@ -153,19 +157,19 @@ class TriggerInterval:
         # Whole minutes are hardly met by chance; of another interval, one more call is wanted.
         wanted = 2 if interval_ms % _MINUTE_MS == 0 else 3
         last = list(self._calls)[-wanted:]
-        if interval_ms >= _SHORTEST_MS and len(last) == wanted and _are_met(last, interval_ms):
+        slack_ms = min(_SLACK_MS, interval_ms // 10)
+        if (
+            interval_ms >= _SHORTEST_MS
+            and len(last) == wanted
+            and all(call % interval_ms <= slack_ms for call in last)
+            and all(
+                after // interval_ms == before // interval_ms + 1
+                for before, after in pairwise(last)
+            )
+        ):
             self.known_ms, self.is_known = interval_ms, True
         elif len(gaps_ms) == _MAX_CALLS - 1 and max(gaps_ms) < _SHORTEST_MS:
             self.known_ms, self.is_known = None, True
-
-
-def _are_met(calls: Sequence[int], interval_ms: int) -> bool:
-    """Whether the calls came at multiples of the interval, one after the other."""
-    slack_ms = min(_SLACK_MS, interval_ms // 10)
-    return all(
-        call // interval_ms == calls[0] // interval_ms + place and call % interval_ms <= slack_ms
-        for place, call in enumerate(calls)
-    )
 
 
 class QueryDriver:
@@ -196,12 +200,13 @@ class QueryDriver:
     def connected(cls, query: QuerySettings) -> QueryDriver:
         """The driver of a query, whose streams connect at their first use."""
         # Of several streams, none holds up the others for long.
-        connect = (
-            ProcessServices.connect
+        services = [
+            ProcessServices.connect(stream)
             if query.is_of_one
-            else partial(ProcessServices.connect, retry_for_s=RETRY_FOR_S)
-        )
-        return cls(query, [Coordinator(stream, connect(stream)) for stream in query.streams])
+            else ProcessServices.connect(stream, retry_for_s=RETRY_FOR_S)
+            for stream in query.streams
+        ]
+        return cls(query, list(map(Coordinator, query.streams, services)))
 
     @property
     def _is_available_now(self) -> bool:
@@ -237,7 +242,8 @@ class QueryDriver:
             is_over = is_any or pause_s is None
             if is_over and (new := self._planned(plans, looked_at, max_records)):
                 after = plans | new
-                return with_plans(read_offset(start), after, is_of_one=self._query.is_of_one)
+                names_streams = not self._query.is_of_one or any(read_offset(start))
+                return offset_of(after, names_streams=names_streams)
             if pause_s is None:
                 break
             self._clock.sleep(pause_s)
@@ -252,13 +258,22 @@ class QueryDriver:
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueryTask]:
         """The tasks of the batch between two offsets.
 
-        Raises `ConfigError` for a batch with records of a stream that is not of this query.
+        A batch that Spark repeats must have the rows that it had: to omit some would lose them, as
+        Spark would count them as delivered. Raises `ConfigError` for a batch with records of a
+        stream that is not of this query.
         """
         if start == end:
             return []
         begins, ends = self._named(start), self._named(end)
-        refuse_missing(begins, ends, {stream.name for stream in self._streams})
         wanted = {name: plan for name, plan in ends.items() if plan != begins.get(name, "")}
+        for missing in sorted(wanted.keys() - {stream.name for stream in self._streams}):
+            application, name = missing.split("/", 1)
+            raise ConfigError(
+                f"the batch that Spark repeats contains records of stream {name} (application "
+                f"{application}, plan {wanted[missing]}), which this query no longer reads",
+                f"run the query with stream {name} until the batch is done, for example with "
+                "trigger(availableNow=True), and remove the stream after that",
+            )
 
         def tasks_of(stream: _Stream) -> tuple[bool, list[QueryTask]]:
             """Whether the plan is open, and its tasks; in a query of one stream nobody asks."""
@@ -447,9 +462,7 @@ class QueryDriver:
             f"the newest offset in the checkpoint location is batch plan {plan_id} of a query of "
             f"one stream, but none of the streams {', '.join(labels)} has that plan in "
             f"ZooKeeper{moved_text}",
-            f"{first_try}, or give the query a new checkpointLocation: then a stream continues "
-            "from its state in ZooKeeper, and a stream without state there begins at its "
-            "startingPosition, where LATEST skips what the stream already contains",
+            f"{first_try}, or {_NEW_LOCATION}",
         )
 
     # threads and errors
@@ -503,9 +516,13 @@ OF_ONE = 1
 OF_SEVERAL = 2
 
 
-def start_offset(*, is_of_one: bool) -> dict[str, Any]:
-    """The offset before every plan."""
-    return {"format": OF_ONE, "plan": ""} if is_of_one else {"format": OF_SEVERAL, "plans": {}}
+def offset_of(plans: Mapping[str, str], *, names_streams: bool) -> dict[str, Any]:
+    """The offset that names these plans; no plan: before every one. A query of one stream does not
+    name it, as earlier versions read it, unless it has read several.
+    """
+    if names_streams:
+        return {"format": OF_SEVERAL, "plans": dict(plans)}
+    return {"format": OF_ONE, "plan": next(iter(plans.values()), "")}
 
 
 def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
@@ -522,38 +539,5 @@ def read_offset(offset: Mapping[str, Any]) -> dict[str, str]:
     raise ConfigError(
         f"the checkpoint location contains an offset of format {offset.get('format')!r}, not "
         f"{OF_ONE} or {OF_SEVERAL}",
-        "use the kinesis-spout version that wrote it, or a new "
-        "checkpointLocation (ZooKeeper keeps the progress)",
+        f"use the kinesis-spout version that wrote it, or {_NEW_LOCATION}",
     )
-
-
-def with_plans(
-    start: Mapping[str, str], plans: Mapping[str, str], *, is_of_one: bool
-) -> dict[str, Any]:
-    """The offset after `start` that names these plans. A query of one stream continues with format
-    1, which earlier versions read, unless it has read several.
-    """
-    if is_of_one and not any(start):
-        (plan,) = plans.values()
-        return {"format": OF_ONE, "plan": plan}
-    return {"format": OF_SEVERAL, "plans": dict(plans)}
-
-
-def refuse_missing(
-    start: Mapping[str, str], end: Mapping[str, str], streams: Collection[str]
-) -> None:
-    """Raise `ConfigError` for a batch that holds records of a stream which is not one of `streams`.
-
-    A batch that Spark repeats must have the rows that it had. To omit them would lose them:
-    Spark would then count them as delivered.
-    """
-    for stream, plan in sorted(end.items()):
-        if stream not in streams and plan != start.get(stream, ""):
-            application, name = stream.split("/", 1)
-            raise ConfigError(
-                f"the batch that Spark repeats contains records of stream {name} (application "
-                f"{application}, plan {plan}), which this query no longer reads",
-                f"run the "
-                f"query with stream {name} until the batch is done, for example with "
-                "trigger(availableNow=True), and remove the stream after that",
-            )

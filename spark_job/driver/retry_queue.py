@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from operator import is_, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kinesis_spout.shards.lineage import unresolved_ancestors
@@ -72,7 +72,9 @@ class RetryQueue:
                 of_ancestors = (states[other].unresolved for other in ancestors.get(shard, ()))
                 sources = (state.unresolved, *of_ancestors)
                 before = known.get(shard)
-                if before is None or not _are_same(before.sources, sources):
+                # What is the same keeps its due times: a later time would put off failures of a
+                # clock that was ahead, again and again.
+                if before is None or before.sources != sources:
                     before = _queue_of(sources, policy, now_ms)
                 self._shards[shard] = before
         self._blocked = {
@@ -179,11 +181,6 @@ class RetryQueue:
 
 def _earliest(times: Iterable[int | None]) -> int | None:
     return min((time_ms for time_ms in times if time_ms is not None), default=None)
-
-
-def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
-    # Identity is enough: a state that was not written again is the same object.
-    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _queue_of(

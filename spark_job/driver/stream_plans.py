@@ -23,7 +23,7 @@ from state.errors import PlanMismatchError
 from state.failpoint import failpoint
 from state.plan import PlanStatus, TaskPlan, plan_number, retries_read
 from state.settle import children_first, settle_shard
-from state.store.shard_states import StateChange, StoredState
+from state.store.shard_states import StateChange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,7 +118,7 @@ class StreamPlans:
         results = plans.read_results(plan_id)
         plan = self.made(plan_id) or plans.read(plan_id)
         policy, report = reports.read_policy(), reports.read(plan_id)
-        states = dict(self._catalog.states)
+        states = self._catalog.states
         reads = tuple(read for _, task in sorted(results.items()) for read in task.shards)
         has_records = any(
             read.first is not None or read.retry_rows or read.retries_gone for read in reads
@@ -157,16 +157,14 @@ class StreamPlans:
             settled.append(read)
             if after != before.state:
                 changes.append(StateChange(before=before, after=after))
-        self._shard_states.save(
-            children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms),
-            cache=states,
+        self._catalog.save(
+            children_first(changes, settled, states.keys(), tracked_since_ms=tracked_since_ms)
         )
         plans.mark_settled(plan_id)
         failpoint("plan-settled")
         settled_shards = {read.shard_id for read in settled}
         return Settled(
             plan=plan,
-            states=states,
             reads=reads,
             redelivered=frozenset(read.shard_id for read in reads) - settled_shards,
             policy=policy,
@@ -289,7 +287,6 @@ class Settled:
     """The result of settling a plan.
 
     - `plan`: it; None if a part of it is gone.
-    - `states`: the states of all shards now.
     - `reads`: what its tasks have read, by shard.
     - `redelivered`: the shards whose records, or a part of them, are delivered again: what was read
       of them is not in the states.
@@ -300,7 +297,6 @@ class Settled:
     """
 
     plan: Plan | None
-    states: dict[str, StoredState]
     reads: tuple[ShardReadResult, ...]
     redelivered: frozenset[str] = frozenset()
     policy: OutcomePolicy | None = None

@@ -160,7 +160,10 @@ def checked(
     )
     _check(data.is_null(), "column data is null", "filter such rows, or write an empty value")
     _check_is_text(keys, "column partitionKey")
-    keys = _without_nulls(keys, len(data))
+    if keys is None:
+        keys = _random_keys(len(data))
+    elif keys.null_count:
+        keys = pc.coalesce(keys, _random_keys(len(data)).cast(keys.type))
     lengths = pc.utf8_length(keys)
     _check(
         pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MOST_KEY_CHARACTERS)),
@@ -222,13 +225,6 @@ def _check_is_text(texts: pa.Array | None, what: str) -> None:
         found = [text or b"" for text in texts.cast(pa.large_binary()).to_pylist()]
         is_bad = pa.array([text.decode(errors="ignore").encode() != text for text in found])
         _check(is_bad, f"{what} is not UTF-8", "write it as text, for example with hex()")
-
-
-def _without_nulls(keys: pa.Array | None, count: int) -> pa.Array:
-    """The partition keys of `count` rows, with a random one where there is none."""
-    if keys is None:
-        return _random_keys(count)
-    return pc.coalesce(keys, _random_keys(count).cast(keys.type)) if keys.null_count else keys
 
 
 def _random_keys(count: int) -> pa.Array:

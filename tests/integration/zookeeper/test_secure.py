@@ -16,7 +16,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from kinesis_spout.spout import KinesisSpout, SpoutConfig
-from spark_job.driver.query_driver import start_offset
+from spark_job.driver.query_driver import offset_of
 from spark_job.process_services import ProcessServices
 from spark_job.registration import RegisteredSource
 from state.errors import StoreAccessError, StoreUnavailableError
@@ -374,7 +374,7 @@ def test_a_task_has_the_password_though_its_machine_has_no_such_file(
         zookeeper_password_file=str(file),
     )
     reader = RegisteredSource(dict(source.options())).streamReader(schema)
-    start = start_offset(is_of_one=True)
+    start = offset_of({}, names_streams=False)
     try:
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         planned = pickle.dumps((reader, list(reader.partitions(start, end))))

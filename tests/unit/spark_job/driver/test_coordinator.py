@@ -429,7 +429,9 @@ def test_a_plan_says_when_a_shard_may_be_subscribed_to_again(one: SimulatedJob) 
     assert read(one, driver, second) == 1
     one.clock.advance(10)
     third = next_plan(driver, second)
-    assert first_task(driver, third).shards[0].next_subscribe_ms is None
+    (only,) = first_task(driver, third).shards
+    assert only.next_subscribe_ms is None
+    assert only.hash_keys is None, "the only shard has all"
     report = driver.report()
     assert (report["pushedRecords"], report["polledRecords"]) == (1, 1)
 

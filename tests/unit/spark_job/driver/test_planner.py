@@ -5,7 +5,6 @@ records are due, when, and in which order a plan takes them.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_job.driver.planner import (
-    PlanLimits,
     Retries,
-    ShardHints,
     assign,
     longest_round,
     make_plan,
+    new_records,
     shares,
 )
 from spark_job.driver.retry_queue import RetryQueue, due_times
@@ -39,20 +37,14 @@ from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.task_log import TaskLog
-from tests.support.state.shard_values import LEFT, RIGHT, WHOLE, retry, state, with_records
+from tests.support.state.shard_values import retry, state, with_records
 from tests.support.state.shard_values import waiting as record
 
 if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
+SLICE_FIELDS = {*ShardSlice.__struct_fields__} - {"retries", "max_records"}
 TASK = TaskPlan(shards=(), max_bytes=1_000, fetch_time_ms=5_000, fetch_cap_ms=60_000)
-LIMITS = PlanLimits(
-    task=TASK,
-    max_tasks=4,
-    max_records_per_trigger=None,
-    max_records_per_shard=100,
-    max_unresolved_per_shard=100_000,
-)
 
 
 def by_id(*states: ShardState) -> dict[str, ShardState]:
@@ -60,14 +52,36 @@ def by_id(*states: ShardState) -> dict[str, ShardState]:
 
 
 def whole_plan(
-    shards: list[str], *states: ShardState, limits: PlanLimits = LIMITS, turn: int = 1, **more: Any
+    shards: list[str],
+    *states: ShardState,
+    task: TaskPlan = TASK,
+    most: int = 100,
+    max_unresolved: int | None = None,
+    **more: Any,
 ) -> Plan:
-    """A plan for new records of `shards` and all queued records. `more`: hints too."""
-    hints = {name: more.pop(name) for name in ShardHints.__dataclass_fields__ if name in more}
+    """A plan for new records of `shards` and all queued records. `more`: also fields of slices, by
+    shard.
+    """
+    hints = {name: more.pop(name) for name in SLICE_FIELDS if name in more}
     own = {name: more.pop(name) for name in Plan.__struct_fields__ if name in more}
+    slices = {
+        one.shard_id: ShardSlice(
+            shard_id=one.shard_id,
+            position=one.read_position,
+            max_records=new_records(one, most, max_unresolved),
+            verified_until_ms=one.verified_until_ms,
+            **{name: of[one.shard_id] for name, of in hints.items() if one.shard_id in of},
+        )
+        for one in states
+    }
     empty = Plan(plan_id="1-a", created_ms=7, tasks=(), **own)
-    given: dict[str, Any] = {"retries": due_of(*states), "hints": ShardHints(**hints)}
-    return make_plan(empty, shards, by_id(*states), limits, turn=turn, **(given | more))
+    given: dict[str, Any] = {
+        "max_tasks": 4,
+        "max_records": None,
+        "turn": 1,
+        "retries": due_of(*states),
+    }
+    return make_plan(empty, task, shards, slices, **(given | more))
 
 
 def plan_of(shards: list[str], *states: ShardState, **more: Any) -> list[ShardSlice]:
@@ -84,12 +98,12 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         names,
         *(state(name, verified_until_ms=3) for name in names),
         queued("other", 1),
-        limits=replace(LIMITS, task=task),
-        iterators={"s1": "hint", "other": "hint"},
-        endings={"s1": SequenceNumber(5)},
-        next_reads={"s1": 11, "other": 12},
-        next_subscribes={"s1": 13, "other": 13},
-        hash_keys={"s1": LEFT, "s2": WHOLE, "other": RIGHT},
+        task=task,
+        iterator={"s1": "hint", "other": "hint"},
+        ending_sequence={"s1": SequenceNumber(5), "other": SequenceNumber(6)},
+        next_read_ms={"s1": 11, "other": 12},
+        next_subscribe_ms={"s1": 13, "other": 13},
+        hash_keys={"s1": ("1", "2"), "other": ("3", "4")},
         until_ms=8,
         outages=3,
         delivery_limit=4,
@@ -106,7 +120,7 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         next_subscribe_ms=13,
         ending_sequence=SequenceNumber(5),
         verified_until_ms=3,
-        hash_keys=(str(LEFT[0]), str(LEFT[1])),
+        hash_keys=("1", "2"),
     )
     assert slices["s2"] == ShardSlice(
         shard_id="s2", position=TRIM_HORIZON, max_records=100, verified_until_ms=3
@@ -117,7 +131,7 @@ def test_a_plan_reads_each_shard_from_its_position_in_balanced_tasks() -> None:
         max_records=0,
         next_read_ms=12,
         retries=(retry(1),),
-        hash_keys=(str(RIGHT[0]), str(RIGHT[1])),
+        hash_keys=("3", "4"),
     )
     assert (plan.plan_id, plan.created_ms, plan.until_ms) == ("1-a", 7, 8)
     assert (plan.outages, plan.delivery_limit, plan.aggregated_records) == (3, 4, "unpack")
@@ -192,18 +206,22 @@ def test_new_records_are_at_most_the_rest_of_the_allowance(
     allowance: int | None, new: dict[str, int]
 ) -> None:
     """None, where whole batches are acked: as many as a shard may give."""
-    limits = replace(LIMITS, max_records_per_shard=6, max_unresolved_per_shard=allowance)
     pieces = {
         one.shard_id: one.max_records
-        for one in plan_of(["a", "b"], queued("a", 1, 2), queued("b", *range(5)), limits=limits)
+        for one in plan_of(
+            ["a", "b"],
+            queued("a", 1, 2),
+            queued("b", *range(5)),
+            most=6,
+            max_unresolved=allowance,
+        )
     }
     assert pieces == new
 
 
 def test_a_shard_without_allowance_and_without_due_retries_is_not_in_the_plan() -> None:
-    limits = replace(LIMITS, max_unresolved_per_shard=1)
     full = queued("a", 1)
-    plan = whole_plan(["a", "b"], full, state("b"), limits=limits, retries=())
+    plan = whole_plan(["a", "b"], full, state("b"), max_unresolved=1, retries=())
     assert [one.shard_id for task in plan.tasks for one in task.shards] == ["b"]
 
 
@@ -235,9 +253,9 @@ def test_the_tasks_of_a_plan_fit_into_their_znodes_and_so_does_each_log(
     plan = whole_plan(
         [one.shard_id for one in states],
         *states,
-        limits=replace(LIMITS, max_tasks=1),
-        endings={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
-        iterators={one.shard_id: "i" * 512 for one in states},
+        max_tasks=1,
+        ending_sequence={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
+        iterator={one.shard_id: "i" * 512 for one in states},
     )
     pieces = [piece for task in plan.tasks for piece in task.shards]
     assert sum(len(piece.retries) for piece in pieces) == (1_000 if ranges else 2_000)
@@ -268,7 +286,7 @@ def shorter_fields(longest: ShardReadResult, said: ShardReadResult) -> list[str]
 
 def test_a_task_has_250_shards_at_most_whatever_the_number_of_tasks_is() -> None:
     names = [f"{n:03}" for n in range(501)]
-    plan = whole_plan(names, *map(state, names), limits=replace(LIMITS, max_tasks=1))
+    plan = whole_plan(names, *map(state, names), max_tasks=1)
     assert [len(task.shards) for task in plan.tasks] == [167, 167, 167]
 
 
@@ -326,9 +344,9 @@ def test_a_task_keeps_its_hints_where_they_fit_and_drops_them_before_it_is_divid
         return whole_plan(
             [one.shard_id for one in states],
             *states,
-            limits=replace(LIMITS, max_tasks=1),
-            endings={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
-            iterators={one.shard_id: "i" * length for one in states},
+            max_tasks=1,
+            ending_sequence={one.shard_id: SequenceNumber(10**56 - 1) for one in states},
+            iterator={one.shard_id: "i" * length for one in states},
         ).tasks
 
     (kept,) = tasks_of(256)
@@ -337,60 +355,45 @@ def test_a_task_keeps_its_hints_where_they_fit_and_drops_them_before_it_is_divid
     assert not any(piece.iterator for piece in dropped.shards)
 
 
+def range_of(first: int, count: int) -> UnresolvedRecord:
+    return record(first, first + 5, count=count, attempts=0)
+
+
+ALONE = queued("a", 1, 2, 3, 4)
+OF_AN_OUTAGE = with_records(state("a"), record(1, 2_000, count=1_000, attempts=0))
+TWO_RANGES = with_records(state("a"), range_of(0, 3), range_of(10, 3))
+
+
 @pytest.mark.parametrize(
-    ("shards", "total", "retries", "new"),
+    ("of", "shards", "total", "planned", "new"),
     [
-        (["b"], 1, 1, 0),
-        (["b"], 4, 2, 2),
-        (["b"], 5, 2, 3),
-        (["b"], 10, 4, 6),
-        (["b"], None, 4, 100),
-        ([], 3, 3, 0),
+        (ALONE, ["b"], 1, [(1, 1)], 0),
+        (ALONE, ["b"], 5, [(1, 1), (2, 1)], 3),
+        (ALONE, ["b"], 10, [(1, 1), (2, 1), (3, 1), (4, 1)], 6),
+        (ALONE, ["b"], None, [(1, 1), (2, 1), (3, 1), (4, 1)], 10_000),
+        (ALONE, [], 3, [(1, 1), (2, 1), (3, 1)], 0),
+        (OF_AN_OUTAGE, [], 100, [(1, 100)], 0),
+        (OF_AN_OUTAGE, ["b"], 100, [(1, 50)], 50),
+        (OF_AN_OUTAGE, ["b"], 1, [(1, 1)], 0),
+        (OF_AN_OUTAGE, ["b"], 5_000, [(1, 1_000)], 4_000),
+        (OF_AN_OUTAGE, [], None, [(1, 1_000)], 0),
+        (TWO_RANGES, [], 3, [(0, 3)], 0),
+        (TWO_RANGES, [], 4, [(0, 3), (10, 1)], 0),
+        (TWO_RANGES, [], 9, [(0, 3), (10, 3)], 0),
     ],
 )
 def test_retries_count_against_a_triggers_limit_and_leave_half_of_it_to_new_records(
-    shards: list[str], total: int | None, retries: int, new: int
+    of: ShardState, shards: list[str], total: int | None, planned: list[tuple[int, int]], new: int
 ) -> None:
-    limits = replace(LIMITS, max_records_per_trigger=total)
-    pieces = plan_of(shards, queued("a", 1, 2, 3, 4), state("b"), limits=limits)
-    planned = [retry for one in pieces for retry in one.retries]
-    assert len(planned) == retries
-    assert all(retry.max_records is None for retry in planned), "of a single record, all is read"
-    assert sum(one.max_records for one in pieces) == new
-
-
-@pytest.mark.parametrize(
-    ("total", "shards", "planned", "new"),
-    [
-        (100, [], 100, 0),
-        (100, ["b"], 50, 50),
-        (1, ["b"], 1, 0),
-        (5_000, ["b"], 1_000, 4_000),
-        (None, [], 1_000, 0),
-    ],
-)
-def test_a_range_that_is_larger_than_a_trigger_is_planned_in_part(
-    total: int | None, shards: list[str], planned: int, new: int
-) -> None:
-    limits = replace(LIMITS, max_records_per_trigger=total, max_records_per_shard=10_000)
-    after_an_outage = with_records(state("a"), record(1, 2_000, count=1_000, attempts=0))
-    pieces = plan_of(shards, after_an_outage, state("b"), limits=limits)
-    ((retry,),) = (piece.retries for piece in pieces if piece.retries)
-    assert retry.max_rows == planned
-    assert (retry.first.sequence, retry.end.sequence, retry.count) == (1, 2_000, 1_000)
-    assert (retry.max_records is None) == (total is None)
+    """A range is planned in part where it is larger; of a single record, all is read."""
+    pieces = plan_of(shards, of, state("b"), max_records=total, most=10_000)
+    retries = [each for piece in pieces for each in piece.retries]
+    assert [(each.first.sequence, each.max_rows) for each in retries] == planned
     assert sum(piece.max_records for piece in pieces) == new
-
-
-@pytest.mark.parametrize(("records", "firsts"), [(1, [0]), (3, [0]), (4, [0, 10]), (9, [0, 10])])
-def test_records_of_ranges_count_against_a_triggers_limit(records: int, firsts: list[int]) -> None:
-    ranges = with_records(state("a"), range_of(0, 3), range_of(10, 3))
-    (piece,) = plan_of([], ranges, limits=replace(LIMITS, max_records_per_trigger=records))
-    assert [one.first.sequence for one in piece.retries] == firsts
-
-
-def range_of(first: int, count: int) -> UnresolvedRecord:
-    return record(first, first + 5, count=count, attempts=0)
+    for each in retries:
+        assert (each.max_records is None) == (total is None or of is ALONE)
+        (whole,) = (found for found in of.unresolved if found.first == each.first)
+        assert (each.end, each.count) == (whole.last, whole.count), "not only of the part"
 
 
 def test_of_retries_behind_one_that_has_no_room_in_its_task_none_is_planned() -> None:
@@ -414,8 +417,7 @@ def test_no_record_is_planned_without_those_that_it_waits_for_whatever_fits(
     records = [record(n, key=key, due_ms=due_ms) for n, (key, due_ms) in enumerate(made)]
     of = with_records(state("a"), *records)
     due = due_of(of, policy=OutcomePolicy(retry=RetryPolicy(), on_failure=on_failure))
-    limits = replace(LIMITS, max_records_per_trigger=limit)
-    pieces = plan_of([], of, limits=limits, retries=due, in_order=True)
+    pieces = plan_of([], of, max_records=limit, retries=due, in_order=True)
     numbers = {one.first.sequence for piece in pieces for one in piece.retries}
     assert len(numbers) == min(limit, len(due))
     for number in numbers:
@@ -428,7 +430,7 @@ def test_no_record_is_planned_without_those_that_it_waits_for_whatever_fits(
 def test_a_shard_that_is_proven_gone_is_planned_for_its_retries_without_a_question() -> None:
     pieces = {
         one.shard_id: one.gone
-        for one in plan_of(["b"], queued("a", 1), queued("b", 2), gone={"a", "b", "c"})
+        for one in plan_of(["b"], queued("a", 1), queued("b", 2), gone=dict.fromkeys("abc", True))
     }
     assert pieces == {"a": True, "b": False}
 

@@ -299,8 +299,8 @@ def test_outages_in_a_row_are_counted(
     ):
         summary = OutcomeSummary(nothing, nothing, nothing, RetryQueue())
         policy = OutcomePolicy() if is_tracked else None
-        settled = Settled(plan=plan, states={}, reads=(), report=report, policy=policy)
-        summary.on_settled("3-ab", settled, 0)
+        settled = Settled(plan=plan, reads=(), report=report, policy=policy)
+        summary.on_settled("3-ab", settled, {}, 0)
         assert summary.outages == found
 
 
