@@ -25,6 +25,7 @@ from kinesis_spout.cli.shared_options import (
     connection_of,
     errors,
     flag,
+    option,
     parse_pairs,
     typed_text,
     with_zone,
@@ -35,7 +36,7 @@ from kinesis_spout.dead_letter.files import LetterFiles, LetterFormat, LocalLett
 from kinesis_spout.dead_letter.letter import moment
 from kinesis_spout.dead_letter.redrive import Found, Redrive, Selection
 from kinesis_spout.programs import how_to_install
-from spark_job.commands.spark_options import DEFAULT_LOG, Conf, LogFile, Master
+from spark_job.commands.spark_options import CONF, LOG_FILE, MASTER
 from state.errors import InvalidPositionError
 from state.position import StartingPosition
 
@@ -53,72 +54,42 @@ def redrive(
         ),
     ],
     *,
-    reason: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Only dead letters whose reason contains TEXT. Repeatable.",
-            rich_help_panel=WHICH,
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            help="Only dead letters that last failed at or after this time: an ISO time, 14:00 "
-            "(of today, UTC), or -2h.",
-            rich_help_panel=WHICH,
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            help="Only dead letters that last failed before this time.", rich_help_panel=WHICH
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Maximum number of records to put. A later run puts the remaining ones.",
-            rich_help_panel=WHICH,
-        ),
-    ] = None,
-    format: Annotated[  # noqa: A002  # the option's name
-        LetterFormat | None,
-        typer.Option(
-            help="Format of the files (default: from their names).", rich_help_panel=WHICH
-        ),
-    ] = None,
-    stream: Annotated[
-        str | None,
-        typer.Option(
-            help="Put all records on this stream (name or ARN) instead of their original streams.",
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
+    reason: list[str] | None = option(
+        "Only dead letters whose reason contains TEXT. Repeatable.", panel=WHICH, metavar="TEXT"
+    ),
+    since: str | None = option(
+        "Only dead letters that last failed at or after this time: an ISO time, 14:00 "
+        "(of today, UTC), or -2h.",
+        panel=WHICH,
+    ),
+    until: str | None = option("Only dead letters that last failed before this time.", panel=WHICH),
+    limit: int | None = option(
+        "Maximum number of records to put. A later run puts the remaining ones.", panel=WHICH, min=1
+    ),
+    format: LetterFormat | None = option(  # noqa: A002  # the option's name
+        "Format of the files (default: from their names).", panel=WHICH
+    ),
+    stream: str | None = option(
+        "Put all records on this stream (name or ARN) instead of their original streams.",
+        panel=WHERE,
+    ),
     region: str | None = flag("region", panel=WHERE),
     endpoint_url: str | None = flag("endpoint_url", panel=WHERE),
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Any other connection option, e.g. profile=work. Repeatable.",
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count the dead letters by reason, and put nothing.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Put the records without asking.")
-    ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON object and nothing else on stdout."),
-    ] = False,
-    master: Master = None,
-    conf: Conf = None,
-    log_file: LogFile = DEFAULT_LOG,
+    option: list[str] | None = option(
+        "Any other connection option, e.g. profile=work. Repeatable.",
+        panel=WHERE,
+        metavar="KEY=VALUE",
+    ),
+    dry_run: bool = option(
+        "Count the dead letters by reason, and put nothing.", "--dry-run", default=False
+    ),
+    yes: bool = option("Put the records without asking.", "--yes", "-y", default=False),
+    as_json: bool = option(
+        "Print one JSON object and nothing else on stdout.", "--json", default=False
+    ),
+    master: str | None = MASTER,
+    conf: list[str] | None = CONF,
+    log_file: Path = LOG_FILE,
 ) -> None:
     """Put dead letters back on the streams that they came from, each record once.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
@@ -25,6 +25,7 @@ from kinesis_spout.cli.places import note, warnings_as_notes
 from kinesis_spout.cli.shared_options import (
     errors,
     flag,
+    option,
     parse_pairs,
     typed_text,
     usage_errors,
@@ -34,7 +35,7 @@ from kinesis_spout.clock import SystemClock
 from kinesis_spout.config import duration
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs import load_function, split_name
-from spark_job.commands.spark_options import DEFAULT_LOG, PANEL, Conf, LogFile, Master
+from spark_job.commands.spark_options import CONF, LOG_FILE, MASTER, PANEL
 from spark_job.commands.spark_session import quiet, spark_session
 from spark_job.kinesis_source import KinesisSource
 from spark_job.metrics import serve
@@ -78,13 +79,10 @@ class Sink(StrEnum):
 def run(
     ctx: typer.Context,
     *,
-    stream: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the stream, or names and ARNs of several streams, separated by commas.",
-            rich_help_panel=STREAM,
-        ),
-    ] = None,
+    stream: str | None = option(
+        "Name of the stream, or names and ARNs of several streams, separated by commas.",
+        panel=STREAM,
+    ),
     application: str | None = flag(
         "application", "--application", "-a", panel=STREAM, callback=typed_text
     ),
@@ -93,73 +91,46 @@ def run(
     ),
     region: str | None = flag("region", panel=STREAM),
     endpoint_url: str | None = flag("endpoint_url", panel=STREAM),
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help="Where a new application starts reading: LATEST (default), TRIM_HORIZON, -2h, "
-            "14:00 (of today, UTC), or an ISO time.",
-            rich_help_panel=STREAM,
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Any other reader option, e.g. maxRecordsPerShard=5000. Repeatable.",
-            rich_help_panel=STREAM,
-        ),
-    ] = None,
-    sink: Annotated[
-        Sink, typer.Option(help="Where the rows are written.", rich_help_panel=WRITE)
-    ] = Sink.CONSOLE,
-    path: Annotated[
-        str | None, typer.Option(help="Directory of a parquet or json sink.", rich_help_panel=WRITE)
-    ] = None,
-    process: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="A function that takes a DataFrame and returns one, applied to each batch. The "
-            "module is searched for in the current directory first. Each batch is then written "
-            "to its own directory, so a replayed batch replaces its first version.",
-            rich_help_panel=WRITE,
-        ),
-    ] = None,
-    checkpoint_location: Annotated[
-        str | None,
-        typer.Option(
-            help="Spark's checkpoint location for the query (default: PATH/_checkpoint).",
-            rich_help_panel=WRITE,
-        ),
-    ] = None,
-    trigger: Annotated[
-        str | None,
-        typer.Option(help='Time between batches, e.g. "5 seconds".', rich_help_panel=PANEL),
-    ] = None,
-    available_now: Annotated[
-        bool,
-        typer.Option(
-            "--available-now",
-            help="Read the records that are on the stream now, then exit.",
-            rich_help_panel=PANEL,
-        ),
-    ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65_535,
-            help=(
-                "Serve metrics to Prometheus on this port of 127.0.0.1; 0 chooses a free port "
-                "and prints it."
-            ),
-            rich_help_panel=MONITORING,
-        ),
-    ] = None,
-    master: Master = None,
-    conf: Conf = None,
-    log_file: LogFile = DEFAULT_LOG,
+    start: str | None = option(
+        "Where a new application starts reading: LATEST (default), TRIM_HORIZON, -2h, "
+        "14:00 (of today, UTC), or an ISO time.",
+        "--from",
+        panel=STREAM,
+    ),
+    option: list[str] | None = option(
+        "Any other reader option, e.g. maxRecordsPerShard=5000. Repeatable.",
+        panel=STREAM,
+        metavar="KEY=VALUE",
+    ),
+    sink: Sink = option("Where the rows are written.", default=Sink.CONSOLE, panel=WRITE),
+    path: str | None = option("Directory of a parquet or json sink.", panel=WRITE),
+    process: str | None = option(
+        "A function that takes a DataFrame and returns one, applied to each batch. The "
+        "module is searched for in the current directory first. Each batch is then written "
+        "to its own directory, so a replayed batch replaces its first version.",
+        panel=WRITE,
+        metavar="MODULE:FUNCTION",
+    ),
+    checkpoint_location: str | None = option(
+        "Spark's checkpoint location for the query (default: PATH/_checkpoint).", panel=WRITE
+    ),
+    trigger: str | None = option('Time between batches, e.g. "5 seconds".', panel=PANEL),
+    available_now: bool = option(
+        "Read the records that are on the stream now, then exit.",
+        "--available-now",
+        default=False,
+        panel=PANEL,
+    ),
+    metrics_port: int | None = option(
+        "Serve metrics to Prometheus on this port of 127.0.0.1; 0 chooses a free port "
+        "and prints it.",
+        panel=MONITORING,
+        min=0,
+        max=65_535,
+    ),
+    master: str | None = MASTER,
+    conf: list[str] | None = CONF,
+    log_file: Path = LOG_FILE,
 ) -> None:
     """Write a stream to parquet, json, the console or nowhere, with checkpoints in ZooKeeper.
 

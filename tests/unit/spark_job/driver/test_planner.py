@@ -565,6 +565,15 @@ def test_a_queue_follows_every_change_of_the_states_and_of_the_policy() -> None:
     assert due_numbers(queue) == {"a": [2]}
 
 
+def test_a_failure_of_a_clock_that_was_ahead_is_put_off_once() -> None:
+    """Not again at each look at the same records, which would come before the retry each time."""
+    failed = record(1, last_failure_ms=NOW_MS + 500, due_ms=NOW_MS + 510)
+    queue = RetryQueue()
+    for passed_ms in (0, 8):
+        queue.update(states_of(a=[failed]), None, NOW_MS + passed_ms)
+        assert queue.next_ms() == NOW_MS + 10
+
+
 SHARD, KEY = OnFailure.BLOCK_SHARD, OnFailure.BLOCK_KEY
 LATE, FAR = NOW_MS + 1, 10**9
 
