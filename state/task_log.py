@@ -17,6 +17,7 @@ The log of an unsealed, closed plan counts as sealed: nothing can be appended un
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 LOG_FORMAT = 2
+# What the rows of an entry follow from.
+_rows_of = attrgetter(
+    *("shard_id", "first", "last", "count", "users"),
+    *("retries_done", "retry_rows", "retries_gone", "retry_part"),
+)
 
 
 class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +85,7 @@ class TaskLog(msgspec.Struct, frozen=True, kw_only=True):
     def continues(self, handed_over: Sequence[ShardReadResult]) -> bool:
         """Whether the log begins with these entries, as far as their rows go."""
         begin = self.entries[: len(handed_over)]
-        return [_rows_of(entry) for entry in begin] == [_rows_of(entry) for entry in handed_over]
+        return list(map(_rows_of, begin)) == list(map(_rows_of, handed_over))
 
     def folded(self) -> TaskResult:
         """What was handed over of each shard, in the order of the shards' first entries. It counts
@@ -166,17 +172,3 @@ def _check_continues(before: ShardReadResult | None, entry: ShardReadResult) -> 
 
 def _has_retries(entry: ShardReadResult) -> bool:
     return entry.retries_done > 0 or entry.retry_part is not None
-
-
-def _rows_of(entry: ShardReadResult) -> tuple[object, ...]:
-    return (
-        entry.shard_id,
-        entry.first,
-        entry.last,
-        entry.count,
-        entry.users,
-        entry.retries_done,
-        entry.retry_rows,
-        entry.retries_gone,
-        entry.retry_part,
-    )
