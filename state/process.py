@@ -8,12 +8,9 @@ from __future__ import annotations
 import os
 import socket
 from datetime import UTC, datetime
-from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from state.store.ownership import OwnerInfo, ProcessState
 
@@ -31,17 +28,12 @@ _MAX_PARENTS = 3  # Spark may have a daemon between its JVM and a worker
 
 def this_process(now_ms: int) -> OwnerInfo:
     """An `OwnerInfo` of this process, as owner since `now_ms` (milliseconds since 1970)."""
-    return msgspec.structs.replace(_this_process(os.getpid()), since_ms=now_ms)
-
-
-@lru_cache(maxsize=1)  # it stays the same for as long as the process lives
-def _this_process(pid: int) -> OwnerInfo:
     return OwnerInfo(
         host=socket.gethostname(),
-        pid=pid,
-        since_ms=0,
+        pid=os.getpid(),
+        since_ms=now_ms,
         host_identity=host_identity(),
-        process_start=process_start(pid) or "",
+        process_start=process_start(os.getpid()) or "",
     )
 
 
