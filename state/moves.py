@@ -206,7 +206,7 @@ def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
     first = max((at for at in range(last + 1) if entries[at].full), default=None)
     if first is None:
         return None
-    positions = _positions_after(entries[first : last + 1])
+    positions = _positions_after({}, *entries[first : last + 1])
     for entry in entries[last + 1 :]:
         if entry.cause is not None and entry.time_ms <= time_ms + MAX_LATE_MS:
             positions = {
@@ -223,11 +223,10 @@ def past_at(entries: Sequence[HistoryEntry], time_ms: int) -> Past | None:
     return Past(entries[last].time_ms, positions, frozenset(later), absent_ms)
 
 
-def _positions_after(entries: Sequence[HistoryEntry]) -> dict[str, Position]:
-    positions: dict[str, Position] = {}
+def _positions_after(known: dict[str, Position], *entries: HistoryEntry) -> dict[str, Position]:
     for entry in entries:
-        positions = {**({} if entry.full else positions), **entry.positions}
-    return positions
+        known = {**({} if entry.full else known), **entry.positions}
+    return known
 
 
 def changes(
@@ -238,7 +237,7 @@ def changes(
     """
     known: dict[str, Position] = {}
     for entry in entries:
-        before, known = known, {**({} if entry.full else known), **entry.positions}
+        before, known = known, _positions_after(known, entry)
         shards = {**before, **known} if entry.full else entry.positions
         yield (
             entry,
@@ -323,7 +322,7 @@ def newest_move(entries: Sequence[HistoryEntry]) -> OperatorMove | None:
     if found is None:
         return None
     first, last = found
-    before = _positions_after(entries[:first])
+    before = _positions_after({}, *entries[:first])
     moved = {
         shard: earlier(before[shard], at) == at
         for shard, at in entries[last].positions.items()
