@@ -259,9 +259,10 @@ class ReportZnodes(Nodes, ReportStore):
 
     def finish(self, opened: OpenReport, report: PlanReport) -> None:
         path = self._paths.report(opened.plan_id)
-        if self._stands(opened, ReportStatus.DONE, opened.version + 1):
+        status = self._status(opened)
+        if status is ReportStatus.DONE:
             return  # an earlier call's answer was lost
-        if not self._stands(opened, ReportStatus.OPEN, opened.version):
+        if status is None:
             raise self._overtaken(opened)
         header, parts = encode_report(opened, report, path)
         plan_is_open = self._plan_is_open(opened.plan_id)
@@ -314,14 +315,16 @@ class ReportZnodes(Nodes, ReportStore):
     def _plan_is_open(self, plan_id: str) -> Check:
         return Check(self._paths.batch(plan_id), OPEN_VERSION)
 
-    def _stands(self, opened: OpenReport, status: ReportStatus, version: int) -> bool:
-        """Whether the node has this version and status, and was written by this opener."""
+    def _status(self, opened: OpenReport) -> ReportStatus | None:
+        """The status of the opener's report; None where another process has written it since."""
         path = self._paths.report(opened.plan_id)
         node = self._read(path)
-        if node is None or node.version != version:
-            return False
+        if node is None:
+            return None
         header = decode_header(node.data, path)
-        return (header.token, header.status) == (opened.token, status)
+        version = opened.version + (header.status is ReportStatus.DONE)
+        is_own = (header.token, node.version) == (opened.token, version)
+        return header.status if is_own else None
 
     def _overtaken(self, opened: OpenReport) -> PlanClosedError | ConflictError:
         batch = self._read(self._paths.batch(opened.plan_id))
