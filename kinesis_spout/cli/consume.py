@@ -232,7 +232,10 @@ def _consume(
             server = stack.enter_context(MetricsServer(spout, port))
             screen.note(f"metrics for Prometheus at {server.url}")
         stack.callback(spout.close)
-        with patience(screen.note, services(config.aws, stream, config.zookeeper)):
+        awaited = services(config.aws, stream, config.zookeeper)
+        if config.application is not None:
+            awaited += f", and to own application {config.application}"
+        with patience(screen.note, awaited):
             spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():
             try:
@@ -290,7 +293,7 @@ def _run_command(
     if count := command.waiting:
         problem += f"; {records(count)} {are(count, 'has no answer', 'have no answer')}"
         if command.has_read_nothing:
-            problem += "; the command has read none of its input"
+            problem += "; the command has not read its stdin"
         remedy += "; the next run redelivers the records without an answer"
         if spout.config.application is None:
             remedy = (

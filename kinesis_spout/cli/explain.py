@@ -132,7 +132,12 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
             for one in held[:MAX_NAMED]
         ]
         each += ["..."] if len(held) > MAX_NAMED else []
-        said = f"{records(count)} of these shards {are(count)} not acked: {', '.join(each)}"
+        whose = (
+            ": " + ", ".join(each)
+            if len(held) > 1
+            else f", of shard {short_shard(held[0].shard_id)}"
+        )
+        said = f"{records(count)} {are(count)} not acked{whose}"
         lines.append(("Also", f"{said.removesuffix('.')}."))
     for word, text in lines:
         yield Padding(Text.assemble((f"{word}: ", "bold"), text), (0, 0, 0, 2))

@@ -61,7 +61,7 @@ def pause(
 
 @command(aws=False)
 def resume(op: Operation) -> None:
-    """End the pause of an application. A running application starts reading again at once.
+    """Resume a paused application. A running application starts reading again at once.
 
     Exit codes: 0: no longer paused; 1: no such application; 3: ZooKeeper
     cannot be reached.

@@ -92,35 +92,35 @@ _TEXT = """
 :: read faster
     [consumer=spark] fix change: give the job more cores, or reduce the work of its function; split
         the shard if it is read at 2 MB per second; check maxRecordsPerTrigger and readsPerSecond
-    [consumer=spout] fix change: make its program, or the command of --exec, faster; raise
+    [consumer=spout] fix change: make its program, or the command given to --exec, faster; raise
         max_pending; share the shards among more processes (total_tasks); split the shard if it is
         read at 2 MB per second
 
 :: other readers
     [throttled, reads_itself] fix look: find out from CloudWatch whether others read shard {shard}
         too (OutgoingBytes, ReadProvisionedThroughputExceeded)
-    [throttled, reads_itself] fix change: if others read it, make them read less often, or by
+    [throttled, reads_itself] fix change: if others read it, reduce their calls, or move them to
         enhanced fan-out; if this job alone reads 2 MB per second, split the shard
-    [throttled, !reads_itself] fix look: find out from CloudWatch and the stream's owner who else
-        reads shard {shard} (OutgoingBytes, ReadProvisionedThroughputExceeded)
-    [throttled, !reads_itself] fix change: make the other readers read less often, or by enhanced
-        fan-out, or split the shard
+    [throttled, !reads_itself] fix look: find the other readers of shard {shard} in CloudWatch
+        (OutgoingBytes, ReadProvisionedThroughputExceeded), or ask the team that owns the stream
+    [throttled, !reads_itself] fix change: reduce the calls of the other readers, move them to
+        enhanced fan-out, or split the shard
 
 :: save the records
     [expires_soon] first change: raise the stream's retention first (aws kinesis
         increase-stream-retention-period), so that unread records do not expire in the meantime
 
 :: correct the error
-    [topic=command] fix look: read in its log on {host} what the command wrote to stderr
+    [topic=command] fix look: look in the job's log on {host} for the command's stderr
     [end=failed, !remedy, topic=access|loss|network|other|right] fix look: read its log and the log
         of its supervisor (systemd, Kubernetes, cron)
     [end=failed] fix change: {remedy} #{topic}
     [end=failed, !remedy] fix change: resolve that error #{topic}
 
 :: correct the fault
-    [fault=program] first change: find out what the program, or the command of --exec, does with a
-        record: restart it if it hangs, make it ack or fail each record, and make it faster than
-        --message-timeout (message_timeout_s; 30 s unless set) or raise that #answers
+    [fault=program] first change: find out what the program, or the command given to --exec, does
+        with a record: restart it if it hangs, make it ack or fail each record, and make it faster
+        than --message-timeout (message_timeout_s; 30 s unless set) or raise that #answers
     [fault=worker] fix look: find out whether the record crashes the process that receives it,
         through memory use or a bug in the program #worker
     [fault=reason] fix change: correct the cause of {reason:quoted}
@@ -163,9 +163,9 @@ _TEXT = """
     fix look: look at a stream that the application reads, with --stream {likely_stream}
     fix look: compare --application, --stream, --zookeeper and --zookeeper-root with the options of
         the job
-    or run: if its state is lost, stop the job, and restore ZooKeeper's data or the last export
-        (PATH) before it is started $ checkpoint import PATH
-    or start: if it has never run, start the job
+    or run: if the application's state is lost, stop the job, restore ZooKeeper's data or the last
+        export (PATH), and start the job again $ checkpoint import PATH
+    or start: if the application has never run, start the job
 
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
 == not begun: Blocked
@@ -224,16 +224,15 @@ _TEXT = """
 
 # A shard that is read, but never acked, looks like one that keeps up.
 == no answers: Blocked
-    [!has_ended] the program (pid {pid:id} on {host}) has acked or failed no record since
-        {since_at_ms}
-    [has_ended] the program (pid {pid:id} on {host}) acked or failed no record from {since_at_ms} to
+    [!has_ended] the program (pid {pid:id} on {host}) has sent no ack or failure since {since_at_ms}
+    [has_ended] the program (pid {pid:id} on {host}) sent no ack or failure from {since_at_ms} to
         its end
     {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
     [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
     each is redelivered
     after its last attempt it becomes a dead letter, although it may have been processed
-    first change: make the program ack or fail each record, and restart it if it hangs; a command of
-        --exec that buffers its answers must flush each line (print(..., flush=True), stdbuf -oL)
+    first change: make the program ack or fail each record, and restart it if it hangs; the command
+        given to --exec must flush each line that it writes (print(..., flush=True), stdbuf -oL)
         #answers
 
 # Nothing is unread: no row below is about a shard whose records are all read and acked.
@@ -251,8 +250,8 @@ _TEXT = """
     <throttled>
     <other readers>
     [ended_at_ms] fix nothing: nothing to do until its next run is due
-    [has_no_owner, !ended_at_ms] fix nothing: nothing to do for the records that have arrived; start
-        the job to read the next records
+    [has_no_owner, !ended_at_ms] fix nothing: nothing to do until new records arrive; the job must
+        run to read them
     [!has_no_owner, !throttled, progress=finished|idle|past|reading] fix nothing: nothing to do
 
 # It explains an old lag, whatever is found below.
@@ -334,22 +333,22 @@ _TEXT = """
     [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
     [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
     <correct the fault>
-    [stage=with the program, out_since_at_ms] fix look: find out why the program, or the command of
-        --exec, keeps the record: it may hang #answers
+    [stage=with the program, out_since_at_ms] fix look: find out why the program, or the command
+        given to --exec, keeps the record: it may hang #answers
     [stage=with the program] fix wait: wait for its ack or failure: --message-timeout
         (message_timeout_s) fails it after {timeout_ms}
     [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for its ack or failure:
         --message-timeout (message_timeout_s) fails it, after 30 s unless set
     [has_no_timeout] fix wait: wait for its ack or failure: it never times out, because
         message_timeout_s is not set
-    [stage=with the program, !out_since_at_ms] fix look: find out why the program, or the command of
-        --exec, keeps the record: it may hang #answers
+    [stage=with the program, !out_since_at_ms] fix look: find out why the program, or the command
+        given to --exec, keeps the record: it may hang #answers
     fix change: correct the cause of {other_reason:quoted}
     [stage=dead letter] fix wait: wait until its letter is written
     [stage=dead letter] fix look: if this lasts, read in the log why its letter cannot be written:
         it is acked only with its letter
     [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
-    [stage=waits, fault] or wait: if the cause may be over, wait until {due_at_ms}, when the
+    [stage=waits, fault] or wait: if the cause is removed already, wait until {due_at_ms}, when the
         record is retried
     [stage=due|waits, consumer=spark, !letter_is_far] or run: if it is dead-lettered after its last
         attempt, put it back (PATH: the path of the job's DeadLetter) $ redrive PATH
@@ -448,7 +447,7 @@ _TEXT = """
 # Nothing below can be judged of a process that does not run.
 == not running: Blocked
     [!is_nobody] consumer task {task_index} of {total_tasks} is not running
-    [is_nobody] no process is running: neither is consumer task {task_index} of {total_tasks}
+    [is_nobody] no process is running, so consumer task {task_index} of {total_tasks} is missing
     [!task_index] no process is running
     <how it ended>
     [end=never ran] it has never run
@@ -498,7 +497,7 @@ _TEXT = """
     [!error] the reads of the spout (pid {pid:id} on {host}) have had no response since
         {since_at_ms}
     the reads of the spout (pid {pid:id} on {host}) have failed since {since_at_ms} with: {error}
-    [explain_too] Kinesis does not answer this host either, so the cause is not the spout's host
+    [explain_too] this command cannot read the stream either
     the spout tries again by itself
     fix change: {remedy}
     [explain_too] <ask again>
@@ -513,7 +512,7 @@ _TEXT = """
     [hold=deactivated] the spout delivers no record until activate() is called
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
     [hold=not taken] no new record is read while records wait for the program to take them
-    [hold=full] the program (pid {pid:id} on {host}) has answered no record since {since_at_ms}
+    [hold=full] the program (pid {pid:id} on {host}) has sent no ack or failure since {since_at_ms}
     it has {max_pending:records}, as many as max_pending allows, so it gets no new ones
     [hold=full, !max_pending] it has as many as max_pending allows, so it gets no new ones
     [hold=deactivated] fix change: make the program call activate()
@@ -526,14 +525,14 @@ _TEXT = """
 
 # Records that cannot leave fill the room of the shard: before the limits, which they reach.
 == letters refused: Blocked
-    {letters:records} cannot be dead-lettered, though {letters:its|their} retries are used up
-    the sink of dead_letter refused {letters:its letter|their letters}, last at {refused_at_ms}
-        with: {error}
+    the dead {letters:letter|letters} of {letters:records} cannot be written
+    the last write to dead_letter failed at {refused_at_ms} with: {error}
     {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
     the shard's checkpoint stays below {unresolved:it|them}
     no new record is read once max_unresolved_per_shard ({max_unresolved}) is reached
-    fix change: repair the target of dead_letter: the dead letters are sent again within 60 s
-    fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
+    fix change: repair the file or function of dead_letter; the letters are written again within
+        60 s
+    fix change: correct the cause of {reason:quoted}, or more records become dead letters
 
 # In an outage nothing is wrong with the records, or the limits that they reach.
 == outage: Blocked

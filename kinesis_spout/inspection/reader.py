@@ -52,12 +52,13 @@ def read_snapshot(
         if not stored.states:
             raise
         raise StreamNotFoundError(
-            f"{client.where} does not exist, but application {application} has state of "
-            f"{len(stored.states):,} of its shards: the stream was deleted with its unread "
-            "records, or its job uses another region, account or endpoint",
-            "correct these options; or, before the job reads a new stream of that name, remove the "
-            "state with `kinesis-spout reset`, and start the job from TRIM_HORIZON: from LATEST, "
-            "the job skips the records that the new stream already contains",
+            f"{client.where} does not exist, but ZooKeeper has the state of application "
+            f"{application} for {len(stored.states):,} shards of it: the stream was deleted with "
+            "its unread records, or the job uses another region, account or endpoint",
+            "pass the region and endpoint of the job to this command; if the stream was deleted, "
+            "remove the state with `kinesis-spout reset` before the job reads a new stream of that "
+            "name, and start the job from TRIM_HORIZON (from LATEST, it skips the records that the "
+            "new stream already contains)",
         ) from exc
     runs = [log.newest.owner for log in stored.runs.values() if log.newest is not None]
     owners = [*(one.info for one in stored.owners), *runs]

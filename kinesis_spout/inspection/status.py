@@ -346,7 +346,7 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     alike = [one for one in live if one.health is verdict]
     if verdict is Health.OK:
         window = duration(look.window_ms)
-        yield f"new records are read within {window}" if live else "all records are read and acked"
+        yield f"no shard is more than {window} behind" if live else "all records are read and acked"
         if not_asked := status.unknown["notAsked"]:
             yield f"the tips of {not_asked:,} of {shards} were not read"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
@@ -446,15 +446,15 @@ def _soon(look: Look, alike: Sequence[ShardStatus]) -> Iterator[str]:
 def facts_of(status: ApplicationStatus) -> dict[str, str]:
     """What stands below the verdict on the screen and on the page, by its name."""
     look = status.look
-    paused = "yes: it keeps its positions and reads nothing; end it with kinesis-spout resume"
+    paused = "yes: the application keeps its positions and reads nothing until kinesis-spout resume"
     facts = {
         "owner": owners_sentence(look),
         "paused": paused if look.now.stored.paused else None,
-        "plan": plan_sentence(look),
+        "batch": plan_sentence(look),
         "moved": move_sentence(look),
         "records": unresolved_sentence(status),
         "waiting": waits_sentence(look),
-        "not asked": None if look.refusal is None else str(look.refusal),
+        "tips": None if look.refusal is None else f"not known: {look.refusal}",
     }
     return {name: said for name, said in facts.items() if said is not None}
 
@@ -462,7 +462,10 @@ def facts_of(status: ApplicationStatus) -> dict[str, str]:
 def owners_sentence(look: Look) -> str:
     """Who owns the application, since when; or how the last run ended, as far as it reported."""
     stored, now_ms, run = look.now.stored, look.now.now_ms, look.now.last_log.newest
-    if not stored.owners:
+    # The session of a process that has reported its end is open for a moment more.
+    newest = [(one, look.now.log_of(one).newest) for one in stored.owners]
+    owners = [one for one, its in newest if its is None or its.end is None]
+    if not owners:
         ended = ""
         if run is not None and run.end is None:
             kept = {ProcessState.STOPPED: "is suspended", ProcessState.RUNS: "lost its session"}
@@ -475,16 +478,16 @@ def owners_sentence(look: Look) -> str:
             at = moment(run.end.time_ms, now_ms)
             ended = f"; the last run {how.get(run.end.kind, 'ended')} at {at}"
         return f"none: no process is running{ended}"
-    oldest_ms = min(one.info.since_ms for one in stored.owners)
+    oldest_ms = min(one.info.since_ms for one in owners)
     since = f"since {moment(oldest_ms, now_ms)} ({duration(max(0, now_ms - oldest_ms))})"
-    first, total = stored.owners[0], stored.total_tasks or 1
+    first, total = owners[0], stored.total_tasks or 1
     if total == 1:
         run = look.now.log_of(first).newest
         kind = "" if run is None else f" (a {'Spark job' if run.kind == SPARK else 'spout'})"
         return f"process {first.info.pid} on {first.info.host}{kind}, {since}"
-    there = {one.task.index for one in stored.owners if one.task is not None}
+    there = {one.task.index for one in owners if one.task is not None}
     missing = [str(index) for index in range(total) if index not in there]
-    hosts = sorted({one.info.host for one in stored.owners})
+    hosts = sorted({one.info.host for one in owners})
     lacks = (
         f"; {are(len(missing), 'task', 'tasks')} {', '.join(missing)} {are(len(missing))} missing"
     )
@@ -509,7 +512,9 @@ def plan_sentence(look: Look) -> str | None:
     states = [look.now.process_states.get(one.info) for one in look.now.stored.owners]
     is_running = any(one is not ProcessState.GONE for one in states)
     batch = cause_of(look, Kind.BATCH, "") if is_running else None
-    stage = "the process ended before the plan was settled" if batch is None else batch.sentences[0]
+    stage = (
+        "the process ended before the batch was settled" if batch is None else batch.sentences[0]
+    )
     read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all their records"
     return f"{plan.plan_id} {plan.status.value}, {made}: {read}; {stage}"
 
@@ -524,6 +529,8 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
     said = list(_unresolved(status))
     if not said and now.open_plan is not None:
         return "no record failed; the current batch is not settled"
+    if not said and all(state.checkpoint is None for state in now.states.values()):
+        return "no record is acked yet"
     return "; ".join(said) or "every record that was read is acked"
 
 
@@ -541,14 +548,14 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
         yield f"{records(count)} not acked{parted if 0 < waiting < count else ''}"
         oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
         if oldest_ms:
-            first = "it" if count == 1 else "the oldest"
-            yield f"{first} failed for the first time {duration(max(oldest_ms))} ago"
+            first = "its first attempt" if count == 1 else "the first attempt of the oldest"
+            yield f"{first} ended {duration(max(oldest_ms))} ago"
     elif in_batch or out:
         yield "none failed"
     if in_batch:
         yield f"{records(in_batch)} of the current batch {are(in_batch)} not settled"
     elif out:
-        yield "a spout does not store how many records its program is working on"
+        yield "a spout does not store how many are in progress"
 
 
 def _may_be_out(look: Look) -> bool:

@@ -253,12 +253,12 @@ class SpoutDeadLetterQueue:
         if is_counted or not self._said:
             self._said += 1
             shard_id, first = one.key
-            how_often = f"{REFUSALS} times in a row" if is_counted else "once"
+            how_often = f"{REFUSALS} times in a row" if is_counted else "at the first attempt"
             self._context.hooks.error(
                 LetterRefusedError(
-                    f"the dead letter of record {shard_id}:{first} was refused {how_often} "
-                    f"({described(error)}). The record is not acked, and its dead letter is sent "
-                    f"again within {_REFUSED.longest_s:g} s",
+                    f"the dead letter of record {shard_id}:{first} could not be written "
+                    f"{how_often} ({described(error)}). The record is not acked, and its letter is "
+                    f"written again within {_REFUSED.longest_s:g} s",
                     "correct the file or function that dead_letter names",
                 )
             )

@@ -336,7 +336,7 @@ FIELDS = {
     },
     "Row": {
         "0": "sequence number; for a range: its first number, its last number and its count",
-        "1": "failed deliveries so far; failures of an outage do not count",
+        "1": "failed deliveries so far; failures during an outage do not count",
         "2": "when the next retry may come, ms since 1970",
         "3": "first failure, ms since 1970",
         "4": "last failure, ms since 1970",
@@ -353,7 +353,7 @@ FIELDS = {
         "first": "sequence number, or the first of a range",
         "last": "the last of the range",
         "count": "records of the range",
-        "attempts": "failed deliveries so far; failures of an outage do not count",
+        "attempts": "failed deliveries so far; failures during an outage do not count",
         "dueMs": "when the next retry may come",
         "firstFailureMs": "first failure, including failures that do not count as attempts",
         "lastFailureMs": "last failure",

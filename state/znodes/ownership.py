@@ -96,7 +96,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                     continue
                 if not has_said:
                     log.warning(
-                        "%s. This process waits up to %.0f s for it to end",
+                        "%s. This process waits up to %.0f s for the ownership",
                         self._owned_by(taken, task),
                         timeout_s,
                     )
@@ -222,7 +222,7 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 f"{name} is being consumed by {total} tasks in total, not {task.total} "
                 f"({holder.task.label} is {who})"
             )
-            remedy = f"stop the other tasks first, or use the same total, {total}"
+            remedy = f"stop the other tasks first, or start this one with a total of {total}"
         return OwnedByAnotherError(what, remedy)
 
     def _may_replace(self, holder: _Holder) -> bool:

@@ -524,8 +524,8 @@ class ZookeeperTree:
             )
         if isinstance(exc, kazoo_errors.InvalidACLError):
             return StoreAccessError(
-                f"ZooKeeper at {self._address} has not authenticated this client, so no identity "
-                f"can own {where}, which option zookeeperAcl {self._security.node_acl!r} requires",
+                f"ZooKeeper at {self._address} has not authenticated this client: option "
+                f"zookeeperAcl {self._security.node_acl!r} needs an identity that can own {where}",
                 "check that the server supports the authentication that option zookeeperAuth names",
             )
         return StoreUnavailableError(

@@ -167,7 +167,7 @@ def test_a_stream_that_was_deleted_is_told_from_one_that_never_was(one: Simulate
     one.clock.advance(60)
     client = one.services(one.settings()).client
     with pytest.raises(
-        StreamNotFoundError, match=r"application app has state .* stream was deleted"
+        StreamNotFoundError, match=r"the state of application app .* stream was deleted"
     ):
         read_snapshot(client, one.store(), application="app", clock=one.clock)
     with pytest.raises(StreamNotFoundError, match="check the stream's name"):

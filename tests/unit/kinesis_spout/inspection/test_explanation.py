@@ -353,7 +353,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
-        "caught up > unresolved record > letters refused -> change: repair the target of",
+        "caught up > unresolved record > letters refused -> change: repair the file or function of",
     ),
     # letters refused, of a spout that has not told its limit
     (
@@ -362,7 +362,7 @@ TABLE: list[tuple[Look, str]] = [
             refused_letters=REFUSED,
             tip=behind(60_000),
         ),
-        "unread > letters refused -> change: repair the target",
+        "unread > letters refused -> change: repair the file or",
     ),
     # letters refused, and no room left
     (
@@ -372,7 +372,7 @@ TABLE: list[tuple[Look, str]] = [
             tip=behind(60_000),
             max_unresolved_per_shard=1,
         ),
-        "unread > letters refused -> change: repair the target of",
+        "unread > letters refused -> change: repair the file or function of",
     ),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
@@ -444,7 +444,7 @@ TABLE: list[tuple[Look, str]] = [
     (NEVER_ASKED, "unread > not asked -> look: explain this shard alone, or"),
     (
         replace(NEVER_ASKED, throttled={shard(1)}),
-        "unread > kinesis silent [throttled=now] -> look: find out from CloudWatch and",
+        "unread > kinesis silent [throttled=now] -> look: find the other readers of",
     ),
     # the service fails
     (
@@ -760,7 +760,7 @@ def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     assert first.startswith("find out from CloudWatch whether others read shard 1 too")
     assert then.endswith("if this job alone reads 2 MB per second, split the shard")
     (first, *_) = actions_of(replace(NEVER_ASKED, **throttled))
-    assert first.startswith("find out from CloudWatch and the stream's owner who else reads")
+    assert first.startswith("find the other readers of shard 1 in CloudWatch")
     read = read_of(1, 9, payload_bytes=9_000_000, throttled=3)
     root = explain(in_plan(TaskLog(entries=(read,))), shard(1)).root
     assert "The job itself has read 1.8 MB per second of it." in root.text
@@ -784,10 +784,10 @@ def test_the_error_of_a_command_is_in_the_log_of_the_job() -> None:
     for log in (once, loop):
         found = actions_of(stood(owners=(), log=log))
         assert found[:2] == [
-            "read in its log on host-a what the command wrote to stderr",
+            "look in the job's log on host-a for the command's stderr",
             "resolve that error",
         ]
-        assert sum("its log" in one for one in found) == 1
+        assert sum(" log on " in one for one in found) == 1
 
 
 # groups -----------------------------------------------------------------------------------------

@@ -197,11 +197,11 @@ VERDICTS: list[tuple[Look, str]] = [
     # records without an answer
     (
         one(log=SILENT),
-        "stalled: the program (pid 42 on host-a) has acked or failed no record since",
+        "stalled: the program (pid 42 on host-a) has sent no ack or failure since",
     ),
     (
         spout(failed(3, attempts=4)),
-        "stalled: 2 records cannot be dead-lettered",
+        "stalled: the dead letters of 2 records cannot be written",
     ),
 ]
 
@@ -332,10 +332,10 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
 @pytest.mark.parametrize(
     ("seen", "says"),
     [
-        (one(**SPOUT), "every record that was read is acked"),
+        (one(**SPOUT), "no record is acked yet"),
         (
             one(HOUR_MS, **SPOUT),
-            "none failed; a spout does not store how many records its program",
+            "none failed; a spout does not store how many are in progress",
         ),
         (
             look(ONE, HERE, plan=plan(READ)),

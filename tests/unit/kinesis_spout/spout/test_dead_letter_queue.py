@@ -89,7 +89,7 @@ def test_a_refused_letter_waits_for_a_backoff_of_its_own_and_is_told_twice() -> 
             under_test.loops.take("letters")
             assert len(sink.calls) == made + 1
         _, said = errors.told
-        assert "refused 5 times in a row (OSError: no room)" in said
+        assert "could not be written 5 times in a row (OSError: no room)" in said
         assert number in said
         fresh = exhausted(under_test, spout, 1)
         under_test.loops.take("letters")
