@@ -16,6 +16,7 @@ from kinesis_spout.clock import SteadyTime
 from kinesis_spout.shards.data_loss import ACCEPT_LOSS, DataLossDetector
 from kinesis_spout.shards.lineage import Listing, ShardLineage
 from kinesis_spout.shards.start_position import new_shards
+from state.moves import never_settling
 from state.shard_state import ShardState, given_up
 from state.store.shard_states import StateChange, StoredState
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kinesis_spout.clock import Clock
     from kinesis_spout.service.client import KinesisClient
     from kinesis_spout.service.shard_info import HashRange, StreamSummary
+    from state.plan import Plan
     from state.sequence_number import SequenceNumber
     from state.store.identity import IdentityStore, StartPin
     from state.store.shard_states import ShardListStore, ShardStateStore
@@ -239,9 +241,13 @@ class ShardCatalog:
         self._judged = self.stream.listing  # nothing is missing of it any more
 
     # listing --------------------------------------------------------------------------------------
-    def refresh(self, pin: StartPin) -> bool:
+    def refresh(self, pin: StartPin, unsettled: Plan | None = None) -> bool:
         """List the shards again if the last listing is older than `shardRefreshInterval`. New
         shards get a state at once. Call `drop_missing_shards` after it. Returns whether it listed.
+
+        `unsettled`: a plan that is settled next. A shard of it without a state has lost it, and
+        with it what an operator had set, such as a rewind. So the plan is never settled into the
+        new state: its records are redelivered.
 
         Raises `DataLossError` when a shard is gone that never had a state and `failOnDataLoss` is
         true, `StreamMismatchError` when the stream was deleted and created again meanwhile.
@@ -262,7 +268,9 @@ class ShardCatalog:
             )
             # After tracked_since_ms, which needs the time of the listing before this one.
             self.listed_ms = self.stream.now_ms()
-            self.save([StateChange(before=None, after=state) for state in fresh])
+            self.save(
+                [StateChange(before=None, after=never_settling(one, unsettled)) for one in fresh]
+            )
         shard_ids = tuple(listing.shards)
         if shard_ids != self._saved_list:  # each write fires the other tasks' watches
             self._shard_list.save(shard_ids)

@@ -226,7 +226,7 @@ class Coordinator:
             return None
         # Settling raises the time up to which every shard counts as tracked. A shard that was
         # created before that time must have a state by then, so the shards are listed first.
-        self._refresh(pin)
+        self._refresh(pin, self.plans.made(start) or self._store.plans.read(start))
         tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before a part is written
         # A conflict loads the states again.
         settled = self.session.on_stored(
@@ -269,9 +269,9 @@ class Coordinator:
         """Of all shards, as they were loaded or stored last."""
         return self._catalog.view.lineage.states
 
-    def _refresh(self, pin: StartPin) -> None:
-        """List the shards if it is time."""
-        if self._catalog.refresh(pin) and self._backlog.run is not None:
+    def _refresh(self, pin: StartPin, unsettled: Plan | None = None) -> None:
+        """List the shards if it is time. `unsettled`: as `ShardCatalog.refresh`."""
+        if self._catalog.refresh(pin, unsettled) and self._backlog.run is not None:
             self._backlog.run.note_closed(self._catalog.stream.listing.shards)
 
     # looking --------------------------------------------------------------------------------------

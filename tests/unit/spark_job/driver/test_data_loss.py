@@ -172,7 +172,7 @@ def test_a_batch_replayed_after_the_retention_reports_the_shards_that_it_can_no_
     lenient = job.coordinator(fail_on_data_loss=False)
     with caplog.at_level("WARNING", "kinesis_spout"):
         assert run(job, lenient, plan) == put
-    assert f"{shard(0)} (read up to TRIM_HORIZON)" in caplog.text
+    assert f"{shard(0)} (read up to TRIM_HORIZON; the records" in caplog.text
 
 
 # idle, and not read -----------------------------------------------------------------------------
@@ -299,6 +299,21 @@ def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_succ
     start, _ = read_all(one, driver)
     put += one.put(5)
     plan = next_plan(driver, start)
+    run(one, driver, plan)
+    driver.close()
+    path = f"{one.store().paths.base}/{shard(0)}"
+    one.backend.remove([path, f"{path}/state"])
+    assert read_all(one, one.coordinator(), plan)[1] == put
+
+
+@in_both_modes
+def test_a_plan_is_not_settled_into_the_successor_even_where_that_starts_at_its_position(
+    one: SimulatedJob,
+) -> None:
+    """The removed state may have said more, such as that an operator wanted all to be read again."""
+    put = one.put(5)
+    driver = one.coordinator()
+    plan = next_plan(driver)
     run(one, driver, plan)
     driver.close()
     path = f"{one.store().paths.base}/{shard(0)}"
