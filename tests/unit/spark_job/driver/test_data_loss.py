@@ -310,7 +310,7 @@ def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_succ
 def test_a_plan_is_not_settled_into_the_successor_even_where_that_starts_at_its_position(
     one: SimulatedJob,
 ) -> None:
-    """The removed state may have said more, such as that an operator wanted all to be read again."""
+    """The removed state may have said more, such as that all was to be read again."""
     put = one.put(5)
     driver = one.coordinator()
     plan = next_plan(driver)
