@@ -36,6 +36,7 @@ from state.plan import (
     users_of_all,
 )
 from state.position import Position
+from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from spark_job.process_services import ProcessServices
     from spark_job.rows import ShardRows
     from spark_job.settings import SourceSettings
-    from state.sequence_number import SequenceNumber
 
 MAX_CONCURRENT = 8
 # Retries get at most half of a task's bytes and time where it may read new records too, so that
@@ -279,6 +279,11 @@ class ShardFeed:
                 continue
             if page.first is not None and page.first > entry.last:
                 break
+            if page.first is not None and page.first < entry.first:
+                # Fetched before they expired. Another attempt did not see them any more, and its
+                # log is what all attempts hand over.
+                self._consume(page, page.up_to(SequenceNumber(entry.first.sequence - 1)))
+                continue
             part = page.head(page.up_to(entry.last))
             self._consume(page, part.count)
             if part.count:

@@ -144,6 +144,17 @@ def test_a_shard_whose_end_is_in_the_log_is_read_no_further(one: SimulatedJob) -
     assert planned.ends[shard(0)].at_shard_end
 
 
+@pytest.mark.parametrize("pace", [Pace(), BY_TWOS], ids=["in one page", "in several"])
+def test_records_that_another_attempt_did_not_see_any_more_are_not_handed_over(
+    one: SimulatedJob, pace: Pace
+) -> None:
+    """They expired between the fetches of the two. The log begins behind them."""
+    put = one.put(7)
+    planned = PlannedTask(one, task(whole()))
+    store = planned.overtaken_store(lambda: planned.append(entry_of(put[3:5]), sealed=True))
+    assert numbers_of(planned.attempt(store=store, pace=pace)) == put[3:5]
+
+
 # a closed plan ------------------------------------------------------------------------------------
 def test_an_attempt_that_starts_late_takes_the_log_of_a_closed_plan_as_sealed(
     one: SimulatedJob,
