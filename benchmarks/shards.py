@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from multiprocessing.connection import Connection
 
-    from state.plan import TaskPlan
+    from state.plan import Plan, TaskPlan
     from state.store.identity import StartPin
     from state.znodes.tree import Operation, Znode
 
@@ -147,9 +147,9 @@ class TimedCoordinator(Coordinator):
         finally:
             self.spent_s[part] += time.perf_counter() - begun_s
 
-    def _refresh(self, pin: StartPin) -> None:
+    def _refresh(self, pin: StartPin, unsettled: Plan | None = None) -> None:
         begun_s = time.perf_counter()
-        super()._refresh(pin)
+        super()._refresh(pin, unsettled)
         # The second one of a batch is due only if the settling took long.
         self.spent_s["list"] = max(self.spent_s["list"], time.perf_counter() - begun_s)
 
