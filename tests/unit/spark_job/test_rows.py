@@ -96,7 +96,7 @@ def test_the_column_of_a_scheme_may_be_asked_for_with_the_schemes_type() -> None
 def test_an_aggregate_is_refused_with_what_to_do_and_a_payload_like_one_is_not() -> None:
     plain = (b"", KPL_MAGIC, KPL_MAGIC + b"a payload of one's own", AGGREGATE[:-1] + b"\x00")
     refuse_aggregates(page(*plain), SHARD)
-    told = rf"4954 of shard {SHARD}.*aggregatedRecords to unpack"
+    told = rf"4954 of shard {SHARD}.*aggregatedRecords to 'unpack'"
     with pytest.raises(AggregatedRecordError, match=told):
         refuse_aggregates(page(*plain, AGGREGATE, AGGREGATE), SHARD)
 
