@@ -53,8 +53,9 @@ def read_snapshot(
             raise
         raise StreamNotFoundError(
             f"{client.where} does not exist, but ZooKeeper has the state of application "
-            f"{application} for {len(stored.states):,} shards of it: the stream was deleted with "
-            "its unread records, or the job uses another region, account or endpoint",
+            f"{application} for {len(stored.states):,} of the stream's shards: the stream was "
+            "deleted with its unread records, or the job uses a region, account or endpoint other "
+            "than this one",
             "pass the region and endpoint of the job to this command; if the stream was deleted, "
             "remove the state with `kinesis-spout reset` before the job reads a new stream of that "
             "name, and start the job from TRIM_HORIZON (from LATEST, it skips the records that the "

@@ -92,7 +92,7 @@ def _error(name: str, kind: type[BaseException]) -> str:
         f"{meaning}{retryable}",
         f"**Cause.** {trouble.cause}" if trouble else "",
         f"**What helps.** {trouble.help}" if trouble else "",
-        f"**Class.** {code(f'{kind.__module__}.{name}')}, a {bases}.",
+        f"**Class.** {code(f'{kind.__module__}.{name}')}. **Base class.** {bases}.",
     )
 
 
