@@ -226,7 +226,7 @@ class Coordinator:
             return None
         # Settling raises the time up to which every shard counts as tracked. A shard that was
         # created before that time must have a state by then, so the shards are listed first.
-        self._refresh(pin, self.plans.made(start) or self._store.plans.read(start))
+        self._refresh(pin, self.plans.known(start))
         tracked_since_ms = self._catalog.tracked_since_ms(pin)  # before a part is written
         # A conflict loads the states again.
         settled = self.session.on_stored(

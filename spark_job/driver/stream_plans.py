@@ -69,6 +69,10 @@ class StreamPlans:
         plan = self.newest
         return plan if plan is not None and plan.plan_id == plan_id else None
 
+    def known(self, plan_id: str) -> Plan | None:
+        """The plan, from ZooKeeper unless this run has made it; None where it is not there."""
+        return self.made(plan_id) or self._plans.read(plan_id)
+
     def next_number(self, start: str) -> int:
         """A plan number above all in Spark's log and in ZooKeeper, since either may have been
         restored from a backup, and the states may have been moved to another ZooKeeper.
@@ -116,7 +120,7 @@ class StreamPlans:
         plans.close(plan_id)
         failpoint("plan-closed")
         results = plans.read_results(plan_id)
-        plan = self.made(plan_id) or plans.read(plan_id)
+        plan = self.known(plan_id)
         policy, report = reports.read_policy(), reports.read(plan_id)
         states = self._catalog.states
         reads = tuple(read for _, task in sorted(results.items()) for read in task.shards)
@@ -222,7 +226,7 @@ class StreamPlans:
         if not plan_id:
             return {}
         is_open, is_own = open_plan == plan_id, self.made(plan_id) is not None
-        plan = self.made(plan_id) or self._plans.read(plan_id)
+        plan = self.known(plan_id)
         if plan is None:
             log.warning(
                 "batch plan %s is no longer in ZooKeeper, so its batch is empty; later batches "

@@ -289,6 +289,11 @@ def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
     assert one.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
 
 
+def lose_state(job: SimulatedJob) -> None:
+    path = f"{job.store().paths.base}/{shard(0)}"
+    job.backend.remove([path, f"{path}/state"])
+
+
 @in_both_modes
 def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_successor(
     one: SimulatedJob,
@@ -301,8 +306,7 @@ def test_a_plan_of_a_state_that_was_removed_by_hand_is_not_settled_into_its_succ
     plan = next_plan(driver, start)
     run(one, driver, plan)
     driver.close()
-    path = f"{one.store().paths.base}/{shard(0)}"
-    one.backend.remove([path, f"{path}/state"])
+    lose_state(one)
     assert read_all(one, one.coordinator(), plan)[1] == put
 
 
@@ -316,8 +320,7 @@ def test_a_plan_is_not_settled_into_the_successor_even_where_that_starts_at_its_
     plan = next_plan(driver)
     run(one, driver, plan)
     driver.close()
-    path = f"{one.store().paths.base}/{shard(0)}"
-    one.backend.remove([path, f"{path}/state"])
+    lose_state(one)
     assert read_all(one, one.coordinator(), plan)[1] == put
 
 
