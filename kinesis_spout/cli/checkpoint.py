@@ -49,7 +49,7 @@ from kinesis_spout.cli.shared_options import (
     wrong_usage,
 )
 from kinesis_spout.clock import SystemClock
-from kinesis_spout.dead_letter.letter import Letter, LetterFile, moment, sync_folder
+from kinesis_spout.dead_letter.letter import Letter, LetterFile, moment
 from kinesis_spout.inspection.status import shards_json, stored_shard
 from kinesis_spout.inspection.wording import counted
 from kinesis_spout.service.client import KinesisClient
@@ -404,7 +404,6 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
                 which = "" if missing >= record.count else f"{missing} of the "
                 say(f"  not saved because they have expired: {which}{_name(record)}")
             saved += len(numbers)
-    sync_folder(path.absolute().parent)
     say(f"saved {records_of(saved)} to {path}")
 
 

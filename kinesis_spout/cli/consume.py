@@ -234,7 +234,7 @@ def _consume(
         stack.callback(spout.close)
         awaited = services(config.aws, stream, config.zookeeper)
         if config.application is not None:
-            awaited += f", and to own application {config.application}"
+            awaited += f", and the ownership of application {config.application}"
         with patience(screen.note, awaited):
             spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():

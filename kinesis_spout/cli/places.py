@@ -472,8 +472,7 @@ def write_file(file: Path, data: bytes, option: str = "", *, is_new: bool = Fals
             if is_new:
                 opened.flush()
                 os.fsync(opened.fileno())
-        if is_new:
-            sync_folder(file.absolute().parent)
+                sync_folder(file.absolute().parent)
     except FileExistsError as exc:
         raise exists_already(file, option) from exc
     except OSError as exc:

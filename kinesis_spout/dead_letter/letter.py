@@ -345,11 +345,11 @@ class LetterFile:
                 raise RuntimeError(
                     f"the dead letter file {self._path} is not open; use it in a with statement"
                 )
-            is_written = False
+            line, is_written = line_of(letter) + b"\n", False
             while not is_written:
                 if not self._has_its_name(self._file):
                     self._file = self._open()
-                self._append(self._file, line_of(letter) + b"\n")
+                self._append(self._file, line)
                 # Asked again: rather two copies of a letter than none.
                 is_written = self._has_its_name(self._file)
 

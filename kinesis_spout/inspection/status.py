@@ -463,8 +463,11 @@ def owners_sentence(look: Look) -> str:
     """Who owns the application, since when; or how the last run ended, as far as it reported."""
     stored, now_ms, run = look.now.stored, look.now.now_ms, look.now.last_log.newest
     # The session of a process that has reported its end is open for a moment more.
-    newest = [(one, look.now.log_of(one).newest) for one in stored.owners]
-    owners = [one for one, its in newest if its is None or its.end is None]
+    owners = [
+        one
+        for one in stored.owners
+        if (its := look.now.log_of(one).newest) is None or its.end is None
+    ]
     if not owners:
         ended = ""
         if run is not None and run.end is None:
