@@ -40,9 +40,9 @@ succeeded, or for long. It is bad by itself, so it is no evidence of an outage.
     anything else                           no outage: the function works
 
 Nothing succeeded if every record that was tried failed. Rejected records are evidence for neither
-side. The 20 s, and the 5 minutes, end the retries of a few bad records on a stream where nothing
-else happens: they would continue for ever, and hold up what comes after them. The suspicion keeps a
-short outage from using up the retries on a stream of a few records a minute.
+side. The 20 s and the 5 minutes end the retries of a few bad records on a stream where nothing else
+happens. Without them, these records would be retried forever, and hold up later ones. The suspicion
+keeps a short outage from using up the retries on a stream of a few records a minute.
 
 In an outage, neighbouring records of a shard are queued as one range. So an outage takes little
 room in the shard state, however large its batches are. A record's age, and the first failure in its
