@@ -73,6 +73,10 @@ class DueQueue(Generic[K]):
         if self._due_ms.drop(key) is not None:
             self._drop_leftovers()
 
+    def due_ms(self, key: K) -> int | None:
+        """The time of a key; None for one that is not in the queue."""
+        return self._due_ms.get(key)
+
     def next_ms(self) -> int | None:
         """The earliest time in the queue, or None when it is empty."""
         heap = self._heap

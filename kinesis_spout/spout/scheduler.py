@@ -69,8 +69,10 @@ class SpoutTrees:
 
     def begin(self, emission: SpoutEmission) -> TupleTree:
         """The tree times out with its emission: a later outcome would not count."""
-        timeout_ms = self._scheduler.rotation.config.message_timeout_ms
-        deadline_ms = None if timeout_ms is None else int(self._scheduler.now_ms()) + timeout_ms
+        scheduler = self._scheduler
+        with scheduler.changed:
+            shard, now_ms = emission.assigned.shard, int(scheduler.now_ms())
+            deadline_ms = shard.deadline_ms(emission, now_ms)
         tree = TupleTree(self._acker, emission.message_id, self, deadline_ms=deadline_ms)
         self._open[emission.message_id] = emission, tree.root
         return tree

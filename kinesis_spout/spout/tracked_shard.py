@@ -496,6 +496,16 @@ class TrackedShard:
             (ms for ms in [*times, self.tracker.next_deadline_ms] if ms is not None), default=None
         )
 
+    def deadline_ms(self, delivery: Delivery, now_ms: int) -> int | None:
+        """When a delivery times out: None for never, `now_ms` where it is not pending any more."""
+        run, index = delivery.run, delivery.index
+        if run.registered:
+            is_pending = self.tracker.is_pending(delivery.sequence, delivery.attempt)
+            return self.tracker.deadline_ms(delivery.sequence) if is_pending else now_ms
+        if run.states[index] == ACKED:
+            return now_ms
+        return floor(run.deadlines[index]) if run.deadlines else None
+
     @property
     def oldest_pending(self) -> SequenceNumber | None:
         """The number of the first record that is delivered and has no outcome, or None. O(runs +

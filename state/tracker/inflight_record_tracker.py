@@ -157,6 +157,10 @@ class InflightRecordTracker:
         """When the earliest pending emission times out, or None when none has a deadline."""
         return self._deadlines.next_ms()
 
+    def deadline_ms(self, sequence: SequenceNumber) -> int | None:
+        """When a pending emission times out, or None when it has no deadline."""
+        return self._deadlines.due_ms(sequence)
+
     @property
     def exhausted(self) -> tuple[UnresolvedRecord, ...]:
         """The records that the caller must dead-letter, in the order in which they were exhausted.

@@ -194,6 +194,31 @@ def test_a_tree_is_extended_with_its_emission(by: str, one: SimulatedJob) -> Non
     assert spout.spout.metrics().total.counts.timed_out == 1
 
 
+@pytest.mark.parametrize("timeout_s", [20.0, None])
+def test_a_tree_that_is_made_after_an_extension_has_the_time_of_its_emission(
+    timeout_s: float | None, one: SimulatedJob
+) -> None:
+    spout, (emission,) = emitted(one, message_timeout_s=5.0)
+    assert emission.extend(timeout_s)
+    tree = emission.tree()
+    spout.after(19.9).step("timeouts")
+    assert not tree.ended
+    tree.ack()
+    assert outcomes(spout) == (1, 0)
+
+
+def test_a_tree_ends_no_later_than_its_emission(one: SimulatedJob) -> None:
+    """Work on it would be in vain: the record is redelivered."""
+    spout, (emission,) = emitted(one, message_timeout_s=5.0)
+    spout.after(4.0)
+    late = emission.tree()
+    spout.after(1.0).step("timeouts")
+    assert late.ended
+    again = emission.tree()
+    spout.step("timeouts")
+    assert again.ended, "the emission has an outcome already"
+
+
 @pytest.mark.parametrize("is_one_acked", [True, False])
 def test_the_spout_stops_when_everything_fails(one: SimulatedJob, *, is_one_acked: bool) -> None:
     """The fault is not in the records then, so none is dead-lettered. One ack ends the counting."""
