@@ -36,6 +36,7 @@ class _PutLine(
     data_base64: str | None = None
     letter_id: str | None = None
     letter_key: str | None = None
+    parts: Any = 1
 
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
@@ -89,8 +90,23 @@ def decoded_fields(scheme: RecordScheme, values: tuple[Any, ...]) -> dict[str, A
     many.
     """
     if gives_many(scheme):
-        return {"rows": [dict(zip(scheme.fields, row, strict=True)) for row in values]}
-    return {"value": dict(zip(scheme.fields, values, strict=True))}
+        return {"rows": [_in_json(dict(zip(scheme.fields, row, strict=True))) for row in values]}
+    return {"value": _in_json(dict(zip(scheme.fields, values, strict=True)))}
+
+
+def _in_json(value: Any) -> Any:
+    """The value, its maps with keys that JSON can have. msgspec refuses a bool as a key, and writes
+    a Decimal without quotes.
+    """
+    if isinstance(value, dict):
+        return {_key_text(key): _in_json(one) for key, one in value.items()}
+    return list(map(_in_json, value)) if isinstance(value, list | tuple) else value
+
+
+def _key_text(key: Any) -> Any:
+    if isinstance(key, bool):
+        return str(key).lower()
+    return f"{key:f}" if isinstance(key, Decimal) else key
 
 
 def raw_line(emission: SpoutEmission) -> bytes:
@@ -112,6 +128,11 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
         found.data, found.data_base64, found.key = None, found.data, found.letter_key
         if found.data_base64 is None:
             raise LineError("is a dead letter without a payload")
+        if found.parts != 1:
+            raise LineError(
+                "is a part of a dead letter, whose payload is in several lines. Save the lines in "
+                "a file, and use `kinesis-spout redrive`, which joins the parts"
+            )
     if (found.data is None) == (found.data_base64 is None):
         raise LineError("must have exactly one of data and dataBase64")
     key = _utf8(random_key() if found.key is None else found.key, "key")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
 
 from kinesis_spout.cli.record_lines import (
     LineError,
+    decoded_fields,
+    json_text,
     key_of_json,
     outgoing_of_json,
     record_line,
 )
 from kinesis_spout.dead_letter.letter import Letter, line_of
+from kinesis_spout.dead_letter.outgoing import PART_BYTES, envelopes
 from kinesis_spout.service.record_putter import OutgoingRecord
 from kinesis_spout.spout.emission import SpoutEmission
 from kinesis_spout.spout.tracked_shard import RecordRun
@@ -38,6 +42,13 @@ def test_a_dead_letter_is_put_back_under_its_key() -> None:
         outgoing_of_json(line_of(replace(LETTER, data=None)), str)
 
 
+def test_a_part_of_a_dead_letter_is_not_put_as_if_it_were_the_whole_payload() -> None:
+    """As `consume orders-dead --raw` reads it from a stream of dead letters."""
+    for line in envelopes(replace(LETTER, data=bytes(2 * PART_BYTES))):
+        with pytest.raises(LineError, match="is a part of a dead letter"):
+            outgoing_of_json(line, str)
+
+
 def test_a_record_without_a_partition_key_has_no_key_and_is_put_back_with_a_random_one() -> None:
     """As in a stream with record distribution AUTO."""
     run, assigned = RecordRun(["5"], [None], [b"text"], [0]), SimpleNamespace(shard=LETTER)
@@ -46,6 +57,17 @@ def test_a_record_without_a_partition_key_has_no_key_and_is_put_back_with_a_rand
     line = record_line(emission)
     assert "key" not in json.loads(line)
     assert outgoing_of_json(line, lambda: "random").partition_key == "random"
+
+
+def test_the_keys_of_maps_are_texts_whatever_their_type() -> None:
+    """As a map of Protobuf may have them: an unsigned number of 64 bits is a Decimal."""
+    scheme = SimpleNamespace(fields=("flags", "totals"))
+    maps = {True: "on", False: "off"}, [{Decimal(2**64 - 1): {7: "seven"}}, {Decimal("1E-7"): 1}]
+    found = json.loads(json_text(decoded_fields(scheme, maps)))  # type: ignore[arg-type]  # only its fields are used
+    assert found["value"] == {
+        "flags": {"true": "on", "false": "off"},
+        "totals": [{"18446744073709551615": {"7": "seven"}}, {"0.0000001": 1}],
+    }
 
 
 @pytest.mark.parametrize(
