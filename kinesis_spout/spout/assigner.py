@@ -429,12 +429,12 @@ class SpoutAssigner:
         done. Only after the first shards were assigned. Hold `changed`.
         """
         config, scheduler = self._context.config, self._context.scheduler
-        if config.total_tasks > 1 or any(
-            assigned.shard.unresolved for assigned in scheduler.assigned.values()
-        ):
+        if any(assigned.shard.unresolved for assigned in scheduler.assigned.values()):
             return False
         if scheduler.rotation.is_full:
             return True
+        if config.total_tasks > 1:
+            return False  # the shards of other tasks may have children for this one
         if not config.shards and self.catalog.unfollowed():
             return False  # a shard has ended, and its children are not known yet
         lineage = self.catalog.view.wanted

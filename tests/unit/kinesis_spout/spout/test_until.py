@@ -16,9 +16,11 @@ from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults.plan import alter
 from state.process import this_process
 from tests.support.spout.spout_world import STREAM, SpoutUnderTest
+from tests.support.spout.stepped_spout import emitted
 
 if TYPE_CHECKING:
     from kinesis_spout.spout.kinesis_spout import KinesisSpout
+    from tests.support.simulated.simulated_job import SimulatedJob
 
 POLLING: dict[str, Any] = {"read_mode": "polling"}
 EFO: dict[str, Any] = {"read_mode": "efo", "consumer_name": "reader"}
@@ -121,3 +123,14 @@ def test_a_record_with_a_time_that_cannot_be_ends_the_spout_once_those_before_it
         write_moves(store, found, clock.now_ms)
     with under_test.fresh(until=until, **read_mode) as spout:
         assert read_to_the_end(under_test, spout) == after
+
+
+def test_one_of_several_tasks_ends_after_its_records(one: SimulatedJob) -> None:
+    """Once they have an outcome, whatever the other tasks do. Without a limit it never ends."""
+    spout, emissions = emitted(one, 3, max_records=2, total_tasks=2)
+    spout.coordinate()
+    assert not spout.spout.has_ended
+    for emission in emissions:
+        emission.ack()
+    spout.coordinate()
+    assert (len(emissions), spout.spout.has_ended) == (2, True)
