@@ -35,7 +35,14 @@ from kinesis_spout.cli.places import (
     shown_log,
 )
 from kinesis_spout.cli.record_lines import raw_line, record_line
-from kinesis_spout.cli.shared_options import flag, option, scheme_flag, with_zone, wrong_usage
+from kinesis_spout.cli.shared_options import (
+    flag,
+    option,
+    scheme_flag,
+    shard_id_of,
+    with_zone,
+    wrong_usage,
+)
 from kinesis_spout.config import duration, parse_duration_ms
 from kinesis_spout.dead_letter.letter import LetterFile
 from kinesis_spout.errors import KinesisError
@@ -86,7 +93,9 @@ def consume(
         "Stop once all records that arrived by this time have been read: now, -2h, 14:00 (of "
         "today, UTC) or an ISO time."
     ),
-    shard: list[str] | None = _read("Read only this shard. Repeatable.", metavar="ID"),
+    shard: list[str] | None = _read(
+        "Read only this shard, by id or number. Repeatable.", metavar="SHARD", parser=shard_id_of
+    ),
     task_index: int = _read(
         "Index of this process, from 0, among the --total-tasks processes that share the "
         "stream's shards.",

@@ -3,6 +3,7 @@ handled.
 """
 
 import io
+import os
 import sys
 
 from kinesis_spout.cli import early_interrupt
@@ -15,12 +16,32 @@ def main() -> None:
     process owns the application, 130 Ctrl-C, 143 SIGTERM.
     """
     early_interrupt.begin()
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the locale lacks becomes an escape
             stream.reconfigure(errors="backslashreplace")
     from kinesis_spout.cli.main import app  # noqa: PLC0415  # not before Ctrl-C is handled
 
     app(prog_name="kinesis-spout")
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that the caller has closed (`2>&-`): the next file or socket would
+    get such a number, and a command that prints would end at once.
+
+    What is read is empty, and messages are lost. But nothing can be written to such a stdout, since
+    a record must not count as written.
+    """
+    streams = (
+        ("stdin", "r", os.O_RDONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_WRONLY),
+    )
+    for name, mode, access in streams:
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, access)  # the lowest free number, which is this one
+            os.set_inheritable(opened, True)  # noqa: FBT003  # it takes no names
+            setattr(sys, name, os.fdopen(opened, mode, encoding="utf-8", closefd=False))
 
 
 if __name__ == "__main__":

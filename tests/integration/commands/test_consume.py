@@ -20,7 +20,14 @@ from scheme.cloudwatch_logs import NOT_CLOUDWATCH
 from scheme.glue_scheme import NO_FRAME, UNKNOWN_VERSION
 from tests.support.outcomes.glue_cases import ORDER_1, Producer
 from tests.support.outcomes.payload_cases import CONTROL, cloudwatch, gzipped
-from tests.support.shell.command_line import hide, path_with, run_cli, without_waits
+from tests.support.shell.command_line import (
+    command_line,
+    environment,
+    hide,
+    path_with,
+    run_cli,
+    without_waits,
+)
 from tests.support.shell.consuming import (
     LIMIT_S,
     command_that,
@@ -172,10 +179,12 @@ def test_a_redriven_payload_is_decoded_again(
 
 
 def test_max_records_of_one_shard_as_raw_payloads(orders: ServedFake) -> None:
-    """`--raw` writes the payload and a line end. With `--no-stats` stderr stays empty."""
+    """`--raw` writes the payload and a line end. With `--no-stats` stderr stays empty. A shard is
+    named by its number, as in the other commands.
+    """
     put(orders, 30)
     second = "shardId-000000000001"
-    wanted = ("--shard", second, "--max-records", "3", "--raw", "--no-stats")
+    wanted = ("--shard", "1", "--max-records", "3", "--raw", "--no-stats")
     ended = run(orders, "consume", "orders", *FROM_START, *wanted)
     held = [one.data.decode() for one in orders.model.records("orders", second)]
     assert ended.stdout.splitlines() == held[:3]
@@ -267,6 +276,32 @@ def test_a_full_disk_is_an_error_that_names_stdout(orders: ServedFake) -> None:
         "error: stdout cannot be written: No space left on device; make room where it is written, "
         "and start the command again: a record whose line was not written whole is not acked"
     )
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "shown", "said"),
+    [
+        ("2>&-", 0, 3, ""),
+        (">&-", 1, 0, "error: stdout cannot be written: Bad file descriptor; "),
+    ],
+)
+def test_a_stream_that_the_caller_has_closed_is_no_place_for_records(
+    closed: str, code: int, shown: int, said: str, orders: ServedFake
+) -> None:
+    """Its number must not go to a socket. Messages are lost without a stderr, and nothing else."""
+    put(orders, 3)
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    ended = subprocess.run(
+        [*shell, *command_line("consume", "orders", *ALL)],
+        env=environment(**connection(orders)),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ended.returncode == code, ended
+    assert len(ended.stdout.splitlines()) == shown
+    assert said in ended.stderr
 
 
 def test_failed_records_are_retried_and_then_dead_lettered(
