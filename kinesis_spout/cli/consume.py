@@ -252,7 +252,7 @@ def _consume(
                     if command is not None:
                         _run_command(spout, command, line_of, stopped)
                     else:
-                        write_records(spout, line_of, stopped, config.max_records)
+                        write_records(spout, line_of, stopped)
                 spout.close()
             except BrokenPipeError:  # a reader of stdout that is gone is no error of the run
                 spout.close()
@@ -318,21 +318,15 @@ def write_records(
     spout: KinesisSpout,
     line_of: Callable[[SpoutEmission], bytes],
     stopped: Callable[[], bool],
-    max_records: int | None,
 ) -> None:
     """Write a line for each record, and ack the record once all of its line was accepted.
 
     Returns at the end, or when `stopped()`. Raises BrokenPipeError when nobody reads any more, and
     `CliError` when stdout cannot be written. A record that could not be written is not acked.
     """
-    written, writer = 0, LineWriter(sys.stdout.fileno(), stopped)
-
-    def is_over() -> bool:
-        return stopped() or written == max_records or writer.reader_is_gone
-
-    for first in spout.emissions(is_over):
-        left = _BATCH_RECORDS if max_records is None else min(_BATCH_RECORDS, max_records - written)
-        batch = [(emission, line_of(emission)) for emission in _batch(spout, first, left)]
+    writer = LineWriter(sys.stdout.fileno(), stopped)
+    for first in spout.emissions(lambda: stopped() or writer.reader_is_gone):
+        batch = [(emission, line_of(emission)) for emission in _batch(spout, first)]
         try:
             taken = writer.write(b"".join(line for _, line in batch))
         except BrokenPipeError:
@@ -348,16 +342,15 @@ def write_records(
             if taken < 0:
                 return
             emission.ack()
-        written += len(batch)
     if writer.reader_is_gone:
         raise BrokenPipeError
 
 
-def _batch(spout: KinesisSpout, first: SpoutEmission, max_records: int) -> Iterator[SpoutEmission]:
+def _batch(spout: KinesisSpout, first: SpoutEmission) -> Iterator[SpoutEmission]:
     """`first` and the records that are available now, so that one write does for many."""
     yield first
     size_bytes = len(first.data)
-    for _ in range(max_records - 1):
+    for _ in range(_BATCH_RECORDS - 1):
         more = spout.next_tuple() if size_bytes < _BATCH_BYTES else None
         if more is None:
             return

@@ -248,6 +248,22 @@ def test_an_application_continues_where_it_was_stopped(
     assert sorted(data_of(again.stdout)) == sorted(late)
 
 
+@pytest.mark.parametrize("is_command", [False, True], ids=["stdout", "command"])
+def test_a_run_of_so_many_records_has_finished_and_the_next_one_continues(
+    orders: ServedFake, zookeeper_chroot: str, tmp_path: Path, *, is_command: bool
+) -> None:
+    """`status` does not call the application stalled, though records are unread."""
+    put(orders, 10)
+    place = ("--application", "some", "--zookeeper", zookeeper_chroot)
+    to_command = ("--exec", command_that("acks", tmp_path / "log")) if is_command else ()
+    limited = ("consume", "orders", *place, *FROM_START, "--max-records", "4", *to_command)
+    for _ in range(2):
+        ended = run(orders, *limited)
+        assert (ended.returncode, "4 emitted, 4 acked" in ended.stderr) == (0, True), ended.stderr
+    seen = run(orders, "status", *place, "--stream", "orders", "--window", "0s")
+    assert (seen.returncode, "not running" in seen.stdout) == (0, True), seen.stdout
+
+
 # through a command --------------------------------------------------------------------------------
 def test_a_command_answers_in_any_order(orders: ServedFake, tmp_path: Path) -> None:
     """Nothing is written to stdout. The command's stderr is passed on, and its stdin is closed
