@@ -285,8 +285,9 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     sequence = goal.position.sequence
     if sequence is None or goal.was_there:
         return
-    first, why = None, " and no later record"
+    first, why = None, f": its numbers begin at {shard.starting_sequence}"
     if sequence.whole >= shard.starting_sequence:
+        why = " and no later record"
         try:
             first = search.locate(Position.at(sequence.whole)).first
         except RequestRefusedError as exc:

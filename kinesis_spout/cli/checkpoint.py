@@ -55,6 +55,7 @@ from kinesis_spout.inspection.wording import counted
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.shards.data_loss import times_of
 from state.codec.exported import decode_export, encode_export
+from state.errors import StoredDataError
 from state.failpoint import failpoint
 from state.moves import changes
 from state.plan import missing_records
@@ -132,6 +133,9 @@ def history(
         if entry.time_ms >= since_ms
     ]
     found = [entry for entry in found if entry["shards"]]
+    named = {name for entry in entries for name in entry.positions}
+    for name in sorted({*(shard or ())} - named) if entries else ():
+        note(f"the history has no entry of shard {name}")
     op.show(found, _history_lines(found, sys.maxsize if shard else MAX_SHOWN))
 
 
@@ -460,7 +464,14 @@ def import_export(
         raise CliError(
             f"{file} cannot be read: {exc.strerror}", "name a file that `checkpoint export` wrote"
         ) from exc
-    exported, store = decode_export(data, str(file)), op.place.store(op.stack, is_new=True)
+    try:
+        exported = decode_export(data, str(file))
+    except StoredDataError as exc:  # whose remedy is that of a node in ZooKeeper
+        raise CliError(
+            exc.message,
+            "name a whole file that `checkpoint export` of this version or an older one wrote",
+        ) from exc
+    store = op.place.store(op.stack, is_new=True)
     with op.patience():
         transfer.check_stream(exported, op.client.describe().identity)
         transfer.check_states(store, exported)

@@ -51,7 +51,11 @@ def pause(
     signals = op.signals()
     with op.patience(aws=False):
         if not before_start:
-            _check_known(op)
+            _check_known(
+                op,
+                "correct the names; to pause the application before its first start, run "
+                "`kinesis-spout pause --before-start`",
+            )
         stored = op.store.pause.begin(requested)
     was = "paused" if stored == requested else "paused already"
     say(f"application {op.place.application} {op.on_stream} is {was}{pause_clause(stored)}")
@@ -69,22 +73,18 @@ def resume(op: Operation) -> None:
     with op.patience(aws=False):
         ended = op.store.pause.end()
         if ended is None:
-            _check_known(op)
+            _check_known(op, "correct the names")
     if ended is None:
         say(f"application {op.place.application} {op.on_stream} is not paused")
     else:
         say(f"ended the pause of application {op.place.application}{pause_clause(ended)}")
 
 
-def _check_known(op: Operation) -> None:
+def _check_known(op: Operation, remedy: str) -> None:
     identity, store = op.store.identity, op.store
     start = identity.read() or identity.read_start(also_unfinished=True)
     if start is None and not store.shard_states.load() and not store.ownership.holders():
-        raise CliError(
-            f"application {op.place.application} has never run {op.on_stream}",
-            "correct the names; to pause the application before its first start, run "
-            "`kinesis-spout pause --before-start`",
-        )
+        raise CliError(f"application {op.place.application} has never run {op.on_stream}", remedy)
 
 
 def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) -> str:

@@ -133,6 +133,27 @@ def test_an_export_is_imported_elsewhere_and_over_what_is_there(shell: Shell) ->
     assert there.consume() == ["c"]
 
 
+def test_a_damaged_export_is_called_a_file_and_no_node(shell: Shell) -> None:
+    shell.put("a")
+    shell.consume()
+    shell.checkpoint("export", "--to", "etl.json")
+    whole = (shell.folder / "etl.json").read_text()
+    for text in (whole[:100], whole.replace('"format": 1', '"format": 99', 1), ""):
+        (shell.folder / "etl.json").write_text(text)
+        refused = shell.checkpoint("import", "etl.json", "--yes", "--replace")
+        assert refused.returncode == 1
+        assert "; name a whole file that `checkpoint export` of this version" in refused.stderr
+
+
+def test_a_history_says_that_it_does_not_have_a_shard(shell: Shell) -> None:
+    shell.put("a")
+    shell.consume()
+    assert shell.checkpoint("history", "--shard", "0").stderr == ""
+    found = shell.checkpoint("history", "--shard", "7")
+    said = "note: the history has no entry of shard shardId-000000000007\n"
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", said)
+
+
 def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     """What a producer or an error has written is no command for the terminal."""
     (number,) = shell.put("a\x1b[31m")

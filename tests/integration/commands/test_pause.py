@@ -60,6 +60,7 @@ def test_an_application_that_never_ran_is_refused_unless_it_is_meant(shell: Shel
         ended = shell.operate(command, application="typo")
         assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
         assert "application typo has never run on stream orders" in ended.stderr
+        assert ("--before-start" in ended.stderr) is (command == "pause")
     assert shell.operate("pause", "--before-start", "--wait").stdout.splitlines()[-1] == (
         "nothing is in flight: no process runs the application, and the next one starts paused"
     )
