@@ -9,6 +9,7 @@ here. A front end with other names passes `option=`, or converts the error with
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import re
 from dataclasses import dataclass, fields
@@ -234,6 +235,24 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     by_key = {candidate.lower(): candidate for candidate in known}
     nearest = difflib.get_close_matches(name.lower(), sorted(by_key), n=1)
     return f"did you mean {by_key[nearest[0]]}?" if nearest else otherwise
+
+
+def check_function(name: str, function: object) -> None:
+    """Raise `ConfigError`, which begins with `name`, unless a call of `function` runs it. A call of
+    one with `async` or `yield` only makes an object, and whoever calls it would take it for done.
+    """
+    if not callable(function):
+        raise ConfigError(
+            f"{name} is of type {type(function).__name__}, which cannot be called",
+            "pass a function",
+        )
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    bodies = (function, type(function).__call__)  # that of an object is in its class
+    if any(is_of(body) for is_of in kinds for body in bodies):
+        raise ConfigError(
+            f"{name} is a function with async or yield, so a call does not run it",
+            "pass a function without async and yield, which may call asyncio.run(...)",
+        )
 
 
 def _amount(text: str, units: dict[str, int], option: str, rule: str, remedy: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from kinesis_spout.config import check_function
 from kinesis_spout.errors import ConfigError
 from scheme.record_scheme import RecordScheme
 from spark_job.data_source import PARSED
@@ -107,6 +108,7 @@ class _Reads:
         """
         from spark_job.tracking.foreach_batch import Tracked  # noqa: PLC0415  # it connects
 
+        check_function("argument process of tracked(...)", process)
         options = TrackOptions.check(
             dead_letter=dead_letter,
             retry_limit=retry_limit,
@@ -294,7 +296,7 @@ def _as_text(option: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return json.dumps(dict(value))
+        return json.dumps(dict(value), default=repr)  # which is refused as a position
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # 1e5 is how people write a hundred thousand
     if isinstance(value, str | int | float):

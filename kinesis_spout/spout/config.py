@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.backoff import Backoff
-from kinesis_spout.config import AwsConfig, ReadRate, StreamRef
+from kinesis_spout.config import AwsConfig, ReadRate, StreamRef, check_function
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.options import SHARED, check_consumer
 from kinesis_spout.shards.start_position import RequestedStart
@@ -154,6 +154,9 @@ class SpoutConfig:
             if getattr(self, given) is not None and getattr(self, missing) is None:
                 remedy = "set both, or neither to store no checkpoints"
                 raise ConfigError.of(given, f"is set without {missing}", remedy=remedy)
+        for name in _FUNCTIONS:
+            if (function := getattr(self, name)) is not None:
+                check_function(f"option {name}", function)
         shared = {name: getattr(self, name) for name in _CHECKED}
         check_consumer(shared, self.stream_ref)
         for name, value in shared.items():
@@ -234,6 +237,7 @@ _CHECKED = (
     "aggregated_records",
     "max_unresolved_per_shard",
 )
+_FUNCTIONS = ("dead_letter", "on_ack", "on_fail")
 _COUNTS = ("max_pending", "prefetch_records", "prefetch_bytes", "fetch_concurrency", "total_tasks")
 _CALLED = ("dead_letter", "on_ack", "on_fail")
 _LIMITS = ("max_records", "breaker_failures")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812  # the name that all of Spark's documentation uses
 
-from kinesis_spout.config import AwsConfig, StreamRef, did_you_mean
+from kinesis_spout.config import AwsConfig, StreamRef, check_function, did_you_mean
 from kinesis_spout.dead_letter.letter import LETTER_COLUMNS, Letter, in_chunks
 from kinesis_spout.dead_letter.outgoing import envelopes, payload_records
 from kinesis_spout.errors import MAX_MESSAGE_CHARS, ConfigError, KinesisError, described, text_of
@@ -120,11 +120,7 @@ class DeadLetter:
         again, with the same `message_id`. An exception of the function fails the batch. The driver
         holds one Spark partition of letters in memory at a time.
         """
-        if not callable(function):
-            raise ConfigError(
-                f"DeadLetter.to takes a function, not a {type(function).__name__}",
-                "pass a function that takes a list of dead letters",
-            )
+        check_function("argument function of DeadLetter.to(...)", function)
         return cls._of(_FunctionSink(function))
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from kinesis_spout.config import (
     AwsConfig,
     ReadRate,
     StreamRef,
+    check_function,
     did_you_mean,
     duration,
     parse_bool,
@@ -23,7 +25,7 @@ from kinesis_spout.config import (
 from kinesis_spout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ARN = "arn:aws-cn:kinesis:cn-north-1:123456789012:stream/my.stream_1-x"
 ROLE = "arn:aws:iam::123456789012:role/path/reader"
@@ -144,6 +146,33 @@ def test_every_text_is_a_value_or_a_config_error(text: str) -> None:
     for parse in (parse_duration_ms, parse_size_bytes, parse_bool):
         with contextlib.suppress(ConfigError):
             assert parse(text, option="x") >= 0
+
+
+async def later(_: object) -> None: ...
+
+
+def in_steps(_: object) -> Iterator[None]:
+    yield
+
+
+class Later:
+    async def __call__(self, _: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function", [later, in_steps, Later(), Later().__call__, partial(later, 1)]
+)
+def test_a_function_whose_call_runs_nothing_is_refused(function: object) -> None:
+    """Its caller would take the records of the call for processed."""
+    with pytest.raises(ConfigError, match="option f is a function with async or yield"):
+        check_function("option f", function)
+
+
+def test_what_can_be_called_is_accepted_and_nothing_else() -> None:
+    for function in (print, dict, partial(print), "".join, lambda: later(1)):
+        check_function("option f", function)
+    with pytest.raises(ConfigError, match="option f is of type str, which cannot be called"):
+        check_function("option f", "print")
 
 
 def test_a_rate_is_bounded_and_the_nearest_name_is_found_whatever_its_case() -> None:

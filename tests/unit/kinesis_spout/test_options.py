@@ -70,6 +70,18 @@ def test_every_default_is_within_its_bounds() -> None:
             assert f"`{choice}`" in option.meaning, option.name
 
 
+async def later(*_: object) -> None:
+    """Its call does nothing, and returns."""
+
+
+@pytest.mark.parametrize("field", ["dead_letter", "on_ack", "on_fail"])
+def test_the_spout_refuses_functions_that_a_call_does_not_run(field: str) -> None:
+    """Of a `dead_letter` like this, each letter would be lost."""
+    functions: dict[str, Any] = {field: later}
+    with pytest.raises(ConfigError, match=f"option {field} is a function with async or yield"):
+        SpoutConfig(stream="a", **functions)
+
+
 @pytest.mark.parametrize(
     ("option", "value", "beside"),
     [

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pickle
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -140,6 +141,13 @@ def test_options_that_do_not_fit_are_refused_by_their_names(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         settings(**given)
+
+
+def test_a_position_that_is_no_text_is_refused_in_a_mapping_too() -> None:
+    moment: Any = datetime(2026, 1, 31, tzinfo=UTC)
+    for start in (moment, {"default": moment}):
+        with pytest.raises(ConfigError, match="option startingPosition"):
+            source_of(starting_position=start)
 
 
 def test_a_source_and_its_reader_options_give_the_same_settings() -> None:

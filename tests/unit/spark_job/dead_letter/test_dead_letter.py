@@ -20,6 +20,7 @@ from tests.support.outcomes.letters import Story, gone
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kinesis_spout.dead_letter.letter import Letter
     from kinesis_spout.service.record_putter import OutgoingRecord
 
 SECRET = "s3cr3t-of-the-test"
@@ -31,6 +32,10 @@ BARE = StreamSink.of("dead", payload_only=True, aws={})
 
 def takes_all(_record: OutgoingRecord) -> bool:
     return True
+
+
+async def send_later(letters: list[Letter]) -> None:
+    """The letters of each call would be lost, and their records acked."""
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,8 @@ def takes_all(_record: OutgoingRecord) -> bool:
         (lambda: DeadLetter.to_stream("no such name"), "not a stream name"),
         (lambda: DeadLetter.to_stream("dead", access_key_id="AK"), "secret_access_key"),
         (lambda: DeadLetter.to_stream(ARN, region="us-east-1"), "region"),
-        (lambda: DeadLetter.to(cast("Any", "print")), "takes a function"),
+        (lambda: DeadLetter.to(cast("Any", "print")), "function of .* is of type str"),
+        (lambda: DeadLetter.to(send_later), "with async or yield, so a call does not run it"),
     ],
 )
 def test_bad_settings_are_refused_at_once(make: Callable[[], DeadLetter], says: str) -> None:

@@ -5,7 +5,7 @@ An error names the argument, its value, and the values that are allowed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from spark_job import DeadLetter, KinesisSource
 from spark_job.tracking.options import OnExhausted, TrackOptions
 from state.report import OnFailure
 from state.retry_policy import RetryPolicy
+
+if TYPE_CHECKING:
+    from spark_job import TrackedBatch
 
 SOURCE = KinesisSource(stream="orders", application="orders-etl", zookeeper="localhost:2181")
 DEAD = DeadLetter("parquet", path="dead")
@@ -58,3 +61,14 @@ def test_an_error_names_the_bad_argument_and_allowed_values(
     """Before anything is read."""
     with pytest.raises(ConfigError, match=sentence):
         SOURCE.tracked(print, **({"dead_letter": DEAD} | changes))
+
+
+async def process_later(batch: TrackedBatch) -> None:
+    batch.df.show()
+
+
+@pytest.mark.parametrize("process", [process_later, "process", None])
+def test_a_process_that_a_call_does_not_run_is_refused(process: Any) -> None:
+    """Its batches would be delivered again for ever, without an error."""
+    with pytest.raises(ConfigError, match=r"argument process of tracked\(\.\.\.\) is "):
+        SOURCE.tracked(process, dead_letter=DEAD)
