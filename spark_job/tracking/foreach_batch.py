@@ -42,6 +42,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's docume
 
 from kinesis_spout.application.run_recorder import amend_newest_run, failure
 from kinesis_spout.clock import SystemClock
+from kinesis_spout.errors import ConfigError
 from spark_job.process_services import ProcessServices
 from spark_job.query_failure import naming, reported_failure
 from spark_job.rows import mode_of
@@ -146,6 +147,7 @@ class Tracked:
             if closed and self._is_held(frame, closed, batch_id):
                 return
             if not still_open:
+                self._refuse_foreign(frame)
                 self._run_unreported(frame, batch_id)
                 return
             for stream, plan in still_open:  # 3
@@ -232,6 +234,20 @@ class Tracked:
         if len(streams) == len(self._streams):
             return frame
         return frame.where(F.col("streamName").isin([stream.label for stream in streams]))
+
+    def _refuse_foreign(self, frame: DataFrame) -> None:
+        """Raise `ConfigError` for rows that cannot be of this source, as no plan of it was ever
+        made. Nobody would redeliver those that fail: the source that they are of need not be
+        tracked. May run a job.
+        """
+        stream = self._streams[0]
+        if all(_store(one).plans.pointer() is None for one in self._streams) and frame.take(1):
+            raise ConfigError(
+                f"the frame passed to tracked(...) contains records, but application "
+                f"{stream.application} has planned no batch of stream {stream.label}, so these "
+                "records belong to another source",
+                "use read_stream and tracked(...) of the same source in the query",
+            )
 
     def _run_unreported(self, frame: DataFrame, batch_id: int) -> None:
         """Run a batch whose plan was closed without a report, and only log its failures.

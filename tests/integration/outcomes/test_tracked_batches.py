@@ -55,6 +55,18 @@ def test_a_frame_that_has_lost_columns_is_refused_at_once(
     assert ran == []
 
 
+def test_a_frame_of_another_source_is_refused(tracked_batches: TrackedBatches) -> None:
+    """Its own source is not tracked, so records that fail here would be acked with the batch."""
+    stream = tracked_batches.stream
+    ran: list[TrackedBatch] = []
+    stream.put(5)
+    tracked = stream.source(application="another").tracked(ran.append, on_exhausted="drop")
+    with pytest.raises(ConfigError, match="another has planned no batch of stream orders"):
+        tracked_batches.play(stream.source(), tracked)
+    assert ran == []
+    assert stream.checkpoints() == {}
+
+
 def test_rows_that_were_filtered_before_the_function_fail_the_batch(
     tracked_batches: TrackedBatches,
 ) -> None:
