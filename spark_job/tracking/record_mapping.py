@@ -18,10 +18,12 @@ of output too, where it is NULL: a hundred, which Python writes and Spark reads.
 
 from __future__ import annotations
 
+import numbers
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -487,11 +489,24 @@ def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
     """The values as a column, or None if one of them does not fit."""
     try:
         array = pa.array(values, column.type)
+        if _is_changed(values, column.type):
+            return None
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001  # a value's own conversion may raise anything
         return None
     return None if column.required and array.null_count else array
+
+
+def _is_changed(values: list[Any], kind: pa.DataType) -> bool:
+    """Whether Arrow made another value of one of these, which it does without an error: it cuts
+    off what a number has after the point, and takes one for a time in its own unit.
+    """
+    if pa.types.is_integer(kind) and set(map(type, values)) - {int, NoneType}:
+        return any(value is not None and value != int(value) for value in values)
+    return pa.types.is_temporal(kind) and any(
+        issubclass(one, numbers.Number) for one in set(map(type, values))
+    )
 
 
 def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -6,10 +6,12 @@ that failed. A batch is refused unless it has exactly the rows that its plan's t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -215,6 +217,35 @@ WRONG_OUTPUTS: tuple[tuple[object, str], ...] = (
     ({"id": "a", "total": 10**400}, ""),
     ({"id": "a", "total": 1.0, "half \ud83d": 1}, ""),
 )
+TIME = pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fitting", "wrong"),
+    [
+        (
+            pa.int32(),
+            [None, 3, 4.0, np.int64(5), Decimal(6)],
+            [1.5, np.float32(1.5), Decimal("1.5")],
+        ),
+        (TIME, [None, ARRIVAL, ARRIVAL.replace(tzinfo=None)], [1_767_323_045, 1.5]),
+        (pa.date32(), [None, ARRIVAL.date()], [20_000]),
+        (pa.duration("us"), [None, timedelta(1)], [5]),
+    ],
+)
+def test_a_number_that_arrow_would_change_does_not_fit(
+    kind: pa.DataType, fitting: list[object], wrong: list[object]
+) -> None:
+    """Arrow makes 1 of 1.5, and of the seconds of today a time in January 1970."""
+    columns = OutputColumns((OutputColumn("n", kind, "the type"),))
+    (column,), bad = columns.build([{"n": value} for value in fitting], range(len(fitting)))
+    assert (len(column), bad) == (len(fitting), {})
+    values = [fitting[1], *wrong]
+    (column,), bad = columns.build([{"n": value} for value in values], range(len(values)))
+    assert (len(column), [*bad]) == (1, [*range(1, len(values))])
+    assert "that does not fit the type" in bad[1]
+
+
 ERRORS: tuple[tuple[BaseException, str], ...] = (
     *((error, "") for error in ODD_ERRORS),
     (Reject("negative total"), "negative total"),
