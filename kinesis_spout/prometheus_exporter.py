@@ -239,10 +239,11 @@ class CollectorServer:
         registry.register(self._collector)
         try:
             self._running = client.start_http_server(self.port, self._host, registry)
-        except OSError as exc:
+        except (OSError, OverflowError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else exc
             raise ConfigError.of(
                 "port",
-                f"cannot be bound at {self._host}: {exc.strerror}",
+                f"cannot be bound at {self._host}: {reason}",
                 self.port,
                 remedy="use another port",
             ) from exc

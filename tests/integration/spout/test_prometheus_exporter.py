@@ -98,13 +98,12 @@ def test_the_buckets_of_the_histogram_are_exact() -> None:
     assert [le for le, _ in buckets[:4]] == ["0.0", "0.001", "0.003", "0.007"]
 
 
-def test_a_port_in_use_is_one_sentence(orders: ServedFake) -> None:
+def test_a_port_in_use_and_one_that_cannot_be_are_one_sentence(orders: ServedFake) -> None:
     spout = spout_on(orders)
-    with (
-        serve(spout, 0) as server,
-        pytest.raises(ConfigError, match=f"option port: {server.port} cannot be bound at"),
-    ):
-        serve(spout, server.port)
+    with serve(spout, 0) as server:
+        for port in (server.port, 65_536):
+            with pytest.raises(ConfigError, match=f"option port: {port} cannot be bound at"):
+                serve(spout, port)
 
 
 def test_without_the_package_it_says_what_to_install(
