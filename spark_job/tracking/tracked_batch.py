@@ -23,6 +23,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
+from pyspark.errors import ParseException, PySparkTypeError
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
@@ -32,6 +33,7 @@ from kinesis_spout.errors import ConfigError
 from scheme.payload_scheme import PayloadScheme
 from scheme.record import Record
 from spark_job.data_source import PARSED
+from spark_job.query_failure import failure_sentence
 from spark_job.rows import COLUMNS
 from spark_job.tracking.content_check import BatchContentError, ShardContent, merge_content
 from spark_job.tracking.outcomes import MAX_DELAY_S, FailedRecord, Outcome, one_line
@@ -498,26 +500,34 @@ def output_schema(schema: str | StructType) -> tuple[StructType, OutputColumns]:
             f"the schema passed to batch.map_records has a column {NOTE}, which is reserved",
             "rename it",
         )
-    columns = tuple(
-        OutputColumn(
-            name=field.name,
-            type=to_arrow_type(field.dataType, timezone="UTC"),
-            ddl=field.dataType.simpleString(),
-            required=not field.nullable,
-        )
-        for field in struct.fields
-    )
-    return struct, OutputColumns(columns)
+    return struct, OutputColumns(tuple(map(_output_column, struct.fields)))
+
+
+def _output_column(field: StructField) -> OutputColumn:
+    ddl = field.dataType.simpleString()
+    try:
+        arrow_type = to_arrow_type(field.dataType, timezone="UTC")
+    except PySparkTypeError as exc:
+        raise ConfigError(
+            f"the schema passed to batch.map_records has a column {field.name} of type {ddl}, "
+            "which Spark cannot take from Python",
+            "use another type, like string, and cast the column afterwards",
+        ) from exc
+    return OutputColumn(name=field.name, type=arrow_type, ddl=ddl, required=not field.nullable)
 
 
 @cache
 def _struct(ddl: str) -> StructType:
-    parsed = StructType.fromDDL(ddl)
-    if not isinstance(parsed, StructType):
+    remedy = "give names with types, for example id string, total double"
+    try:
+        parsed = StructType.fromDDL(ddl)
+    except ParseException as exc:
+        why = failure_sentence(str(exc)).rstrip(".")
         raise ConfigError(
-            f"the schema passed to batch.map_records is {ddl!r}",
-            "give names with types, for example id string, total double",
-        )
+            f"the schema passed to batch.map_records is {ddl!r}, which is no DDL ({why})", remedy
+        ) from exc
+    if not isinstance(parsed, StructType):
+        raise ConfigError(f"the schema passed to batch.map_records is {ddl!r}", remedy)
     return parsed
 
 

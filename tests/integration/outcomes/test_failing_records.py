@@ -19,10 +19,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's documentation writes it
 
+from kinesis_spout.errors import ConfigError
 from scheme import JsonScheme, PayloadError, PayloadScheme
 from spark_job import DeadLetter
 from spark_job.tracking.outcomes import Outcome
-from spark_job.tracking.tracked_batch import current_batch
+from spark_job.tracking.tracked_batch import current_batch, output_schema
 from state.report import OnFailure
 from tests.support.outcomes.acker import AckedBatch, record_id, run_batch, source_frame
 from tests.support.outcomes.tracked import TrackedBatches, TrackedQuery, number, numbers
@@ -249,6 +250,21 @@ def test_persisted_rows_that_are_lost_and_differ_afterwards_fail_the_batch(
         tracked_batches.run(process)
     assert tracked_batches.stream.checkpoints() == {}
     assert rows == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("n nosuch", r"is 'n nosuch', which is no DDL \(Unsupported data type"),
+        ("n int, größe int", "which is no DDL .*give names with types"),
+        ("int", "is 'int'; give names"),
+        ("n int, code varchar(5)", r"a column code of type varchar\(5\).*use another type"),
+    ],
+)
+@pytest.mark.usefixtures("spark")  # it reads the text
+def test_a_schema_that_cannot_be_used_is_one_sentence(schema: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"the schema passed to batch.map_records .*{said}"):
+        output_schema(schema)
 
 
 @pytest.mark.parametrize(
