@@ -188,7 +188,6 @@ class SpoutConfig:
             lambda until: until is None or tasks == 1,
         )
         yield ["shards"], "a tuple of shard ids", lambda ids: not isinstance(ids, str)
-        yield _CALLED, "None or a function", lambda called: called is None or callable(called)
         yield ["owner_wait_s"], "0 or more", lambda seconds: 0 <= seconds < math.inf
         yield ["total_tasks"], f"at most {MAX_TASKS}", lambda count: count <= MAX_TASKS
         yield ["task_index"], "from 0 to total_tasks - 1", lambda index: 0 <= index < tasks
@@ -239,5 +238,4 @@ _CHECKED = (
 )
 _FUNCTIONS = ("dead_letter", "on_ack", "on_fail")
 _COUNTS = ("max_pending", "prefetch_records", "prefetch_bytes", "fetch_concurrency", "total_tasks")
-_CALLED = ("dead_letter", "on_ack", "on_fail")
 _LIMITS = ("max_records", "breaker_failures")
