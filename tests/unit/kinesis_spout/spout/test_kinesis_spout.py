@@ -57,7 +57,7 @@ def test_open_raises_for_a_missing_stream_and_nothing_stays_open(one: SimulatedJ
         ({"max_records": 0}, "max_records"),
         ({"until": "LATEST"}, "until"),
         ({"shards": "shardId-000000000000"}, "shards: .* must be a tuple of shard ids"),
-        ({"dead_letter": "dead.jsonl"}, "option dead_letter is of type str, which cannot be called"),
+        ({"dead_letter": "dead.jsonl"}, "option dead_letter is of type str"),
         ({"until": "TRIM_HORIZON"}, "until"),
         ({"until": "soon"}, "until"),
         ({"until": "now", "total_tasks": 2}, "until"),

@@ -460,7 +460,8 @@ def test_another_reader_of_the_consumer_is_named_once(
     for batch in range(6):
         one.clock.advance(6)
         plan = next_plan(driver, plan)
-        assert (len(sharing := said_of_sharing(caplog))) == (batch > 2)
+        sharing = said_of_sharing(caplog)
+        assert len(sharing) == (batch > 2)
         subscribe(one.fake, arn)
         assert read(one, driver, plan) == 1
     assert "consumer reader" in sharing[0]

@@ -207,7 +207,8 @@ def test_a_tracked_batch_without_a_done_report_is_delivered_again(
 ) -> None:
     put, driver, plan = planned_by_tracked_run(one, is_opened=is_opened)
     assert run(one, driver, plan) == put
-    assert (again := next_plan(driver, plan)) != plan
+    again = next_plan(driver, plan)
+    assert again != plan
     assert run(one, driver, again) == put
 
 
@@ -260,7 +261,8 @@ def test_a_batch_of_a_tracked_run_is_not_acked_because_the_next_run_acks_whole_b
     second = one.coordinator(whole_batch_ack=True)
     if is_left_out:
         assert second.tasks("", known_plan=plan) == {}
-    assert (again := next_plan(second, plan)) != plan
+    again = next_plan(second, plan)
+    assert again != plan
     assert run(one, second, again) == put
     assert next_plan(second, again) == again
     assert one.store().reports.read_policy() is None
