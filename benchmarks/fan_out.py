@@ -92,7 +92,7 @@ def poll(endpoint_url: str, consumers: int, shards: int, pipe: Connection) -> No
                 TRIM_HORIZON,
                 pacer=Pacer(ReadRate()),
                 clock=CLOCK,
-                refusal_timeout_s=float("inf"),
+                one_attempt=True,
             )
             while not ending.is_set():
                 with suppress(KinesisError, FetchPostponedError):

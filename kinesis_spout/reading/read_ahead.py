@@ -17,7 +17,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kinesis_spout.errors import ThrottledError
 from kinesis_spout.reading.shard_getter import FetchPostponedError
 from kinesis_spout.service.shard_info import MAX_BYTES_PER_CALL, MAX_RECORDS_PER_CALL
 from kinesis_spout.threads import NewPool, thread_pool
@@ -209,7 +208,7 @@ class BufferedGetter:
         """Fetch one page into the buffer and return it. Blocks on the network. Needs a granted
         `try_reserve`.
 
-        Raises `KinesisError`. After a retryable `ThrottledError`, call again at `ready_at_s()`.
+        Raises as `ShardGetter`. After a `FetchPostponedError`, call again at `ready_at_s()`.
         """
         page_bytes, getter = 0, self.getter
         room = self._max_records - self.buffered_records
@@ -345,9 +344,9 @@ class RoundRobinReader:
         `awaited`: the getter that somebody waits for (`BufferedGetter.demand`). It comes first,
         because the budget may hold what waits for its page.
 
-        Returns at once when there is nothing to wait for. A shard that is throttled, or whose fetch
-        is postponed, is not returned; it is tried again when it is ready. Raises the first error of
-        a fetch, after the other fetches have completed or been cancelled.
+        Returns at once when there is nothing to wait for. A shard whose fetch is postponed is not
+        returned; it is tried again when it is ready. Raises the first error of a fetch, after the
+        other fetches have completed or been cancelled.
         """
         left_s = timeout_s
         while True:
@@ -411,9 +410,7 @@ class RoundRobinReader:
             getter, error = self._in_flight.pop(future), future.exception()
             if error is None:
                 completed.append(getter)
-            elif not isinstance(error, FetchPostponedError) and not (
-                isinstance(error, ThrottledError) and error.retryable
-            ):
+            elif not isinstance(error, FetchPostponedError):
                 for other in self._in_flight:
                     other.cancel()
                 self._settle_all()

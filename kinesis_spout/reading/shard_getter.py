@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from state.sequence_number import SequenceNumber
 
 log = logging.getLogger("kinesis_spout")
-_REFUSAL_TIMEOUT_S = 120.0
+REFUSAL_TIMEOUT_S = 120.0
 # Answers in a row that prove a shard's end where nothing else does: a malformed one is seldom
 # followed by another one.
 _SAME_ANSWERS = 3
@@ -46,7 +47,9 @@ _THROTTLED_LOGGED_S = 60.0
 
 
 class FetchPostponedError(Exception):
-    """Nothing was read, for a fault that the getter tries again: call again at `ready_at_s()`."""
+    """Nothing was read, for a fault that waiting mends, such as throttling: call again at
+    `ready_at_s()`.
+    """
 
 
 class ShardGetter(Protocol):
@@ -65,8 +68,7 @@ class ShardGetter(Protocol):
         """The next page, of at most `limit` records; may be empty in the middle of a shard. A shard
         that the service does not know any more gives a page that is `gone`. Blocks on the network.
 
-        Raises `ThrottledError` at once: nothing was read, call again at `ready_at_s()`. Raises
-        `FetchPostponedError` for other faults that are to be tried again so, `StillThrottledError`
+        Raises `FetchPostponedError` at once where it is to be called again, `StillThrottledError`
         when the shard has been throttled for too long, `ExpiredIteratorError` when new iterators
         have expired for too long, and other `KinesisError`s.
         """
@@ -114,14 +116,13 @@ class _Refusals:
         now_s: float,
     ) -> None:
         """A read was throttled, or a new iterator has expired, which no age explains: a fault of
-        the service. Raises an error once that went on for too long, and `FetchPostponedError` for
-        an iterator before that.
+        the service. Raises an error once that went on for too long.
         """
         refused_s = self.without_a_page.add(begun_s, now_s)
         is_over = refused_s >= self.timeout_s
         if isinstance(exc, ExpiredIteratorError):
             if not is_over:
-                raise FetchPostponedError(str(exc)) from exc
+                return
             raise ExpiredIteratorError(
                 f"every new iterator of {shard} has expired immediately for {refused_s:.0f} s",
                 "try again later",
@@ -163,11 +164,11 @@ class KinesisShardGetter:
       them is empty pages behind the tip.
 
     An expired iterator is replaced at once. If the new one has expired too, the fetch is postponed,
-    with the backoff of throttling. A shard that is refused for `refusal_timeout_s` seconds on end
-    raises `StillThrottledError` or `ExpiredIteratorError`.
+    with the backoff of throttling. A shard that is refused for two minutes on end raises
+    `StillThrottledError` or `ExpiredIteratorError`.
 
-    `one_attempt`: the caller tries again by itself. Each call is one attempt then, so that a shard
-    in trouble holds no thread, and a new iterator that has expired raises its error at once.
+    `one_attempt`: the caller tries again by itself, for as long as it wants. Each call is one
+    attempt then, so that a shard in trouble holds no thread, and raises whatever the service says.
     """
 
     # False: pages are converted to Arrow in the fetching thread. Arrow is smaller, and most callers
@@ -185,7 +186,6 @@ class KinesisShardGetter:
         clock: Clock,
         ending_sequence: SequenceNumber | None = None,
         random: Random | None = None,
-        refusal_timeout_s: float = _REFUSAL_TIMEOUT_S,
         one_attempt: bool = False,
     ) -> None:
         self._client = client
@@ -196,7 +196,7 @@ class KinesisShardGetter:
         self._clock = clock
         self._ending_sequence = ending_sequence
         self._random = random or Random()  # noqa: S311  # jitter, not a secret
-        self._refusals = _Refusals(refusal_timeout_s)
+        self._refusals = _Refusals(math.inf if one_attempt else REFUSAL_TIMEOUT_S)
         self._one_attempt = one_attempt
         self._same_ends = 0  # the newest answers, all of this position, that claim its end
         self._found_nothing = False  # in the last page, which did not say how far behind it is
@@ -233,18 +233,11 @@ class KinesisShardGetter:
             if ready_at_s >= until_s:
                 raise FetchPostponedError(f"shard {self.shard_id} is not ready in time")
             self._clock.sleep(ready_at_s - self._clock.monotonic_s())
-            try:
+            with suppress(FetchPostponedError):
                 return self.fetch_unless_throttled(limit)
-            except FetchPostponedError:
-                continue
-            except ThrottledError as exc:
-                if not exc.retryable or self._one_attempt:
-                    raise
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """The next page now, without waiting for the pacer. Raises `ThrottledError` or
-        `FetchPostponedError` when the shard must wait until `ready_at_s()`.
-        """
+        """The next page now, without waiting for the pacer. See `ShardGetter`."""
         if self._is_beyond_the_end():
             self.position, self.iterator = SHARD_END, None
             return Page(shard_id=self.shard_id, ended=True)
@@ -257,7 +250,9 @@ class KinesisShardGetter:
                 now_s = self._clock.monotonic_s()
                 self._pacer.back_off(now_s, self._random)
                 self._refusals.note(exc, self._where, begun_s, now_s)
-            raise
+            if self._one_attempt:
+                raise
+            raise FetchPostponedError(str(exc)) from exc
         except ShardNotFoundError:
             # Not raised: in a Spark task it would fail the batch, which Spark runs again for ever.
             # The caller decides whether the shard was lost unread.

@@ -15,7 +15,6 @@ from kinesis_spout.backoff import Backoff
 from kinesis_spout.errors import (
     KinesisError,
     MalformedResponseError,
-    ThrottledError,
     UnreadableRecordError,
 )
 from kinesis_spout.reading.page import Page
@@ -86,8 +85,7 @@ class TipGetter(KinesisShardGetter):
             clock=services.clock,
             random=services.random,
             ending_sequence=ending_sequence,
-            one_attempt=True,
-            refusal_timeout_s=math.inf,  # `SpoutOutages` tells how long is too long
+            one_attempt=True,  # `SpoutOutages` tells how long is too long
         )
         self._idle = Backoff(
             config.idle_poll_s, max(config.idle_poll_s, config.max_idle_poll_s), growth=_IDLE_GROWTH
@@ -145,8 +143,8 @@ class SpoutShardGetter:
         return max(self._source.ready_at_s(), retry_at_s)
 
     def fetch_unless_throttled(self, limit: int) -> Page:
-        """The next page now. Raises `ThrottledError` and `FetchPostponedError` as
-        `ShardGetter`, and the error that stops the spout.
+        """The next page now. Raises `FetchPostponedError` as `ShardGetter`, and the error that
+        stops the spout.
         """
         if self.final_page is not None:
             # A fetch that began before the buffer was closed. Its page takes the place of the final
@@ -164,8 +162,6 @@ class SpoutShardGetter:
             if isinstance(exc, UnreadableRecordError) and self._has_unresolved():
                 error = MalformedResponseError(str(exc))
             self._outages.failed(SpoutPart.FETCH, error, self.shard_id)
-            if isinstance(exc, ThrottledError):
-                raise
             raise FetchPostponedError(str(exc)) from exc
         self._outages.succeeded(SpoutPart.FETCH, self.shard_id)
         in_time = page.count if self._until_ms is None else page.arrived_by(self._until_ms)
