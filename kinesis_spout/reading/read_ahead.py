@@ -144,7 +144,6 @@ class BufferedGetter:
         self._page_bytes = page_bytes
         self._limits = limits
         self.is_demanded = False
-        self._reserved_bytes = 0
 
     @property
     def shard_id(self) -> str:
@@ -184,18 +183,10 @@ class BufferedGetter:
     def ready_at_s(self) -> float:
         return self.getter.ready_at_s()
 
-    def try_reserve(self) -> bool:
-        """Reserve the budget of one `fetch`, which uses it up. False when there is none now."""
-        if not self._reserved_bytes and self.budget.try_reserve(
-            self._page_bytes, force=self.is_demanded
-        ):
-            self._reserved_bytes = self._page_bytes
-        return self._reserved_bytes > 0
-
-    def unreserve(self) -> None:
-        """Give back the reservation, which no fetch will use."""
-        reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
-        self.budget.settle(0, reserved_bytes)
+    def try_reserve(self) -> int:
+        """Reserve the budget of one `fetch`. Returns its bytes; 0 when there is none now."""
+        page_bytes = self._page_bytes
+        return page_bytes * self.budget.try_reserve(page_bytes, force=self.is_demanded)
 
     def demand(self) -> None:
         """Want one more fetch, whatever the budget and the limits say, and though it was closed:
@@ -204,9 +195,9 @@ class BufferedGetter:
         with self._lock:
             self.is_demanded = not self._pages
 
-    def fetch(self) -> Page:
-        """Fetch one page into the buffer and return it. Blocks on the network. Needs a granted
-        `try_reserve`.
+    def fetch(self, reserved_bytes: int) -> Page:
+        """Fetch one page into the buffer and return it. Blocks on the network. `reserved_bytes`: of
+        `try_reserve`, which it uses up.
 
         Raises as `ShardGetter`. After a `FetchPostponedError`, call again at `ready_at_s()`.
         """
@@ -221,7 +212,6 @@ class BufferedGetter:
             if self._limits is not None:
                 self._limits.note(page)
         finally:
-            reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
             self.budget.settle(page_bytes, reserved_bytes)
         with self._lock:
             if getter is not self.getter:  # the reading has started over meanwhile
@@ -309,7 +299,8 @@ class RoundRobinReader:
         self._pool = new_pool(max_concurrent, "kinesis-fetch")  # it starts no thread yet
         self._pause = pause or clock.sleep
         self._next = 0
-        self._in_flight: dict[Future[Page], BufferedGetter] = {}
+        # Each with the bytes that it has reserved.
+        self._in_flight: dict[Future[Page], tuple[BufferedGetter, int]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -366,7 +357,7 @@ class RoundRobinReader:
         one may start; None where that depends on a completion.
         """
         soonest_s: float | None = None
-        busy = set(map(id, self._in_flight.values()))
+        busy = {id(getter) for getter, _ in self._in_flight.values()}
         for index in self._rotation(awaited):
             getter = self._getters[index]
             if id(getter) in busy or not getter.wants_fetch:
@@ -379,14 +370,16 @@ class RoundRobinReader:
                 soonest_s = ready_at_s if soonest_s is None else min(soonest_s, ready_at_s)
                 continue
             self._next = index
-            if not getter.try_reserve():
+            reserved_bytes = getter.try_reserve()
+            if not reserved_bytes:
                 if not getter.budget.spent and not self._in_flight:
                     # A fetch of another reader holds the budget, and nothing here will signal its
                     # completion.
                     soonest_s = self._clock.monotonic_s() + _LOOK_AGAIN_S
                 break
             self._next = (index + 1) % len(self._getters)
-            self._in_flight[self._pool.submit(getter.fetch)] = getter
+            fetching = self._pool.submit(getter.fetch, reserved_bytes)
+            self._in_flight[fetching] = getter, reserved_bytes
         return None if soonest_s is None else max(0.0, soonest_s - self._clock.monotonic_s())
 
     def _rotation(self, awaited: BufferedGetter | None) -> Iterator[int]:
@@ -407,7 +400,7 @@ class RoundRobinReader:
         done, _ = wait(self._in_flight, timeout=timeout_s, return_when=FIRST_COMPLETED)
         completed = []
         for future in [future for future in self._in_flight if future in done]:
-            getter, error = self._in_flight.pop(future), future.exception()
+            (getter, _), error = self._in_flight.pop(future), future.exception()
             if error is None:
                 completed.append(getter)
             elif not isinstance(error, FetchPostponedError):
@@ -424,7 +417,7 @@ class RoundRobinReader:
         # Not for the cancelled ones: a pool that was shut down never notifies of these, and the
         # wait would not end.
         wait([future for future in self._in_flight if not future.cancelled()])
-        for future, getter in self._in_flight.items():
+        for future, (getter, reserved_bytes) in self._in_flight.items():
             if future.cancelled():
-                getter.unreserve()
+                getter.budget.settle(0, reserved_bytes)
         self._in_flight.clear()

@@ -89,8 +89,9 @@ def buffered(
 
 def fetched(getter: BufferedGetter) -> Page:
     """The page of one more fetch."""
-    assert getter.try_reserve()
-    return getter.fetch()
+    reserved_bytes = getter.try_reserve()
+    assert reserved_bytes
+    return getter.fetch(reserved_bytes)
 
 
 def shards_of(getters: list[BufferedGetter]) -> list[str]:
@@ -113,9 +114,8 @@ def test_a_failed_fetch_gives_its_reservation_back() -> None:
     getter = buffered(ScriptedGetter("a", AccessDeniedError("no"), 1), budget=budget)
     getter.close()
     getter.demand()
-    assert getter.try_reserve()
     with pytest.raises(AccessDeniedError):
-        getter.fetch()
+        fetched(getter)
     assert budget.try_reserve()
     budget.settle(0)
     assert getter.wants_fetch
@@ -166,8 +166,7 @@ def test_the_page_of_a_fetch_that_was_in_flight_when_the_buffer_started_over_is_
     release = threading.Event()
     old = AnnouncingGetter("a", release)
     getter = buffered(old, budget=budget, total_records=8)
-    assert getter.try_reserve()
-    fetching = threading.Thread(target=getter.fetch)
+    fetching = threading.Thread(target=fetched, args=(getter,))
     fetching.start()
     assert old.begun.wait(LIMIT_S)
     getter.start_over(ScriptedGetter("a", 4))
