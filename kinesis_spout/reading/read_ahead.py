@@ -266,6 +266,12 @@ class BufferedGetter:
         """Want no further fetch. The pages in the buffer can still be taken."""
         self._is_closed = True
 
+    def discard(self) -> None:
+        """Want no further fetch, and let the pages go."""
+        self.close()
+        while self.take() is not None:
+            pass
+
 
 def _held_bytes(page: Page) -> int:
     """Memory of a page, with keys and sequence numbers. An empty page counts 0: it is dropped

@@ -289,8 +289,7 @@ class SpoutPrefetcher:
         """Stop reading a shard, and drop its buffered pages."""
         pages = self.buffers.pop(shard_id, None)
         if pages is not None:
-            pages.close()
-            _drop_all(pages)
+            pages.discard()
 
     def step(self) -> float:
         """Fetch for a moment what the buffers want; nothing new during a pause. Returns the seconds
@@ -309,7 +308,7 @@ class SpoutPrefetcher:
                     assigned = self._scheduler.assigned.get(buffer.shard_id)
                     pages = self.buffers.get(buffer.shard_id)
                     if assigned is None or pages is not buffer:
-                        _drop_all(buffer)  # the shard was released while the fetch was running
+                        buffer.discard()  # the shard was released while the fetch was running
                         continue
                     if pages.gone or pages.source.final_page is not None:
                         pages.close()
@@ -324,11 +323,6 @@ def _unpacker(stream: ListedStream, shard_id: str, where: str = "") -> Unpacker:
     listing that has it. `where`: of first deliveries, for the log of what is left out.
     """
     return Unpacker(lambda: stream.hash_key_ranges().get(shard_id), where)
-
-
-def _drop_all(buffer: BufferedGetter) -> None:
-    while buffer.take() is not None:
-        pass
 
 
 class SpoutRetryFetcher:

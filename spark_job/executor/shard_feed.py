@@ -313,11 +313,9 @@ class ShardFeed:
 
     def discard(self) -> None:
         """Read no further, and let everything go that is held."""
-        self.getter.close()
         self.unsubscribe()
         self._rest = None
-        while self.getter.take() is not None:
-            pass
+        self.getter.discard()
 
     def _consume(self, page: Page, count: int) -> None:
         """Let the first `count` records of the oldest page go; all of it if it has no more."""
