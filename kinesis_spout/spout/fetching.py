@@ -17,7 +17,6 @@ from kinesis_spout.errors import (
     MalformedResponseError,
     UnreadableRecordError,
 )
-from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.read_ahead import BufferedGetter, ByteBudget, RoundRobinReader
 from kinesis_spout.reading.retry_reader import RetryByteBudget, RetryReader
 from kinesis_spout.reading.shard_getter import FetchPostponedError, KinesisShardGetter
@@ -30,7 +29,6 @@ from kinesis_spout.reading.user_records import (
     unpacked,
 )
 from kinesis_spout.service.consumers import OwnConsumer
-from kinesis_spout.service.get_records_decoder import NO_LISTS, decode_get_records
 from kinesis_spout.shards.catalog import RELIST_S
 from kinesis_spout.spout.outages import SpoutPart
 from kinesis_spout.spout.tracked_shard import RecordRun
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from kinesis_spout.reading.page import Page
     from kinesis_spout.shards.catalog import ListedStream, ShardCatalog
     from kinesis_spout.spout.config import SpoutConfig
     from kinesis_spout.spout.emission import AssignedShard
@@ -50,10 +49,6 @@ if TYPE_CHECKING:
     from state.shard_state import ShardState, UnresolvedRecord
 
 _STEP_S = 0.05
-_ONE_RECORD = (
-    b'{"Records":[{"SequenceNumber":"1","ApproximateArrivalTimestamp":1.0,"Data":"","PartitionKey":"k"}],'
-    b'"NextShardIterator":"i","MillisBehindLatest":0}'
-)
 _NOTHING_TO_DO_S = 1.0
 _EMPTY_BEFORE_BACKOFF = 8  # pages of a shard at its tip
 _IDLE_GROWTH = 1.5
@@ -146,11 +141,6 @@ class SpoutShardGetter:
         """The next page now. Raises `FetchPostponedError` as `ShardGetter`, and the error that
         stops the spout.
         """
-        if self.final_page is not None:
-            # A fetch that began before the buffer was closed. Its page takes the place of the final
-            # one if that has no records, as the buffer keeps the newest empty page only.
-            self.final_page = page = Page(shard_id=self.shard_id)
-            return page
         if not isinstance(self._source, SubscribedGetter):  # that one waits for what is pushed
             self._outages.asks(self.shard_id)
         try:
@@ -247,13 +237,6 @@ class SpoutPrefetcher:
             pause=None if self.subscriptions is None else self.subscriptions.wait,
         )
 
-    def open(self) -> None:
-        """Start the threads. Decodes a page first: pyarrow imports pandas with the first one, which
-        would delay the first record.
-        """
-        decode_get_records(_ONE_RECORD)
-        self._reader.__enter__()
-
     def close(self) -> None:
         """Waits for the fetches that are running."""
         for pages in list(self.buffers.values()):
@@ -310,7 +293,7 @@ class SpoutPrefetcher:
                     if assigned is None or pages is not buffer:
                         buffer.discard()  # the shard was released while the fetch was running
                         continue
-                    if pages.gone or pages.source.final_page is not None:
+                    if pages.source.final_page is not None:
                         pages.close()
                     assigned.is_dirty = True
                     assigned.counts.left_out = pages.source.unpacker.left_out
@@ -402,7 +385,7 @@ def _found(
     records: Sequence[UnresolvedRecord], batches: Sequence[pa.RecordBatch]
 ) -> list[tuple[UnresolvedRecord, RecordRun]]:
     """Each record that was looked for, with what was found of it."""
-    rows = RecordRun(*(lists_of(batches).lists() if batches else NO_LISTS))
+    rows = RecordRun(*lists_of(batches).lists())
     numbers = rows.sequences
     return [
         (record, rows.part(bisect_left(numbers, record.first), bisect_right(numbers, record.last)))

@@ -347,7 +347,6 @@ class SpoutSession:
         session = cls(config, services)
         with ExitStack() as stack:
             stack.callback(services.close)
-            session._fetching.open()
             stack.callback(session._fetching.close)
             session._assigner.open()
             stack.pop_all()
