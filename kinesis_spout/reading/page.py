@@ -73,7 +73,6 @@ class Page(DecodedPage):
         decoded: DecodedPage,
         shard_id: str,
         *,
-        next_iterator: str | None,
         ended: bool,
         at_tip: bool,
         latest_ms: int | None = None,
@@ -82,7 +81,7 @@ class Page(DecodedPage):
         """The page of an answer or an event, with what the reader makes of it."""
         answered = {each.name: getattr(decoded, each.name) for each in fields(DecodedPage)}
         answered["millis_behind_latest"] = decoded.millis_behind_latest or 0
-        answered["next_iterator"] = next_iterator
+        answered["next_iterator"] = None if ended else decoded.next_iterator
         return cls(
             **answered,
             shard_id=shard_id,

@@ -314,9 +314,7 @@ class KinesisShardGetter:
             self.position, self.iterator = SHARD_END, None
         at_tip = self._is_at_tip(decoded, limit, ended=ended)
         self._found_nothing = decoded.millis_behind_latest is None and not decoded.count
-        return Page.of(
-            decoded, self.shard_id, next_iterator=self.iterator, ended=ended, at_tip=at_tip
-        )
+        return Page.of(decoded, self.shard_id, ended=ended, at_tip=at_tip)
 
     def _is_at_tip(self, decoded: DecodedPage, limit: int, *, ended: bool) -> bool:
         """Whether nothing more was there. The service says so; where it does not say how far behind

@@ -386,7 +386,6 @@ def _pushed_page(event: SubscriptionEvent, shard_id: str, *, position: Position)
     page = Page.of(
         decoded,
         shard_id,
-        next_iterator=None,
         ended=is_end and is_proven,
         at_tip=is_at_tip and (is_proven or not is_end),
         latest_ms=event.latest_ms,
