@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Protocol
 
 from kinesis_spout.errors import ServiceUnavailableError, SubscriptionInUseError
@@ -72,8 +73,7 @@ class ThreadFeed:
     def __init__(self, shard_id: str, subscribe: Subscribe, on_news: Callable[[], None]) -> None:
         self._subscribe = subscribe
         self._on_news = on_news
-        self._changed = threading.Condition()
-        self._events: deque[SubscriptionEvent] = deque()
+        self._events: Queue[SubscriptionEvent] = Queue(_BUFFERED_EVENTS)
         self._subscription: ShardSubscription | None = None
         self._is_closed = False
         self._has_ended = False
@@ -91,26 +91,26 @@ class ThreadFeed:
 
     @property
     def has_news(self) -> bool:
-        return bool(self._events) or self._has_ended
+        return not self._events.empty() or self._has_ended
 
     @property
     def is_over(self) -> bool:
-        return self._has_ended and not self._events
+        return self._has_ended and self._events.empty()
 
     def take(self) -> SubscriptionEvent | None:
-        with self._changed:
-            if not self._events:
-                return None
-            self._changed.notify_all()
-            return self._events.popleft()
+        try:
+            return self._events.get_nowait()
+        except Empty:
+            return None
 
     def close(self) -> None:
-        with self._changed:
-            self._is_closed = True
-            self._events.clear()
-            self._changed.notify_all()
-            if self._subscription is not None:
-                self._subscription.close()
+        # Set before the subscription is looked for: the thread, which sets that first, sees this
+        # otherwise.
+        self._is_closed = True
+        while self.take() is not None:
+            pass  # the thread may wait for room
+        if self._subscription is not None:
+            self._subscription.close()
 
     def _run(self) -> None:
         try:
@@ -121,20 +121,10 @@ class ThreadFeed:
         self._on_news()
 
     def _receive(self) -> None:
-        subscription = self._subscribe()
+        self._subscription = subscription = self._subscribe()
         try:
-            with self._changed:
-                self._subscription = subscription
-                if self._is_closed:
-                    return
-            while (event := subscription.next_event()) is not None:
-                with self._changed:
-                    self._changed.wait_for(
-                        lambda: self._is_closed or len(self._events) < _BUFFERED_EVENTS
-                    )
-                    if self._is_closed:
-                        return
-                    self._events.append(event)
+            while not self._is_closed and (event := subscription.next_event()) is not None:
+                self._events.put(event)
                 self._on_news()
         finally:
             subscription.release()
