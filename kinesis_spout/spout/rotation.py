@@ -57,13 +57,12 @@ class Phase(IntEnum):
 class Isolation:
     """Whether records go out one at a time. `emission` is the last one that was announced: None
     when isolation is off, and until the first one. `phase`: how far it has come; settled without
-    one. `ends_when_settled`: no other one is announced. One per spout; the caller holds its lock.
+    one. One per spout; the caller holds its lock.
     """
 
     def __init__(self) -> None:
         self.emission: SpoutEmission | None = None
         self.phase = Phase.SETTLED
-        self.ends_when_settled = False
         self._asked_with_outcome: bool | None = None
         self._deliveries_left: int | None = None  # None: off
 
@@ -73,8 +72,8 @@ class Isolation:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there were as many deliveries as it was begun for."""
-        return not self._deliveries_left
+        """Whether it is on, and there were as many deliveries as it was begun for."""
+        return self._deliveries_left == 0
 
     @property
     def waits_for_outcome(self) -> bool:
@@ -90,7 +89,6 @@ class Isolation:
     def begin(self, deliveries: int) -> None:
         """Isolate so many deliveries, at least until there is nothing left to deliver."""
         self._deliveries_left = max(deliveries, self._deliveries_left or 0)
-        self.ends_when_settled = False
 
     def announce(self, emission: SpoutEmission, now_ms: int) -> None:
         """Let the state of its shard have a delivery, which was just taken from the shard, as a
@@ -100,7 +98,6 @@ class Isolation:
         emission.assigned.is_dirty = True
         self.emission, self.phase = emission, Phase.ANNOUNCED
         self._asked_with_outcome = None
-        self.ends_when_settled = False
 
     def asks_for_commit(self) -> bool:
         """Whether a commit is needed now. True once for the announcement, and once for the
@@ -157,8 +154,7 @@ class Isolation:
         """Deliver at full speed again, once the last outcome is stored: else a crash would cost the
         record of that outcome an attempt. Returns whether it has ended.
         """
-        self.ends_when_settled = self.phase is not Phase.SETTLED
-        if self.ends_when_settled:
+        if self.phase is not Phase.SETTLED:
             return False
         self.emission = self._deliveries_left = None
         return True
@@ -222,7 +218,7 @@ class Rotation:
             return isolation.phase is Phase.STORED
         if self.is_paused:
             return False
-        if isolation.ends_when_settled:
+        if self._is_last_isolated():
             return isolation.phase is Phase.SETTLED
         retry_is_due = self._next_due_ms <= now_ms
         return retry_is_due or bool(self._retry_rotation if self.at_limit else self._rotation)
@@ -386,7 +382,7 @@ class Rotation:
             if emission is not None:
                 self._count(emission)
             return emission
-        if isolation.is_complete and not self._has_unanswered():
+        if self._is_last_isolated():
             return self.emit(now_ms) if self._end_isolation() else None
         emission = self._take(now_ms, deadline_ms)
         if emission is not None:
@@ -395,6 +391,10 @@ class Rotation:
         elif self.is_idle and not self.has_restored(now_ms) and not self._has_unanswered():
             self._end_isolation()
         return None
+
+    def _is_last_isolated(self) -> bool:
+        """Whether no other record is delivered alone after the last one."""
+        return self.isolation.is_complete and not self._has_unanswered()
 
     def _end_isolation(self) -> bool:
         has_ended = self.isolation.end()
