@@ -55,7 +55,9 @@ class LetterRefusedError(KinesisError):
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Sending:
-    """A letter from its first call until it was written, or its record has another outcome."""
+    """A letter from its first call until it was written, or its record has another outcome. It
+    waits for its next call while `future` is None.
+    """
 
     assigned: AssignedShard
     record: UnresolvedRecord  # or a range of them
@@ -84,8 +86,7 @@ class SpoutDeadLetterQueue:
         self._pool = context.services.new_pool(LETTERS_AT_ONCE + MAX_HANGING, "kinesis-letter")
         self._stepping = threading.Lock()
         self._due: deque[_Sending] = deque()
-        self._sent: dict[_Key, _Sending] = {}  # their calls are running
-        self._waiting: dict[_Key, _Sending] = {}  # refused, until their next call
+        self._sendings: dict[_Key, _Sending] = {}
         self._said = 0  # of the refused letters, since the last one that passed
         self._last_refusal = (0, "")  # its time, and the sentence of its error
         self._is_closed = False
@@ -99,7 +100,7 @@ class SpoutDeadLetterQueue:
             self._settle()
             while self._send_next():
                 self._settle()
-            count = len(self._waiting) + sum(one.refusals > 0 for one in self._sent.values())
+            count = sum(one.refusals > 0 for one in self._sendings.values())
             last_ms, says = self._last_refusal
             self._context.outages.refused_letters = (
                 RefusedLetters(count=count, last_ms=last_ms, says=says) if count else None
@@ -107,18 +108,19 @@ class SpoutDeadLetterQueue:
         return _STEP_INTERVAL_S
 
     def finish(self, deadline_s: float) -> bool:
-        """Send each letter once more, up to a monotonic time. Returns whether one was written. A
-        call that is running is waited for, and not made again.
+        """Send each letter once more, whatever its backoff, up to a monotonic time. Returns whether
+        one was written. A call that is running is waited for.
         """
         if not self._stepping.acquire(timeout=max(0.0, deadline_s - self._clock.monotonic_s())):
             return False  # a listener hangs
         try:
-            self._due.clear()
             written = self._settle()
-            tried = set(self._sent)
+            for one in self._sendings.values():
+                if one.future is None:
+                    one.wait_until_s = -math.inf
             while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
-                if not self._send_next(tried):
-                    running = [one.future for one in self._sent.values() if not one.hangs]
+                if not self._send_next():
+                    running = [one.future for one in self._running() if not one.hangs]
                     if not running:
                         break
                     wait(filter(None, running), timeout=left_s, return_when=FIRST_COMPLETED)
@@ -129,7 +131,7 @@ class SpoutDeadLetterQueue:
 
     def refused(self) -> Counter[str]:
         """By shard, how many letters count as refused. Any thread."""
-        sendings = [*self._waiting.values(), *self._sent.values()]
+        sendings = list(self._sendings.values())
         return Counter(one.key[0] for one in sendings if one.refusals >= REFUSALS)
 
     def close(self) -> None:
@@ -138,17 +140,19 @@ class SpoutDeadLetterQueue:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # sending --------------------------------------------------------------------------------------
-    def _send_next(self, tried: set[_Key] | None = None) -> bool:
-        """Send the next due letter, if there is room for it. Returns whether it was sent. At the
-        end, where `tried` is given, whatever its backoff, but only if it is not among these.
-        """
-        hanging = sum(one.hangs for one in self._sent.values())
-        is_full = len(self._sent) - hanging >= LETTERS_AT_ONCE or hanging >= MAX_HANGING
+    def _running(self) -> list[_Sending]:
+        return [one for one in self._sendings.values() if one.future is not None]
+
+    def _send_next(self) -> bool:
+        """Send the next due letter, if there is room for it. Returns whether it was sent."""
+        running = self._running()
+        hanging = sum(one.hangs for one in running)
+        is_full = len(running) - hanging >= LETTERS_AT_ONCE or hanging >= MAX_HANGING
         if is_full or self._is_closed:
             return False
         with self._scheduler.changed:
             if not self._due:
-                self._due.extend(islice(self._find_due(tried), _BATCH))
+                self._due.extend(islice(self._find_due(), _BATCH))
             while self._due:
                 one = self._due.popleft()
                 one.run = one.assigned.shard.held.runs.get(one.record.first)
@@ -157,32 +161,28 @@ class SpoutDeadLetterQueue:
                     break
             else:
                 return False
-        if tried is not None:
-            tried.add(one.key)
-        self._waiting.pop(one.key, None)
-        self._sent[one.key] = one
+        self._sendings[one.key] = one
         one.since_s, one.hangs = self._clock.monotonic_s(), False
         one.future = self._pool.submit(self._write_all, one)
         one.future.add_done_callback(lambda _: self._scheduler.wake("letters"))
         return True
 
-    def _find_due(self, tried: set[_Key] | None) -> Iterator[_Sending]:
-        """The letters that may be sent now. `tried`: see `_send_next`."""
-        if self._waiting:  # forget the refusals of records that were acked late, or released
+    def _find_due(self) -> Iterator[_Sending]:
+        """The letters that may be sent now."""
+        waiting = {key for key, one in self._sendings.items() if one.future is None}
+        if waiting:  # forget the refusals of records that were acked late, or released
             exhausted = {
                 (shard_id, record.first)
                 for shard_id, assigned in self._scheduler.assigned.items()
                 for record in assigned.shard.tracker.exhausted
             }
-            for key in self._waiting.keys() - exhausted:
-                del self._waiting[key]
+            for key in waiting - exhausted:
+                del self._sendings[key]
         now_s = self._clock.monotonic_s()
         for assigned, record in self._scheduler.letters():
             new = _Sending(assigned, record)
-            if new.key in self._sent:
-                continue
-            one = self._waiting.get(new.key, new)
-            if one.wait_until_s <= now_s if tried is None else new.key not in tried:
+            one = self._sendings.get(new.key, new)
+            if one.future is None and one.wait_until_s <= now_s:
                 one.assigned, one.record = assigned, record
                 yield one
 
@@ -215,15 +215,14 @@ class SpoutDeadLetterQueue:
         how many were written.
         """
         now_s, written = self._clock.monotonic_s(), 0
-        for key, one in list(self._sent.items()):
+        for one in self._running():
             if one.future is not None and one.future.done():
-                del self._sent[key]
                 error, one.future = one.future.exception(), None
                 if error is None:
                     written += 1
+                    del self._sendings[one.key]
                     self._on_written(one)
                     continue
-                self._waiting[key] = one
                 one.run = None
                 if not one.hangs:
                     self._on_refused(one, error)
@@ -245,7 +244,7 @@ class SpoutDeadLetterQueue:
         one.wait_until_s = self._clock.monotonic_s() + _REFUSED.wait_s(one.refusals)
         self._last_refusal = (self._clock.now_ms(), sentence(error_sentence(error)))
         reported = error if isinstance(error, Exception) else LetterRefusedError(described(error))
-        self._context.outages.failed(SpoutPart.LETTERS, reported, is_reported=True)
+        self._context.outages.failed(SpoutPart.LETTERS, reported)
         self._scheduler.letter_refused(one.assigned, one.record.first)
         # Said are the first one after a letter that passed, and each that counts as refused from
         # now on, until too many were said.

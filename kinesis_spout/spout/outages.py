@@ -164,16 +164,9 @@ class SpoutOutages:
                     return ReadTrouble(since_ms=since_ms, **reported(trouble.error)._asdict())
         return None
 
-    def failed(
-        self,
-        part: SpoutPart,
-        error: Exception,
-        shard_id: str | None = None,
-        *,
-        is_reported: bool = False,
-    ) -> None:
-        """Note a failure: it is tried again at `retry_at_s`, and listeners are notified, unless
-        `is_reported` says that they were.
+    def failed(self, part: SpoutPart, error: Exception, shard_id: str | None = None) -> None:
+        """Note a failure: it is tried again at `retry_at_s`, and listeners are notified. The queue
+        of dead letters notifies them itself, of some of its failures.
 
         Raises `error` if waiting cannot mend it, or if it is time to give up.
         """
@@ -206,7 +199,7 @@ class SpoutOutages:
             of_shard = "" if shard_id is None else f" of shard {shard_id}"
             keeps = "the spout cannot %s%s and keeps trying: %s"
             log.warning(keeps, _WORK[part], of_shard, error_sentence(error))
-        if not is_reported:
+        if not is_letter:
             # An outage is logged, not each of its errors.
             self._hooks.error(error, is_logged=False)
 
