@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from kinesis_spout.shards.lineage import ShardLineage
     from kinesis_spout.spout.emission import AssignedShard
     from kinesis_spout.spout.fetching import SpoutPrefetcher
+    from kinesis_spout.spout.scheduler import SpoutScheduler
     from kinesis_spout.spout.services import SpoutContext
     from state.sequence_number import SequenceNumber
+    from state.store.ownership import OwnershipStore
 
 log = logging.getLogger("kinesis_spout")
 MAX_UNCLEAN = 2  # from so many openings in a row on, the next spout isolates its deliveries
@@ -56,9 +58,9 @@ class UncleanStarts:
     One per open spout. Blocks on the store. For one thread.
     """
 
-    def __init__(self, context: SpoutContext) -> None:
-        self._context = context
-        self._ownership = context.services.store.ownership
+    def __init__(self, scheduler: SpoutScheduler, ownership: OwnershipStore) -> None:
+        self._scheduler = scheduler
+        self._ownership = ownership
         self._count = 0
         self._emitted_before = 0  # until the end of isolation
         self._marks: dict[str, SequenceNumber] | None = None
@@ -70,8 +72,8 @@ class UncleanStarts:
         self._ownership.save_unclean_starts(self._count)
         if before < MAX_UNCLEAN:
             return
-        with self._context.changed:
-            self._context.scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
+        with self._scheduler.changed:
+            self._scheduler.rotation.isolate(ISOLATED_RECORDS * min(before, _MAX_OPENINGS))
         log.warning(
             "the last %d spouts of this task ended without being closed. A record may have "
             "crashed their processes. For a while, records are therefore delivered one at a "
@@ -85,7 +87,7 @@ class UncleanStarts:
         """
         if self._count <= 1:
             return
-        with self._context.changed:
+        with self._scheduler.changed:
             has_outlived = self._has_outlived()
         if has_outlived:
             self._ownership.save_unclean_starts(1)
@@ -95,11 +97,11 @@ class UncleanStarts:
         """Whether all that was in flight when an earlier spout ended has an outcome: the records
         that it left, and as many new ones as can have been in flight, or all that there are.
         """
-        rotation = self._context.scheduler.rotation
-        emitted = self._context.scheduler.counts().emitted
+        rotation = self._scheduler.rotation
+        emitted = self._scheduler.counts().emitted
         if rotation.isolation.is_on:
             self._emitted_before = emitted
-        if rotation.isolation.is_on or rotation.has_restored(self._context.now_ms()):
+        if rotation.isolation.is_on or rotation.has_restored(int(self._scheduler.now_ms())):
             return False
         if rotation.is_idle:
             return True
@@ -113,8 +115,8 @@ class UncleanStarts:
 class SpoutTipWatch:
     """Tells the catalog where the assigned shards stand (`TipWatch`)."""
 
-    def __init__(self, context: SpoutContext) -> None:
-        self._context = context
+    def __init__(self, scheduler: SpoutScheduler) -> None:
+        self._scheduler = scheduler
 
     def keep_only(self, shard_ids: Collection[str]) -> None:
         """A no-op: nothing is stored here."""
@@ -128,8 +130,8 @@ class SpoutTipWatch:
         """
         # By default, because the catalog stores it beside the position that is stored. After a
         # crash, records from there on are read again, and may have expired.
-        with self._context.changed:
-            assigned = self._context.scheduler.assigned.get(shard_id)
+        with self._scheduler.changed:
+            assigned = self._scheduler.assigned.get(shard_id)
             if assigned is None or assigned.shard.pending or (is_stored and assigned.is_dirty):
                 return None
             return assigned.shard.tip_ms()
@@ -147,11 +149,12 @@ class SpoutAssigner:
     def __init__(self, context: SpoutContext, fetching: SpoutPrefetcher) -> None:
         config, services = context.config, context.services
         self._context = context
+        self._scheduler = context.scheduler
         self._fetching = fetching
         self.catalog = ShardCatalog(
             services.client,
             services.clock,
-            SpoutTipWatch(context),
+            SpoutTipWatch(context.scheduler),
             refresh_interval_s=config.shard_refresh_interval_s,
             fail_on_data_loss=config.fail_on_data_loss,
             identity=services.store.identity,
@@ -169,7 +172,7 @@ class SpoutAssigner:
             is_closing=services.closing.is_set,
             on_pause=partial(context.scheduler.wake, "coordinate"),
         )
-        self.starts = UncleanStarts(context)
+        self.starts = UncleanStarts(context.scheduler, services.store.ownership)
         self.has_ended = False
         self._until_ms: int | None = None  # known before the first shard starts
         self._has_assigned = False
@@ -233,7 +236,7 @@ class SpoutAssigner:
         """List the shards if it is time, and assign new ones; obey a pause. Returns the seconds
         until the next step.
         """
-        outages, changed = self._context.outages, self._context.changed
+        outages, changed = self._context.outages, self._scheduler.changed
         try:
             self.session.on_stored(self._assign_unless_paused)
             self.session.record_history()
@@ -251,8 +254,8 @@ class SpoutAssigner:
 
     def _assign_unless_paused(self) -> None:
         if self.session.is_paused():
-            with self._context.changed:
-                self._context.scheduler.rotation.pause()
+            with self._scheduler.changed:
+                self._scheduler.rotation.pause()
             self.session.keep_during_pause()
             return
         self._assign()
@@ -288,7 +291,7 @@ class SpoutAssigner:
     # other tasks ----------------------------------------------------------------------------------
     def _on_watch(self) -> None:
         self._watch_fired = True
-        self._context.scheduler.wake("coordinate")
+        self._scheduler.wake("coordinate")
 
     def _load_other_tasks(self) -> None:
         """Load what other tasks of the application have stored, and find out who leads: at once
@@ -315,15 +318,15 @@ class SpoutAssigner:
         if config.shards and shard_id not in config.shards:
             return False
         is_ours = task_of(shard_id, config.total_tasks) == config.task_index
-        return is_ours and shard_id not in self._context.scheduler.assigned
+        return is_ours and shard_id not in self._scheduler.assigned
 
     def _start(self, shard_id: str, ending_sequence: SequenceNumber | None = None) -> None:
         """Assign a shard, unless it was assigned, stored as finished and released meanwhile.
         `ending_sequence`: of a closed shard, if it is known. A shard that has ended has no pages,
         only retries.
         """
-        context, scheduler = self._context, self._context.scheduler
-        with context.changed:
+        context, scheduler = self._context, self._scheduler
+        with scheduler.changed:
             stored = self.catalog.states.get(shard_id)
             if shard_id in scheduler.assigned or stored is None or stored.state.finished:
                 return
@@ -338,7 +341,7 @@ class SpoutAssigner:
                 )
             unresolved = scheduler.rotation.isolation.taken_back(shard_id, state.unresolved)
             shard = TrackedShard(
-                replace(state, unresolved=by_the_time(unresolved, context.now_ms())),
+                replace(state, unresolved=by_the_time(unresolved, int(scheduler.now_ms()))),
                 retry_policy=context.config.retry,
                 random=context.services.random,
                 pages=pages,
@@ -354,39 +357,39 @@ class SpoutAssigner:
 
         Raises `DataLossError` where `fail_on_data_loss` is true.
         """
-        context, scheduler = self._context, self._context.scheduler
-        with context.changed:
+        scheduler = self._scheduler
+        with scheduler.changed:
             if not scheduler.rotation.is_paused:
                 return
             assigned = list(scheduler.assigned)
         self.catalog.check_retention(
             [one for one in assigned if not self.catalog.states[one].state.end_was_read]
         )
-        with context.changed:
+        with scheduler.changed:
             self._acknowledge(assigned)
             scheduler.rotation.resume()
-            context.changed.notify_all()
+            scheduler.changed.notify_all()
         scheduler.wake("fetch")
 
     def _report_lapsed(self) -> None:
         """Report shards of which records may have expired before they were read. No later record of
         them is emitted before. Raises `DataLossError` where `fail_on_data_loss` is true.
         """
-        with self._context.changed:
+        with self._scheduler.changed:
             lapsed = []
-            for shard_id, assigned in self._context.scheduler.assigned.items():
+            for shard_id, assigned in self._scheduler.assigned.items():
                 lapse = assigned.shard.pages.lapse
                 lapse.retention_ms = self.catalog.stream.retention_ms  # it may have been changed
                 if lapse.lapsed_ms is not None:
                     lapsed.append(shard_id)
         if lapsed:
             self.catalog.loss.report_lapsed(lapsed, self.catalog.view.lineage.states)
-            with self._context.changed:
+            with self._scheduler.changed:
                 self._acknowledge(lapsed)
 
     def _acknowledge(self, shard_ids: Sequence[str]) -> None:
         """Read on behind what was reported. Hold `changed`."""
-        stream, scheduler = self.catalog.stream, self._context.scheduler
+        stream, scheduler = self.catalog.stream, self._scheduler
         for shard_id in shard_ids:
             assigned = scheduler.assigned.get(shard_id)
             if assigned is not None and stream.retention_ms is not None:
@@ -403,14 +406,14 @@ class SpoutAssigner:
 
         The unresolved records of those that were given up are assigned again, without pages.
         """
-        with self._context.changed:
+        with self._scheduler.changed:
             over = [
                 shard_id
-                for shard_id, assigned in self._context.scheduler.assigned.items()
+                for shard_id, assigned in self._scheduler.assigned.items()
                 if self._is_over(shard_id, assigned)
             ]
             for shard_id in over:
-                self._context.scheduler.remove(shard_id)
+                self._scheduler.remove(shard_id)
                 self._fetching.remove(shard_id)
                 self._context.outages.forget(shard_id)
         return over
@@ -428,7 +431,7 @@ class SpoutAssigner:
         """Whether no record is unresolved, and either `max_records` were emitted or every shard is
         done. Only after the first shards were assigned. Hold `changed`.
         """
-        config, scheduler = self._context.config, self._context.scheduler
+        config, scheduler = self._context.config, self._scheduler
         if any(assigned.shard.unresolved for assigned in scheduler.assigned.values()):
             return False
         if scheduler.rotation.is_full:
@@ -447,7 +450,7 @@ class SpoutAssigner:
             # A shard that waits has a parent that did not end: it is done when the parent is.
             return state.finished or not state.end_was_read
         until_ms, pages = self._until_ms, self._fetching.buffers.get(shard_id)
-        assigned = self._context.scheduler.assigned.get(shard_id)
+        assigned = self._scheduler.assigned.get(shard_id)
         if until_ms is None or pages is None or assigned is None or assigned.shard.open_run:
             return False
         if (final_page := pages.source.final_page) is not None:

@@ -21,58 +21,32 @@ if TYPE_CHECKING:
     from kinesis_spout.spout.services import SpoutContext
 
 
-class StallWatch:
-    """Why the program gets no record, though there may be some. One thread calls `reason`.
+class SpoutCommitter:
+    """One per open spout. Blocks on the store, never on Kinesis: so Kinesis holds up no commit. One
+    thread calls `step`; it and the assigner's write shard states under the lock of the catalog.
 
     `deactivated_ms`: since when the program has the spout deactivated, in milliseconds since 1970;
     None while it is active. Any thread may set it.
     """
 
-    def __init__(self, context: SpoutContext) -> None:
-        self._context = context
-        self.deactivated_ms: int | None = None
-        self._seen: tuple[str | None, int] = (None, 0)  # the kind, and the count of emissions
-        self._since_ms = 0
-
-    def reason(self) -> Hold | None:
-        """The reason, at two calls in a row; None without one. Does no I/O."""
-        if (since_ms := self.deactivated_ms) is not None:
-            return Hold(kind=DEACTIVATED, since_ms=since_ms)
-        scheduler, rotation = self._context.scheduler, self._context.scheduler.rotation
-        kind = None
-        with self._context.changed:
-            if rotation.at_limit and not (rotation.is_full or rotation.is_paused):
-                kind = FULL
-            elif rotation.may_emit(self._context.now_ms()):
-                kind = NOT_TAKEN
-            seen = kind, scheduler.counts().emitted
-        # A busy spout is at its limit most of the time, and emits with each outcome. Most of the
-        # rest of the time it has a record for its program, which asks for it soon.
-        if self._seen != seen:
-            self._seen, self._since_ms = seen, self._context.services.clock.now_ms()
-            return None
-        return None if kind is None else Hold(kind=kind, since_ms=self._since_ms)
-
-
-class SpoutCommitter:
-    """One per open spout. Blocks on the store, never on Kinesis: so Kinesis holds up no commit. One
-    thread calls `step`; it and the assigner's write shard states under the lock of the catalog.
-    """
-
     def __init__(self, context: SpoutContext, assigner: SpoutAssigner) -> None:
-        self.stall = StallWatch(context)
         self._context = context
+        self._scheduler = context.scheduler
         self._session = assigner.session
         self._catalog = assigner.catalog
         self._assigner = assigner
         self.stored = 0  # of the records that were resolved, those that a commit has stored
+        self.deactivated_ms: int | None = None
+        # Why the program seems to get no record, and what was emitted by then; and since when.
+        self._seen_stall: tuple[str | None, int] = (None, 0)
+        self._stalled_since_ms = 0
 
     def step(self) -> float:
         """Commit. Returns the seconds until the next commit."""
         run, outages = self._session.run, self._context.outages
         run.not_subscribed(outages.not_subscribed)
         run.write(
-            hold=self.stall.reason(),
+            hold=self._stall(),
             throttled=outages.throttled,
             refused_letters=outages.refused_letters,
             failing_reads=outages.failing_reads(),
@@ -87,6 +61,28 @@ class SpoutCommitter:
             except StoreUnavailableError as exc:
                 self._context.hooks.error(exc)
         return self._context.config.commit_interval_s
+
+    def _stall(self) -> Hold | None:
+        """Why the program gets no record, though there may be some: what two calls in a row have
+        found. None without a reason. Does no I/O.
+        """
+        if (since_ms := self.deactivated_ms) is not None:
+            return Hold(kind=DEACTIVATED, since_ms=since_ms)
+        scheduler, rotation = self._scheduler, self._scheduler.rotation
+        kind = None
+        with scheduler.changed:
+            if rotation.at_limit and not (rotation.is_full or rotation.is_paused):
+                kind = FULL
+            elif rotation.may_emit(int(scheduler.now_ms())):
+                kind = NOT_TAKEN
+            seen = kind, scheduler.counts().emitted
+        # A busy spout is at its limit most of the time, and emits with each outcome. Most of the
+        # rest of the time it has a record for its program, which asks for it soon.
+        if self._seen_stall != seen:
+            self._seen_stall = seen
+            self._stalled_since_ms = self._context.services.clock.now_ms()
+            return None
+        return None if kind is None else Hold(kind=kind, since_ms=self._stalled_since_ms)
 
     def commit(self) -> bool:
         """Store every state that has changed. False when it failed: they are stored later."""
@@ -104,7 +100,7 @@ class SpoutCommitter:
             hooks.notify("shard_finished", shard_id)
         if released or any(change.after.end_was_read for change in changes.values()):
             # There may be children to assign, or nothing left to read.
-            self._context.scheduler.wake("coordinate")
+            self._scheduler.wake("coordinate")
         return True
 
     def commit_last(self, *, in_order: bool) -> bool:
@@ -112,8 +108,8 @@ class SpoutCommitter:
         of the store is not waited for.
         """
         if in_order:
-            with self._context.changed:
-                self._context.scheduler.rotation.isolation.withdraw()
+            with self._scheduler.changed:
+                self._scheduler.rotation.isolation.withdraw()
         if not self.commit():
             return False
         if in_order:
@@ -130,7 +126,7 @@ class SpoutCommitter:
         shard. The caller holds the catalog's lock.
         """
         released = self._assigner.release()
-        scheduler, changed = self._context.scheduler, self._context.changed
+        scheduler, changed = self._scheduler, self._scheduler.changed
         with changed:
             dirty = [assigned for assigned in scheduler.assigned.values() if assigned.is_dirty]
             # Cleared before the write: an outcome that comes during it makes the shard dirty again.

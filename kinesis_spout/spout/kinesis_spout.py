@@ -365,7 +365,7 @@ class SpoutSession:
     def activated(self, *, is_active: bool) -> None:
         """The program has activated or deactivated the spout: the next commit stores that."""
         now_ms = self._context.services.clock.now_ms()
-        self._committer.stall.deactivated_ms = None if is_active else now_ms
+        self._committer.deactivated_ms = None if is_active else now_ms
         if is_active:
             with self.scheduler.changed:
                 self.scheduler.changed.notify_all()

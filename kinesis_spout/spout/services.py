@@ -90,12 +90,3 @@ class SpoutContext:
     scheduler: SpoutScheduler
     hooks: SpoutNotifier
     outages: SpoutOutages
-
-    @property
-    def changed(self) -> threading.Condition:
-        """The scheduler's lock, for who reads or changes several things as of one moment."""
-        return self.scheduler.changed
-
-    def now_ms(self) -> int:
-        """The time of retries and deadlines, which nobody sets."""
-        return int(self.scheduler.now_ms())
