@@ -46,7 +46,7 @@ def aws_page() -> str:
         "## IAM policies",
         *(_policy(policy) for policy in POLICIES),
         "### Assume a role",
-        "With `roleArn`, the identity that the process has needs this, and the role needs the "
+        "This policy is for the identity of a process with `roleArn`. The role itself needs the "
         "policy of its use.",
         block(
             "json",
@@ -77,7 +77,7 @@ def _call(operation: str, call: Call) -> str:
         f"### {_title(operation)}",
         f"IAM action: {code(call.action)}.",
         table(
-            ("caller", "how often"),
+            ("caller", "requests"),
             [(who, rate.format(**known)) for who, rate in call.callers.items()],
         ),
     )
@@ -86,9 +86,9 @@ def _call(operation: str, call: Call) -> str:
 def _policy(policy: Policy) -> str:
     return page(
         f"### {policy.title}",
-        f"For {policy.needed_by}.",
+        f"This policy is for {policy.needed_by}.",
         block("json", document_of(policy)),
-        f"The `{policy.kms}` statement is for a stream that is encrypted with a key of your own."
+        f"Omit `{policy.kms}` unless the stream is encrypted with a KMS key of your own."
         if policy.kms
         else "",
     )

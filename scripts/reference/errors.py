@@ -1,9 +1,8 @@
-"""The error classes: what each means from its docstring, why and what helps from `words`."""
+"""The error classes: why each is raised and what helps from `words`, its bases from the code."""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import spark_job
 import state
 from kinesis_spout.errors import KinesisError
 from kinesis_spout.service import faults
-from scripts.reference.markdown import anchor, code, page, plain, table
+from scripts.reference.markdown import anchor, block, code, page, plain, table
 from scripts.reference.words import ERRORS, NOT_ERRORS
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def errors_page() -> str:
     for title, prefix in _SECTIONS.items():
         named = [name for name in sorted(found) if _section(found[name]) == prefix]
         parts.extend([f"## {title}", *(_error(name, found[name]) for name in named)])
-    return page(*parts, "## Error codes of the service", _codes())
+    return page(*parts, "## Error codes of AWS", _codes())
 
 
 def service_codes() -> dict[str, tuple[type[KinesisError], str]]:
@@ -82,17 +81,14 @@ def _section(kind: type[BaseException]) -> str:
 
 def _error(name: str, kind: type[BaseException]) -> str:
     trouble = ERRORS.get(name)
-    bases = ", ".join(code(base.__name__) for base in kind.__bases__)
-    retryable = " Retryable." if getattr(kind, "retryable", False) else ""
-    paragraphs = (inspect.getdoc(kind) or "").split("\n\n")
-    meaning = plain(" ".join(paragraphs[0].split()))
+    bases = ", ".join(base.__name__ for base in kind.__bases__)
+    retryable = f" `{name}` is retryable." if getattr(kind, "retryable", False) else ""
     return page(
         anchor(f"error-{name.lower()}"),
         f"### `{name}`",
-        f"{meaning}{retryable}",
-        f"**Cause.** {trouble.cause}" if trouble else "",
-        f"**What helps.** {trouble.help}" if trouble else "",
-        f"**Class.** {code(f'{kind.__module__}.{name}')}. **Base class.** {bases}.",
+        f"{trouble.cause}{retryable}" if trouble else "",
+        f"**Remedy.** {trouble.help}" if trouble else "",
+        block("text", f"class {kind.__module__}.{name}({bases})"),
     )
 
 
@@ -101,4 +97,4 @@ def _codes() -> str:
         (code(name), f"[`{kind.__name__}`](#error-{kind.__name__.lower()})", plain(advice))
         for name, (kind, advice) in service_codes().items()
     ]
-    return table(("code", "becomes", "advice in the message"), rows)
+    return table(("code", "error", "remedy in the message"), rows)

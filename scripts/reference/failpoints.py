@@ -35,4 +35,4 @@ def failpoints_page() -> str:
         for name in order
         if name in NAMES
     ]
-    return page(table(("name", "a process that is killed here", "module"), rows))
+    return page(table(("name", "state at the failpoint", "module"), rows))

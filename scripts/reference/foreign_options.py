@@ -15,8 +15,8 @@ def foreign_options_page(system: System) -> str:
     taken = [(code(name), code(one.ours), one.values) for name, one in system.taken.items()]
     refused = [(code(name), plain(instead)) for name, instead in system.refused.items()]
     return page(
-        "### Options that are taken",
-        table(("there", "here", "values"), taken),
-        "### Options that are refused",
-        table(("there", "instead"), refused),
+        "### Options that are accepted",
+        table((f"option of {system.name}", "option of kinesis-spout", "values"), taken),
+        "### Options that are not accepted",
+        table((f"option of {system.name}", "remedy"), refused),
     )

@@ -36,7 +36,7 @@ def metrics_page() -> str:
     return page(
         "## Prometheus",
         table(
-            ("name", "type", "labels", "of", "meaning"),
+            ("name", "type", "labels", "source", "meaning"),
             [
                 (
                     code(shown_name(one)),
@@ -49,8 +49,9 @@ def metrics_page() -> str:
             ],
         ),
         "## The Spark source: progress",
-        "Spark's progress report of a query holds these in `sources[n].latestOffset`, as JSON. "
-        "`StreamingQueryListener.onQueryProgress` and `query.lastProgress` give the report.",
+        "The progress report of a Spark query contains these figures as JSON in "
+        "`sources[n].latestOffset`. `StreamingQueryListener.onQueryProgress` and "
+        "`query.lastProgress` return the report.",
         table(("key", "meaning"), [(code(key), PROGRESS.get(key, "")) for key in progress_keys()]),
     )
 

@@ -13,52 +13,51 @@ from kinesis_spout.service.permissions import PERMISSIONS, Use
 # columns ------------------------------------------------------------------------------------------
 
 COLUMNS = {
-    "streamName": "the stream's name; in a query of several streams of which two have the same "
-    "name, the stream's ARN",
-    "shardId": "the shard's id; other streams have shards with the same ids",
-    "sequenceNumber": "the sequence number, in decimal; compare it as a number, not as text",
+    "streamName": "the name of the stream; its ARN if the query reads two streams of that name",
+    "shardId": "the id of the shard. Shards of different streams can have the same id",
+    "sequenceNumber": "the sequence number of the record, in decimal; compare it as a number, not "
+    "as text",
     "subSequenceNumber": "the number of a user record in its aggregate, from 0; 0 for a record "
-    "that is not part of one",
+    "that is not part of an aggregate",
     "partitionKey": "the partition key that the producer gave",
     "data": "the payload, as the producer sent it",
     "approximateArrivalTimestamp": "the time at which Kinesis accepted the record",
-    "attempt": "which delivery of the record this is: 1 for the first",
-    "messageId": "`shardId:sequenceNumber:attempt`; in an aggregate, from the second user record "
-    "on, `shardId:sequenceNumber.subSequenceNumber:attempt`; in a query of several streams, the "
-    "stream and a `/` before it",
+    "attempt": "the number of this delivery of the record: 1 for the first",
+    "messageId": "`shardId:sequenceNumber:attempt`. From the second user record of an aggregate "
+    "on: `shardId:sequenceNumber.subSequenceNumber:attempt`. In a query of several streams, the "
+    "stream and a `/` stand before it",
 }
 
 # SpoutConfig --------------------------------------------------------------------------------------
 
 SPOUT_FIELDS = {
-    "aws": "how to reach and sign in to AWS: an `AwsConfig`",
-    "commit_interval_s": "how often shard states are stored",
-    "fetch_concurrency": "how many shards are read at the same time",
-    "rate": "calls and bytes per second for each shard: a `ReadRate`",
-    "listeners": "objects that are called at each event: `SpoutListener`",
+    "aws": "region, endpoint and credentials of AWS: an `AwsConfig`",
+    "commit_interval_s": "time between two commits, which store the shard states in ZooKeeper",
+    "fetch_concurrency": "number of shards that are read at the same time",
+    "rate": "maximum GetRecords calls and bytes per second for each shard: a `ReadRate`",
+    "listeners": "objects whose methods the spout calls at each event: `SpoutListener`",
     "max_idle_poll_s": "the longest pause between two polls of an idle shard",
-    "idle_wait": "how long `emissions` sleeps when there is no record: a function of the number of "
-    "waits in a row",
-    "limit_wait": (
-        "how long `emissions` sleeps when `max_pending` is reached: a function of the number of "
-        "waits in a row"
-    ),
+    "idle_wait": "a function that returns how long `emissions` sleeps when there is no record. Its "
+    "argument is the number of waits in a row",
+    "limit_wait": "a function that returns how long `emissions` sleeps when `max_pending` is "
+    "reached. Its argument is the number of waits in a row",
 }
 
 # command line -------------------------------------------------------------------------------------
 
 EXIT_CODES = {
-    "0": "done",
-    "1": "an error: one sentence on stderr says what is wrong, where, and what to do; `drill`: a "
-    "promise was broken, too; `status`: stalled, losing, or no state; `checkpoint set`: it "
-    "would skip records; `pause --wait`: records may still be in flight at the timeout",
-    "2": "wrong usage: an unknown option, a missing argument, a value out of bounds; `status`, "
-    "`explain` and `checkpoint`: no such stream, too",
+    "0": "the command did what it was asked to do",
+    "1": "the command failed: stderr says what is wrong, where, and what to do. `drill`: a promise "
+    "was broken. `status`: the verdict is stalled or losing, or the application has no state. "
+    "`checkpoint set`: the move would skip records. `pause --wait`: records may still be in flight "
+    "at the timeout",
+    "2": "the command line is wrong: an unknown option, a missing argument, or a value out of "
+    "bounds. `status`, `explain` and `checkpoint`: the stream does not exist",
     "3": "Kinesis or ZooKeeper cannot be reached",
     "4": "another process owns the application",
-    "130": "stopped by SIGINT (Ctrl-C)",
-    "141": "the reader of stdout has gone away, as `head` does",
-    "143": "stopped by SIGTERM",
+    "130": "SIGINT (Ctrl-C) stopped the command",
+    "141": "the program that reads the output has ended, as `head` does",
+    "143": "SIGTERM stopped the command",
 }
 
 # ZooKeeper ----------------------------------------------------------------------------------------
@@ -77,483 +76,518 @@ class Node(NamedTuple):
 NODES = {
     "stream": Node(
         "StreamIdentity",
-        "which stream this state belongs to. A stream that was deleted and created again under the "
-        "same name is refused",
+        "the stream that this state belongs to. Another stream of the same name, created after "
+        "this one was deleted, is refused",
         "the first owner, once",
     ),
-    "start": Node("StartPin", "where the application started", "the first owner, once"),
+    "start": Node(
+        "StartPin", "the position where the application started", "the first owner, once"
+    ),
     "owner": Node(
         "OwnerInfo",
-        "which process consumes. The node is ephemeral if its owner is a Spark driver or a "
-        "single spout. If several tasks share the application, it is persistent and holds "
+        "the process that owns the application. A Spark driver or a single spout creates an "
+        "ephemeral node. Several tasks create a persistent node that contains "
         "[`Tasks`](#znode-tasks)",
         "the owner, when it acquires the application",
     ),
     "owner/<i>-of-<n>": Node(
-        "OwnerInfo", "the process that holds share i of n; ephemeral", "that task of the spout"
+        "OwnerInfo",
+        "the process that owns share i of n of the shards; an ephemeral node",
+        "the task of the spout that owns the share",
     ),
     "reset": Node(
         "OwnerInfo",
-        "who removed the state of the application, and when; the node is removed when the "
-        "application starts again",
+        "the process that removed the state of the application. The next start of the application "
+        "removes this node",
         "`kinesis-spout reset`",
     ),
     "epoch": Node(
         None,
-        "a number. Each new owner increases it. Every write checks the node's version, so a "
-        "process that was replaced writes nothing",
+        "a number that each new owner increases. Every write checks the version of this node, so a "
+        "former owner cannot write",
         "each new owner",
     ),
-    "epoch/<i>-of-<n>": Node(None, "the same for share i of n", "each new task of that share"),
+    "epoch/<i>-of-<n>": Node(
+        None,
+        "a number that each new owner of share i of n increases",
+        "each new owner of the share",
+    ),
     "epoch/unclosed-<i>-of-<n>": Node(
         None,
-        "how many spouts of share i of n in a row have ended without being closed",
-        "that task of the spout",
+        "the number of spouts of share i of n that ended in a row without being closed",
+        "the task of the spout that owns the share",
     ),
     "epoch/lister": Node(
-        "Leader", "which task writes `shardList`", "the task that takes over the listing of shards"
+        "Leader",
+        "the task that writes `shardList`",
+        "the task that takes over the listing of shards",
     ),
     "shardList": Node(
         "StoredShardList",
         "the shards of the stream at the last listing. The tasks of a spout watch this node",
         "the owner, or the task that `epoch/lister` names",
     ),
-    "<shardId>": Node(None, "a folder", "the owner"),
+    "<shardId>": Node(None, "a folder with the state of one shard", "the owner"),
     "<shardId>/state": Node(
         "StoredShardState",
-        "checkpoint, read position and the records that wait for a retry. Path and `checkpoint` "
-        "are those of the AWS Kinesis Storm spout",
+        "the checkpoint and the read position of the shard, and the records that wait for a retry. "
+        "The path and `checkpoint` are those of the AWS Kinesis Storm spout",
         "the owner, when it stores the outcomes of a batch, or when the spout commits",
     ),
-    "plan": Node("PlanPointer", "the newest plan and its status", "the Spark driver"),
+    "plan": Node("PlanPointer", "the newest batch plan and its status", "the Spark driver"),
     "tracked": Node(
         "StoredPolicy",
-        "present where records are tracked one by one: how failed records are treated",
+        "the rules for retries. This node exists if the query tracks records one by one",
         "the Spark driver, when a tracked query starts",
     ),
     "paused": Node(
         "Pause",
-        "present while the application is paused: the node pauses the application whatever its "
-        "content is; it says who paused the application, and why",
-        "`kinesis-spout pause`, which needs no ownership; `resume` removes it",
+        "the process that paused the application, and its reason. The application is paused while "
+        "this node exists, whatever its content is",
+        "`kinesis-spout pause`, which needs no ownership; `resume` removes the node",
     ),
     "history": Node(
         "HistoryHead",
-        "the number of the next entry of the history. The version of the node shows whether "
-        "another process has written in between",
-        "who writes an entry",
+        "the number of the next entry of the history. The version of the node increases with each "
+        "written entry",
+        "the process that writes an entry",
     ),
     "history/<number>-<timeMs>-<kind>-<part>-of-<parts>": Node(
         "StoredHistoryEntry",
-        "an entry of the history, compressed (zlib): at this time by the service's clock, all "
-        "records of each shard before its position were acked. `full`: all shards; `changes`: "
-        "the shards that have changed since the previous entry; `moved`: an operator has moved "
-        "the application",
+        "an entry of the history, compressed with zlib: the positions of shards at a time of "
+        "Kinesis's clock. All records before a position were acked at that time. Kind `full` has "
+        "all shards, `changes` the shards that moved since the previous entry. Kind `moved` "
+        "records a move by an operator",
         "the owner, or the task that `epoch/lister` names, at most every 10 s; "
         "`kinesis-spout checkpoint`",
     ),
-    "runs": Node(None, "a folder", "the owner"),
+    "runs": Node(None, "a folder with the last runs of the application", "the owner"),
     "runs/all": Node(
         "RunLog",
-        "the last runs of owners of the whole application: their settings, why the newest run "
-        "waits, and how they ended. They are for people and for `kinesis-spout explain`; no "
-        "process bases a decision on them",
-        "the owner, when it starts, when it ends, and when it begins or ceases to wait; the main "
-        "process of a Spark driver, when the query ends",
+        "the last runs of the application: their settings and their ends, and the reason why the "
+        "newest run waits. `kinesis-spout explain` shows them. No process bases a decision on them",
+        "the owner, when it starts, ends, begins to wait or stops waiting; the main process of a "
+        "Spark driver, when the query ends",
     ),
     "runs/<i>-of-<n>": Node(
-        "RunLog", "the same for share i of n", "that task of the spout, likewise"
+        "RunLog",
+        "the last runs of share i of n",
+        "the task of the spout that owns the share, at the same events as for `runs/all`",
     ),
-    "batches": Node(None, "a folder", "the Spark driver"),
+    "batches": Node(None, "a folder with the batch plans of a Spark job", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
-        "the plan of one batch. Version 0 is an open plan; closing the plan writes the node "
-        "once more",
+        "the plan of one batch. The node has version 0 while the plan is open. The driver writes "
+        "it again to close the plan",
         "the Spark driver",
     ),
     "batches/<planId>/<task>": Node(
-        "TaskPlan", "the part of the plan that one task reads", "the Spark driver"
+        "TaskPlan", "the shards that one task of the batch reads", "the Spark driver"
     ),
     "batches/<planId>/<task>/end": Node(
         "TaskLog",
-        "entries on the records that the task read and hands over, in this order; nothing "
-        "is appended to a sealed log",
+        "the log of the task: the records that it read and passed to Spark, in order. A sealed log "
+        "does not grow any more",
         "the executor that runs the task",
     ),
     "batches/<planId>/<task>/begun": Node(
         None,
-        "empty; shows that the task has begun its `end`, so that a removed `end` is not "
-        "begun again",
+        "an empty node that exists once the task has created its log. A removed log is therefore "
+        "never created again",
         "the executor that runs the task",
     ),
     "batches/<planId>/report": Node(
         "ReportHeader",
         "the outcomes (acked or failed) of the records of a tracked batch",
-        "the driver's process of `foreachBatch`",
+        "the driver's Python process that runs `foreachBatch`",
     ),
     "batches/<planId>/report/<token>-<version>-<part>": Node(
         "ReportPart",
         "a part of a report that does not fit into one node",
-        "the driver's process of `foreachBatch`",
+        "the driver's Python process that runs `foreachBatch`",
     ),
 }
 
+_FORMAT = "version of the format in which this value is stored"
+_SAYS = "the message of the last error, without secrets, at most 500 characters"
+_ERROR = "the class of the error; absent in a value that an older version wrote"
+_SEQUENCE = "the sequence number of the record, or of the first record of a range"
+_COUNT = "the number of records in the range"
+_ATTEMPTS = "the number of failed deliveries so far; failures during an outage do not count"
+_BLOCKED = (
+    "true if the record has not failed itself, and waits because an earlier record of its key or "
+    "shard has failed"
+)
+_REJECTED = "true if the record is not retried, and waits for its dead letter to be written"
+_WHOLE = "true if aggregates were not unpacked at the delivery, so they are not unpacked at retries"
+_KEY = "a hash of the partition key"
+
 FIELDS = {
     "Pause": {
-        "by": "who paused the application",
-        "sinceMs": "when the pause began, by the clock of that machine",
-        "reason": "the reason that was given",
-        "format": "format of the value",
+        "by": "the process that paused the application",
+        "sinceMs": "the time at which the pause began, by the clock of the process in `by`",
+        "reason": "the reason that the operator gave for the pause",
+        "format": _FORMAT,
     },
     "RunLog": {
         "runs": "the last runs, oldest first, at most 10",
-        "hold": "why the newest run gives its program no record, though it has some",
+        "hold": "the reason why the newest run delivers no records although it has some (spout)",
         "triggerMs": "the interval of the Spark query's trigger, as configured or as observed",
-        "throttled": "the shards whose reads the service refused last, at most 20",
+        "throttled": "the shards whose reads Kinesis throttled last, at most 20",
         "refusedLetters": "the dead letters that `dead_letter` of a spout currently refuses",
-        "notSubscribed": "why shards that should be read by subscription have none",
-        "failingReads": "reads of a spout that get no answer, or fail and are tried again",
-        "noAnswers": "a spout's program that acks or fails none of its records",
-        "format": "format of the value",
+        "notSubscribed": "the reason why shards have no subscription although the run uses "
+        "enhanced fan-out",
+        "failingReads": "the reads of a spout that fail or get no response, and that are retried",
+        "noAnswers": "the deliveries of a spout whose program acks and fails no record",
+        "format": _FORMAT,
     },
     "Run": {
-        "owner": "the process",
-        "kind": "`spark` or `spout`",
-        "sessionTimeoutMs": "how long ZooKeeper keeps the session of the process after its death",
-        "shards": "the only shards that the run reads; none for all. Kept for the newest run",
-        "readMode": "`polling` or `efo`",
-        "maxPending": "the most records that may be in flight (spout)",
-        "maxRecords": "the most records of a batch (Spark), or of the whole run (spout)",
-        "maxUnresolvedPerShard": (
-            "how many unresolved (failed or waiting) records of a shard hold its new ones back"
-        ),
-        "maxAttempts": "a record becomes a dead letter after this many deliveries (spout)",
-        "maxAgeMs": "a record also becomes a dead letter this long after its first failure (spout)",
-        "tellsErrors": "whether an error of the query's sink or function would be reported (Spark)",
-        "messageTimeoutMs": (
-            "how long a record may be in flight before it fails; 0: for ever (spout)"
-        ),
-        "readsPerSecond": (
-            "the most reads of a shard per second, if the run allows fewer than the service"
-        ),
-        "bytesPerSecond": (
-            "the most bytes of a shard per second, if the run allows fewer than the service"
-        ),
-        "end": "how the run ended; none while it runs, and if the process was killed",
+        "owner": "the process of the run",
+        "kind": "the kind of consumer: `spark` or `spout`",
+        "sessionTimeoutMs": "the time after which ZooKeeper ends the session of a dead process",
+        "shards": "the only shards that the run reads; absent if it reads all. Only the newest run "
+        "has this key",
+        "readMode": "the way of reading: `polling` or `efo`",
+        "maxPending": "the maximum number of records in flight (spout)",
+        "maxRecords": "the maximum number of records in a batch (Spark) or in the run (spout)",
+        "maxUnresolvedPerShard": "the number of unresolved (failed or waiting) records at which a "
+        "shard delivers no new ones",
+        "maxAttempts": "the number of deliveries after which a record is dead-lettered (spout)",
+        "maxAgeMs": "the time after its first failure at which a record is dead-lettered (spout)",
+        "tellsErrors": "true if the run records an error of the query's sink or function (Spark)",
+        "messageTimeoutMs": "the time in flight after which a record fails; 0 for no limit (spout)",
+        "readsPerSecond": "the maximum reads of a shard per second, if below the limit of Kinesis",
+        "bytesPerSecond": "the maximum bytes of a shard per second, if below the limit of Kinesis",
+        "end": "the end of the run; absent while it runs, and after its process was killed",
     },
     "RunEnd": {
-        "timeMs": "when the run ended, by the clock of its machine",
-        "kind": "`stopped`: somebody stopped it; `done`: nothing was left to do; `failed`",
-        "says": "what was wrong and where, without secrets, at most 500 characters; for a run "
-        "that is `done`, what remains for the next run",
-        "remedy": "what to do about it; none if nothing is known, or if `says` contains it",
-        "error": "the class of the error; none if an older version wrote this",
+        "timeMs": "the time at which the run ended, by the clock of its machine",
+        "kind": "`stopped`: somebody stopped the run; `done`: nothing was left to read; `failed`: "
+        "an error ended the run",
+        "says": "the message of the error, without secrets, at most 500 characters; of a run that "
+        "is `done`: the records that it leaves to the next run",
+        "remedy": "the action that resolves the error; absent if none is known, or if `says` "
+        "contains it",
+        "error": _ERROR,
     },
     "RefusedLetters": {
-        "count": "how many dead letters",
-        "lastMs": "when the last one was refused, by the owner's clock",
-        "says": "the last error's sentence, without secrets, at most 500 characters",
+        "count": "the number of refused dead letters",
+        "lastMs": "the time of the last refusal of a dead letter, by the owner's clock",
+        "says": _SAYS,
     },
     "ReadTrouble": {
-        "sinceMs": "since when, by the owner's clock",
-        "says": "the last error's sentence, without secrets, at most 500 characters; none if no "
-        "service answers",
-        "remedy": "what to do about it",
-        "error": "the class of the error; none if an older version wrote this",
+        "sinceMs": "the time since which reads fail, by the owner's clock",
+        "says": f"{_SAYS}; absent if Kinesis does not respond",
+        "remedy": "the action that resolves the error",
+        "error": _ERROR,
     },
     "NoAnswers": {
-        "sinceMs": "since when, by the owner's clock",
-        "count": "how many deliveries have timed out since then",
+        "sinceMs": "the time since which the program has acked and failed no record, by the "
+        "owner's clock",
+        "count": "the number of deliveries that have timed out since that time",
     },
     "Throttle": {
-        "count": "how many reads of the shard were refused since the run began",
-        "lastMs": "when the last read was refused, by the owner's clock",
+        "count": "the number of throttled reads of the shard since the run began",
+        "lastMs": "the time of the last throttled read, by the owner's clock",
     },
     "Hold": {
         "kind": "`deactivated`: the program called `deactivate()`; `full`: `max_pending` records "
-        "are in flight; `not taken`: records are there, and the program does not ask for "
-        "any",
-        "sinceMs": "since when",
+        "are in flight; `not taken`: the program does not ask for the records that are ready",
+        "sinceMs": "the time since which the spout delivers no records",
     },
     "HistoryHead": {
-        "next": "the number of the next entry",
-        "format": "format of the history",
+        "next": "the number of the next entry of the history",
+        "format": "version of the format of the history",
     },
     "StoredHistoryEntry": {
-        "positions": "for each shard, its position: every record before it was acked",
-        "cause": (
-            "the command that moved the application; none if the job's own progress was stored"
-        ),
-        "format": "format of the entry",
+        "positions": "for each shard, a position: every record before it was acked",
+        "cause": "the command that moved the application; absent if the job itself progressed",
+        "format": _FORMAT,
     },
     "StreamIdentity": {
-        "arn": "the stream's ARN",
-        "name": "the stream's name",
-        "createdMs": "when the stream was created",
-        "format": "format of the value",
+        "arn": "the ARN of the stream",
+        "name": "the name of the stream",
+        "createdMs": "the time at which the stream was created",
+        "format": _FORMAT,
     },
     "StartPin": {
-        "timeMs": "the service's time when the start was decided",
+        "timeMs": "the time at which the application started, by Kinesis's clock",
         "wish": "the starting position as the user wrote it",
-        "position": "where the shards in `shards` start",
-        "shards": "the shards that the stream had then; later ones start at TRIM_HORIZON",
-        "shardPositions": "positions of single shards, by shard id",
-        "importing": "`checkpoint import` is under way or was interrupted: nobody reads from here",
-        "format": "format of the value",
+        "position": "the position at which the shards in `shards` start",
+        "shards": "the shards of the stream when the application started. Later shards start at "
+        "TRIM_HORIZON",
+        "shardPositions": "the starting positions of single shards, by shard id",
+        "importing": "true while `checkpoint import` runs, and after it was interrupted; the "
+        "application does not start",
+        "format": _FORMAT,
     },
     "OwnerInfo": {
-        "host": "the machine",
-        "pid": "the process",
-        "sinceMs": "when it acquired the application",
-        "hostIdentity": "kernel and pid namespace: a successor there can see that the holder died",
-        "processStart": "start of the process in the kernel's ticks: tells a reused pid",
+        "host": "the host name of the machine",
+        "pid": "the process id",
+        "sinceMs": "the time at which the process acquired the application",
+        "hostIdentity": "the kernel and the pid namespace of the process. A new process with the "
+        "same ones can check whether the owner has died",
+        "processStart": "the start time of the process in kernel ticks. It distinguishes two "
+        "processes with the same pid",
     },
     "Tasks": {
-        "totalTasks": "into how many shares the application is divided",
-        "format": "format of the value",
+        "totalTasks": "the number of tasks that share the application",
+        "format": _FORMAT,
     },
     "Leader": {
-        "task": "the task, as `<i>-of-<n>`",
-        "epoch": "the number of that task's ownership",
-        "format": "format of the value",
+        "task": "the task that lists the shards, as `<i>-of-<n>`",
+        "epoch": "the value of the task's `epoch/<i>-of-<n>` node when it took over the listing",
+        "format": _FORMAT,
     },
-    "StoredShardList": {"shardList": "shard ids"},
+    "StoredShardList": {"shardList": "the ids of the shards"},
     "StoredShardState": {
-        "checkpoint": "everything up to this sequence number is acked; `SHARD_END` of a finished "
-        "shard",
+        "checkpoint": "the sequence number up to which all records are acked; `SHARD_END` for a "
+        "finished shard",
         "lastCheckpoint": "the last sequence number of a finished shard",
-        "readPosition": "where the next read begins",
-        "unresolved": "records between `checkpoint` and `readPosition` that have failed or wait",
-        "reasons": "reasons that several of these share",
-        "userRecords": "whether these records are marked as user records of aggregates; an "
-        "earlier version set no mark, and delivered aggregates as they were",
-        "lifecycle": "`active`; `drained`: read to the end, records wait; `finished`: all acked",
-        "parents": "the shards that this one continues",
-        "settledPlan": "the last plan whose outcomes are in this state",
-        "verifiedUntilMs": "service time up to which no record can have been missed",
-        "atTip": "whether the last read reached the tip",
-        "format": "format of the value; 0 is a value of the AWS Kinesis Storm spout",
+        "readPosition": "the position at which the next read of the shard starts",
+        "unresolved": "the failed or waiting records between `checkpoint` and `readPosition`",
+        "reasons": "the failure reasons that several unresolved records share",
+        "userRecords": "true if user records of aggregates are marked in `unresolved`. Earlier "
+        "versions did not mark them, and delivered aggregates without unpacking them",
+        "lifecycle": "`active`: the shard is read; `drained`: it was read to its end, and records "
+        "wait; `finished`: all its records are acked",
+        "parents": "the shards that were split or merged into this shard",
+        "settledPlan": "the last batch plan whose outcomes are part of this state",
+        "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
+        "atTip": "true if the last read reached the newest record of the shard",
+        "format": f"{_FORMAT}; 0 for a value that the AWS Kinesis Storm spout wrote",
     },
     "Row": {
-        "0": "sequence number; for a range: its first number, its last number and its count",
-        "1": "failed deliveries so far; failures during an outage do not count",
-        "2": "when the next retry may come, ms since 1970",
-        "3": "first failure, ms since 1970",
-        "4": "last failure, ms since 1970",
-        "5": "the reason, or its index in `reasons`",
-        "6": "a hash of the partition key",
-        "7": "waits for an earlier record of its key or shard, and did not fail itself",
-        "8": "waits for its dead letter; it is not retried",
-        "9": (
-            "delivered while aggregates were not unpacked, so its retries are not unpacked "
-            "either; left out if false"
-        ),
+        "0": "the sequence number of the record; for a range of records: its first sequence "
+        "number, its last one, and its number of records",
+        "1": _ATTEMPTS,
+        "2": "the earliest time of the next retry",
+        "3": "the time of the first failure",
+        "4": "the time of the last failure",
+        "5": "the reason of the failure, or its index in `reasons`",
+        "6": _KEY,
+        "7": _BLOCKED,
+        "8": _REJECTED,
+        "9": f"{_WHOLE}; absent if false",
     },
     "UnresolvedRecord": {
-        "first": "sequence number, or the first of a range",
-        "last": "the last of the range",
-        "count": "records of the range",
-        "attempts": "failed deliveries so far; failures during an outage do not count",
-        "dueMs": "when the next retry may come",
-        "firstFailureMs": "first failure, including failures that do not count as attempts",
-        "lastFailureMs": "last failure",
-        "reason": "the reason",
-        "key": "a hash of the partition key",
-        "blocked": "waits for an earlier record of its key or shard, and did not fail itself",
-        "rejected": "waits for its dead letter; it is not retried",
-        "whole": (
-            "delivered while aggregates were not unpacked, so its retries are not unpacked either"
-        ),
+        "first": _SEQUENCE,
+        "last": "the last sequence number of the range",
+        "count": _COUNT,
+        "attempts": _ATTEMPTS,
+        "dueMs": "the earliest time of the next retry",
+        "firstFailureMs": "the time of the first failure, also if that failure did not count as an "
+        "attempt",
+        "lastFailureMs": "the time of the last failure",
+        "reason": "the reason of the failure",
+        "key": _KEY,
+        "blocked": _BLOCKED,
+        "rejected": _REJECTED,
+        "whole": _WHOLE,
     },
     "PlanPointer": {
-        "id": "the plan's id, `<number>-<nonce>`",
-        "status": "`open`: tasks may publish; `closed`: no task may publish; `settled`: its "
-        "outcomes are in the shard states",
+        "id": "the id of the batch plan, `<number>-<nonce>`",
+        "status": "`open`: tasks may publish the records that they read; `closed`: no task may "
+        "publish; `settled`: the outcomes of the batch are in the shard states",
     },
     "PlanHeader": {
-        "createdMs": "when the plan was made",
-        "tasks": "number of tasks",
-        "untilMs": "the service time that an AvailableNow run reads up to",
-        "storms": "how many plans in a row, up to this one, were outages",
-        "deliveryLimit": "the most records that the function is given, after the function of an "
-        "earlier batch never returned",
-        "format": "format of the value",
+        "createdMs": "the time at which the batch plan was created",
+        "tasks": "the number of tasks of the batch",
+        "untilMs": "the time up to which an AvailableNow run reads, by Kinesis's clock",
+        "storms": "the number of batches in a row, this one included, in which most records failed",
+        "deliveryLimit": "the maximum number of records that are passed to the function. It is set "
+        "after the function of an earlier batch never returned",
+        "format": _FORMAT,
     },
     "TaskPlan": {
-        "shards": "the shards to read, in the order of their rows",
-        "maxBytes": "payload bytes that the task holds before it publishes",
-        "fetchTimeMs": "time after which the task leaves a shard in which it has found records",
-        "fetchCapMs": (
-            "time after which the task leaves a shard that is behind and in which it has found "
-            "nothing"
-        ),
-        "retentionMs": "the stream's retention when the plan was made",
-        "aggregatedRecords": (
-            "the value of the option when the plan was made; every attempt uses it"
-        ),
-        "consumerArn": "the consumer with which the first attempt may subscribe to the shards",
+        "shards": "the shards that the task reads, in the order of their rows",
+        "maxBytes": "the maximum payload bytes that the task reads",
+        "fetchTimeMs": "the time after which the task stops reading a shard that has returned "
+        "records",
+        "fetchCapMs": "the time after which the task stops reading a lagging shard that has "
+        "returned no records",
+        "retentionMs": "the retention of the stream when the batch was planned",
+        "aggregatedRecords": "the value of option `aggregatedRecords` when the batch was planned; "
+        "every attempt of the task uses it",
+        "consumerArn": "the ARN of the consumer with which the first attempt of the task may "
+        "subscribe to the shards",
     },
     "ShardSlice": {
-        "shardId": "the shard",
-        "position": "where the read begins",
-        "maxRecords": "the most new records; 0: retries only",
-        "iterator": "a hint that saves a GetShardIterator; it may have expired",
-        "nextReadMs": "a hint: when the service allows the next read, by the last reader's clock",
-        "nextSubscribeMs": "a hint: when the service allows the next subscription",
-        "endingSequence": "where a closed shard ends, as ListShards says",
-        "retries": "records to read again, before the new ones",
-        "verifiedUntilMs": "service time before which no record can have been missed",
-        "gone": "the service no longer has the shard, so its retries are gone",
-        "hashKeys": "first and last hash key of the shard; user records outside them are left out",
+        "shardId": "the id of the shard",
+        "position": "the position at which the read of the shard starts",
+        "maxRecords": "the maximum number of new records; 0 if only retries are read",
+        "iterator": "a shard iterator that saves a GetShardIterator call; it may have expired",
+        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read, by "
+        "the clock of the last reader",
+        "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription",
+        "endingSequence": "the last sequence number of a closed shard, as ListShards returned it",
+        "retries": "the records that are retried; they are read before the new records",
+        "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
+        "gone": "true if Kinesis no longer has the shard, so its records cannot be retried",
+        "hashKeys": "the first and the last hash key of the shard. User records of aggregates "
+        "whose hash keys are outside this range are not delivered",
     },
     "PlannedRetry": {
-        "first": "sequence number, or the first of a range",
-        "last": "the last of the range",
-        "count": "records of the range",
-        "attempts": "deliveries before this one",
-        "exhausted": "the record is read only to write its dead letter",
-        "maxRecords": "the most records of the range that this plan reads",
-        "whole": (
-            "the record was delivered while aggregates were not unpacked, so it is not unpacked "
-            "now either"
-        ),
+        "first": _SEQUENCE,
+        "last": "the last sequence number of the range",
+        "count": _COUNT,
+        "attempts": "the number of earlier deliveries",
+        "exhausted": "true if the record is read only for its dead letter, and not retried",
+        "maxRecords": "the maximum number of records of the range that this batch reads",
+        "whole": _WHOLE,
     },
     "TaskLog": {
-        "entries": (
-            "entries; each is on records of one shard, which follow the shard's earlier records"
-        ),
-        "sealed": "true once nothing more is appended",
-        "format": "format of the value; format 1 was one entry for each shard, written once",
+        "entries": "the records that the task read. Each entry covers records of one shard that "
+        "follow the shard's previous entry",
+        "sealed": "true once the log is complete",
+        "format": f"{_FORMAT}; format 1 had one entry for each shard, and was written once",
     },
     "ShardReadResult": {
-        "shardId": "the shard",
-        "first": "first sequence number that was read, inclusive",
-        "last": "last sequence number that was read, inclusive",
-        "count": "how many new records were read",
-        "atTip": "the last call reached the tip",
-        "tipMs": "the service's time at the last call, or at the shard's end",
-        "shardEnd": "the shard ends after `last`",
-        "gone": "the service does not know the shard any more; the rest of it was not read",
-        "children": "the shards that continue it, as far as the service named them",
-        "lastArrivalMs": "arrival time of the record `last`",
-        "millisBehindLatest": "`MillisBehindLatest` of the last call",
-        "iterator": "a hint for the next read",
-        "nextReadMs": "when the service's limits allow the next read, by the reader's clock",
-        "nextSubscribeMs": "when the next subscription makes sense, by the reader's clock",
-        "throttled": "how many reads the service refused because the shard's limits were used up",
-        "pushed": "how many of the records came by a subscription",
-        "fallback": "why the shard was polled at the end",
-        "retriesDone": "how many of the planned retries were looked for",
-        "retryRows": "how many records of retries were found; they are not in `count`",
-        "retriesGone": "first numbers of retries of which no record is left",
-        "retriesShort": "ranges of which only the later records are left",
-        "retryPart": "what was read of the next range, where that was only a part",
-        "position": "where the read began",
-        "lapsedMs": "service time of a page before which records may have expired unread",
-        "users": "the user records that were handed over, where aggregates were unpacked",
-        "bytes": "length of the data of these records",
+        "shardId": "the id of the shard",
+        "first": "the first sequence number that was read, inclusive",
+        "last": "the last sequence number that was read, inclusive",
+        "count": "the number of new records that were read",
+        "atTip": "true if the last read reached the newest record of the shard",
+        "tipMs": "the time of the last read, or of the read that reached the shard's end, by "
+        "Kinesis's clock",
+        "shardEnd": "true if the shard has no record after `last`",
+        "gone": "true if Kinesis no longer has the shard, so nothing after `last` was read",
+        "children": "the child shards that Kinesis returned at the shard's end",
+        "lastArrivalMs": "the arrival time of the record `last`",
+        "millisBehindLatest": "the `MillisBehindLatest` of the last GetRecords response",
+        "iterator": "a shard iterator for the next read; it may have expired",
+        "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read, by "
+        "the reader's clock",
+        "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription, by "
+        "the reader's clock",
+        "throttled": "the number of reads that Kinesis throttled because the shard's limits were "
+        "used up",
+        "pushed": "the number of records that were read by subscription (enhanced fan-out)",
+        "fallback": "the reason why the shard was polled although a subscription was planned",
+        "retriesDone": "the number of planned retries that the task looked for",
+        "retryRows": "the number of retried records that were found; `count` does not include them",
+        "retriesGone": "the first sequence numbers of the planned retries whose records have all "
+        "expired",
+        "retriesShort": "the planned ranges whose earlier records have expired",
+        "retryPart": "the part of the next planned range that was read",
+        "position": "the position at which the read started",
+        "lapsedMs": "the time of a page, by Kinesis's clock, before which records may have expired "
+        "unread",
+        "users": "the user records that were delivered, if aggregates were unpacked",
+        "bytes": "the payload bytes of these records, retries included",
     },
     "ShortRange": {
         "first": "the first sequence number of the range",
-        "missing": "how many of its records are past the retention",
+        "missing": "the number of expired records in the range",
     },
     "RangePart": {
-        "last": "the last sequence number that was read, inclusive",
-        "rest": "the first one that was not read; it stays queued with those behind it",
-        "count": "how many records were read",
+        "last": "the last sequence number of the range that was read, inclusive",
+        "rest": "the first sequence number of the range that was not read. The records from there "
+        "on stay queued",
+        "count": "the number of records of the range that were read",
     },
     "UserRecords": {
-        "count": "how many records were handed over",
-        "first": "the first of them, with its sub-sequence number",
-        "last": "the last of them",
+        "count": "the number of user records that were delivered",
+        "first": "the sequence and sub-sequence number of the first user record",
+        "last": "the sequence and sub-sequence number of the last user record",
     },
-    "ChildShard": {"shardId": "the child", "parents": "its parents"},
+    "ChildShard": {
+        "shardId": "the id of the child shard",
+        "parents": "the ids of the child shard's parents",
+    },
     "StoredPolicy": {
-        "retryLimit": "retries after the first delivery",
-        "firstDelayMs": "delay of the first retry",
-        "growth": "factor from one delay to the next",
+        "retryLimit": "the maximum number of retries after the first delivery",
+        "firstDelayMs": "the delay of the first retry",
+        "growth": "the factor by which each delay is longer than the previous one",
         "maxDelayMs": "the longest delay",
-        "jitter": "the share of the delay that is random",
-        "maxAgeMs": "a record whose first failure is older is not retried",
-        "onFailure": "`continue`, `block_key` or `block_shard`",
-        "format": "format of the value",
+        "jitter": "the random share of the delay, from 0 to 1",
+        "maxAgeMs": "the time after its first failure at which a record is no longer retried",
+        "onFailure": "the records that wait while a failed record is retried. `continue`: none; "
+        "`block_key`: those of its partition key; `block_shard`: those of its shard",
+        "format": _FORMAT,
     },
     "ReportHeader": {
-        "token": "who opened the report",
-        "status": "`open`: the batch runs; `done`: its sinks and dead letters are written",
-        "report": "counts of the batch",
-        "outcomes": "outcomes by shard, where they fit into this node",
-        "openedVersion": "the node's version when it was opened; part of the names of the parts",
-        "openings": (
-            "how often the report was opened without being finished: the batch runs, or its "
-            "process died"
-        ),
-        "parts": "number of parts, where the outcomes do not fit",
-        "digest": "SHA-256 of the parts",
-        "format": "format of the value",
+        "token": "the id of the process that opened the report",
+        "status": "`open`: the batch runs; `done`: its sinks and its dead letters are written",
+        "report": "the record counts of the batch",
+        "outcomes": "the outcomes by shard, if they fit into this node",
+        "openedVersion": "the version of the node when the report was opened. The names of the "
+        "parts contain it",
+        "openings": "the number of times that the report was opened and not completed: the batch "
+        "still runs, or its process died",
+        "parts": "the number of part nodes, if the outcomes do not fit into this node",
+        "digest": "the SHA-256 of the parts",
+        "format": _FORMAT,
     },
     "PlanReport": {
-        "unresolved": "empty as stored: they are in `outcomes`, or in the parts",
-        "tasks": "the tasks whose results the batch has seen; the others are delivered again",
-        "deliveryLimit": "the most records that the next plan may give the function, after the "
-        "function of a batch never returned",
-        "storm": "true if most records failed: it is an outage, and attempts did not count",
-        "failed": "deliveries that failed",
-        "retried": "failed deliveries that are queued for a retry",
-        "exhausted": "failed deliveries that are not tried again",
-        "deadLettered": "dead letters that were written",
-        "dropped": 'records that `on_exhausted="drop"` dropped',
-        "doneMs": "when the report was done",
-        "format": "format of the value",
+        "unresolved": "always empty in ZooKeeper: `outcomes` or the parts have these records",
+        "tasks": "the tasks whose records the batch contained. The records of other tasks are "
+        "redelivered",
+        "deliveryLimit": "the maximum number of records that the next batch passes to the "
+        "function. It is set after the function of a batch never returned",
+        "storm": "true if most records failed. The failures count as an outage, not as attempts",
+        "failed": "the number of deliveries that failed",
+        "retried": "the number of failed records that are queued for a retry",
+        "exhausted": "the number of failed records that are not retried",
+        "deadLettered": "the number of dead letters that were written",
+        "dropped": 'the number of records that `on_exhausted="drop"` dropped',
+        "doneMs": "the time at which the report was completed",
+        "format": _FORMAT,
     },
     "ReportPart": {
-        "shards": "outcomes by shard",
-        "reasons": "reasons that several records share",
-        "userRecords": "as in a shard's state",
+        "shards": "the outcomes by shard",
+        "reasons": "the failure reasons that several records share",
+        "userRecords": "true if user records of aggregates are marked, as in a shard's state",
     },
     "StoredOutcome": {
-        "shardId": "the shard",
-        "unresolved": "records of it that failed; all others of the plan are acked",
+        "shardId": "the id of the shard",
+        "unresolved": "the records of the shard that failed. All other records of the batch are "
+        "acked",
     },
 }
 
 # metrics ------------------------------------------------------------------------------------------
 
 PROGRESS = {
-    "format": "format of the report",
-    "application": "name of the application",
-    "stream": "name of the stream",
-    "plan": "the newest plan",
-    "retentionMs": "how long the stream keeps a record, in ms",
-    "dataLosses": "reports of this run that records may be lost",
-    "emitted": "rows of the settled batches of this run, retries included",
-    "retried": "rows of those batches that were retries",
-    "acked": "rows of those batches that were acked",
-    "failed": "rows of those batches that failed",
-    "dropped": "records that were given up without a dead letter in this run",
-    "pushedRecords": "with `readMode` `efo`: new records of this run that came by subscription",
-    "polledRecords": "with `readMode` `efo`: new records of this run that came by GetRecords",
-    "fallbacks": "with `readMode` `efo`: reads of a shard whose subscription failed, by reason",
-    "shards": "for each shard that is not finished: `lagMs`, `emitted`, `retried` and "
-    "`unresolved`; empty with more than 100 shards",
-    "lagMs": "how far the job is behind, in ms of arrival time; null where that is not known",
-    "readableShards": "shards that are open, or that are closed and not yet read to their ends",
-    "unresolved": "records that have failed or wait, and are neither acked nor given up yet",
-    "retriesWaiting": "unresolved records that wait for a retry",
-    "exhausted": "records that were given up in this run",
-    "deadLettered": "dead letters that were written in this run",
-    "oldestUnresolvedMs": "how long ago the oldest unresolved record failed for the first time",
-    "outage": "true while nothing new is read because most records fail",
-    "streams": "in a query of several streams, which has only `format` beside it: a report like "
-    "this one for each stream",
-    "trouble": "in such a query, why the stream is left out of the batches; absent where it is not",
+    "format": "version of the format of this report",
+    "application": "the name of the application",
+    "stream": "the name of the stream",
+    "plan": "the id of the newest batch plan",
+    "retentionMs": "the retention of the stream, in ms",
+    "dataLosses": "the number of possible losses of records that this run has reported",
+    "emitted": "the number of records in the completed batches of this run, retries included",
+    "retried": "the number of retries in the completed batches of this run",
+    "acked": "the number of acked records in the completed batches of this run",
+    "failed": "the number of failed deliveries in the completed batches of this run",
+    "dropped": "the number of records that this run gave up without a dead letter",
+    "pushedRecords": "with `readMode` `efo`: the number of new records that this run read by "
+    "subscription",
+    "polledRecords": "with `readMode` `efo`: the number of new records that this run read with "
+    "GetRecords",
+    "fallbacks": "with `readMode` `efo`: the number of shard reads whose subscription failed, by "
+    "reason",
+    "shards": "for each unfinished shard: `lagMs`, `emitted`, `retried` and `unresolved`; empty if "
+    "the stream has more than 100 such shards",
+    "lagMs": "the lag of the job, in ms of arrival time; null if it is not known",
+    "readableShards": "the number of shards that are open, or that are closed and not yet read to "
+    "their ends",
+    "unresolved": "the number of failed or waiting records that are neither acked nor given up",
+    "retriesWaiting": "the number of unresolved records that wait for a retry",
+    "exhausted": "the number of records that this run gave up",
+    "deadLettered": "the number of dead letters that this run wrote",
+    "oldestUnresolvedMs": "the time since the first failure of the oldest unresolved record, in ms",
+    "outage": "true while no new records are read because most records fail",
+    "streams": "in a query of several streams: for each stream, a report with the keys of this "
+    "table. The report of the query itself has only `streams` and `format`",
+    "trouble": "in a query of several streams: the reason why batches omit the stream; absent if "
+    "they read it",
 }
 
 # errors -------------------------------------------------------------------------------------------
 
 
 class Trouble(NamedTuple):
-    """Why an error is raised, and the option or command that helps."""
+    """Why an error is raised and what follows from it, and the option or command that helps."""
 
     cause: str
     help: str
@@ -561,326 +595,344 @@ class Trouble(NamedTuple):
 
 ERRORS = {
     "AccessDeniedError": Trouble(
-        "An IAM policy, or the policy of the stream's KMS key, does not allow the call.",
-        "Attach the policy of your use: [AWS calls](aws.md). The message names the operation.",
+        "AWS accepts the credentials, but an IAM policy or the policy of the stream's KMS key does "
+        "not allow the request.",
+        "Attach the [IAM policy](aws.md) of your use. The message names the operation.",
     ),
     "AckerError": Trouble(
-        "`acker.settle` was not called, was called in a way that loses track of rows, or a sink "
-        "wrote other rows than were checked.",
+        "`acker.settle` was not called, the acker lost track of rows, or a sink wrote other rows "
+        "than the acker had checked. No record of the batch is acked.",
         "Call `acker.settle((frame, write), ...)` once, with all sinks, at the end of the "
-        "function. `persist()` a frame that answers differently each time.",
+        "function. `persist()` each frame whose rows differ each time Spark computes them.",
     ),
     "AggregatedRecordError": Trouble(
-        "The producer uses the Kinesis Producer Library with aggregation, and the reader is set to "
-        "stop at it.",
-        "Set [`aggregatedRecords`](options.md) to `unpack`, or to `raw` (`aggregated_records` of "
-        "the spout).",
+        "The producer aggregates records with the Kinesis Producer Library, and "
+        "`aggregatedRecords` is `fail`. No record after the aggregate was read.",
+        "Set [`aggregatedRecords`](options.md) to `unpack` or `raw`. The field of the spout is "
+        "`aggregated_records`.",
     ),
     "BatchContentError": Trouble(
-        "The frame was not made by this query's `read_stream`, was filtered before `tracked`, or "
-        "was computed from another plan.",
+        "The frame passed to `tracked` does not contain exactly the rows that the tasks of the "
+        "batch read: it was filtered, or comes from another query. No record of the batch is "
+        "acked.",
         "Pass the frame of `read_stream` to `foreachBatch` unchanged, and filter inside the "
         "function.",
     ),
     "CheckpointRegressionError": Trouble(
-        "A write is older than the state that is stored.",
-        "This is a fault of the program: report it with the message. Nothing was written.",
+        "A write would have moved a checkpoint back. Nothing was written.",
+        "Report this bug of kinesis-spout with the message.",
     ),
     "InterruptedSleepError": Trouble(
-        "A spout was closed while a call waited for its next attempt.",
-        "Nothing is wrong, and no record is lost. Only the threads of the spout see it.",
+        "A spout was closed while a request waited for its next attempt. No record is lost.",
+        "Ignore this error: only the spout's own threads see it.",
     ),
     "LetterRefusedError": Trouble(
-        "`dead_letter` raised, or did not return within 30 seconds, for one record. The spout "
-        "continues, and keeps the record until its dead letter is written.",
-        "Correct `dead_letter`, or the place to which it writes. The dead letter is sent "
+        "`dead_letter` raised an error for a record several times in a row, or did not return "
+        "within 30 seconds. The spout continues, and keeps the record until its dead letter is "
+        "written.",
+        "Correct `dead_letter`, or the place to which it writes. The spout sends the dead letter "
         "again within a minute.",
     ),
     "KeyAccessError": Trouble(
-        "The KMS key of the stream cannot be used, or not with these credentials.",
-        "Enable the key, or allow the use that the message names.",
+        "The stream's KMS key is disabled or missing, or its policy does not allow these "
+        "credentials to use it.",
+        "Enable the KMS key, or allow the use that the message names.",
     ),
     "MoveRefusedError": Trouble(
-        "`checkpoint set` names a shard, a record or a time that does not exist, or the end of a "
-        "shard that is open.",
-        "Give a position that the message allows. `kinesis-spout shards` lists the shards.",
+        "`checkpoint set` names a shard, a record or a time that does not exist, or the end of an "
+        "open shard.",
+        "Pass a position that the message allows. `kinesis-spout shards` lists the shards.",
     ),
     "RedriveError": Trouble(
-        "The path contains no dead letters, or files of more than one format; or its ledger cannot "
-        "be written. Nothing was put.",
-        "Give the path of the job's `DeadLetter`, or the file of `consume --dead-letter`, and the "
-        "format if the message asks for it.",
+        "The path of `redrive` contains no dead letters or files of several formats, or the ledger "
+        "of put records cannot be written. `redrive` put nothing.",
+        "Pass the path of the job's `DeadLetter`, or the file of `consume --dead-letter`. Pass "
+        "`--format` if the message asks for it.",
     ),
     "DrillError": Trouble(
-        "a drill could not be done: the job failed before the drill disturbed it, or never came "
-        "to the step at which the drill kills it",
-        "read the log of the job; `--keep DIR` keeps it",
+        "The drill has no verdict: its job failed by itself, or never reached the step at which "
+        "the drill kills it.",
+        "Read the log of the job. `--keep DIR` keeps the log.",
     ),
     "CommandEndedError": Trouble(
-        "The command of `consume --exec` ended while the stream was still read.",
-        "Repair the command. The next run redelivers the records without an answer.",
+        "The command of `consume --exec` ended before the stream was read.",
+        "Repair the command. The next run redelivers the records that the command did not answer.",
     ),
     "CliError": Trouble(
-        "A command cannot do what it was asked for.",
-        "Follow the sentence on stderr; `kinesis-spout --debug COMMAND` shows the traceback.",
+        "A command of `kinesis-spout` failed.",
+        "Do what the message on stderr says. `kinesis-spout --debug COMMAND` shows the traceback.",
     ),
     "ConfigError": Trouble(
-        "An option is unknown, malformed, or contradicts another one.",
-        "The message names the option and its rule: [options](options.md), "
+        "An option is unknown, has an invalid value, or contradicts another option.",
+        "Correct the option that the message names: [options](options.md), "
         "[SpoutConfig](spout-config.md).",
     ),
     "ConflictError": Trouble(
-        "Another process changed the same state between a read and a write.",
-        "Let one query, or one set of tasks, use an application name. Restart the query: it reads "
-        "the state again.",
+        "Another process changed the stored state between a read and a write of this process. "
+        "Nothing was written.",
+        "Use the application name in only one query, or in one set of tasks. Then restart the "
+        "query.",
     ),
     "ConsumerNotFoundError": Trouble(
-        "The stream has no consumer of that name or ARN.",
-        "`kinesis-spout consumers list STREAM` shows the registered ones. With `consumer_name`, "
-        "a spout registers a missing consumer.",
+        "The stream has no registered consumer of this name or ARN.",
+        "List the registered consumers with `kinesis-spout consumers list STREAM`. With "
+        "`consumer_name`, a spout registers a missing consumer.",
     ),
     "CredentialsError": Trouble(
-        "No credentials were found, only half of them, or they are refused or expired.",
+        "No AWS credentials were found, one half of them is missing, or AWS refuses them.",
         "Set `profile`, `awsAccessKeyId` and `awsSecretAccessKey`, or `roleArn`: "
         "[options](options.md).",
     ),
     "DataLossError": Trouble(
-        "Records expired before they were read: the job was stopped, or slower than its input, for "
-        "longer than the stream's retention.",
+        "Records expired before they were read, because the job was stopped or too slow for longer "
+        "than the stream's retention. Or Kinesis no longer lists a shard that has unread records.",
         "Raise the retention of the stream. To accept the loss, set "
-        "[`failOnDataLoss`](options.md) to `false`: the log then names what was lost.",
+        "[`failOnDataLoss`](options.md) to `false`: the log then names the lost records.",
     ),
     "DeadLetterError": Trouble(
-        "The dead-letter sink refused the dead letters, or could not be reached.",
-        "Repair the sink and start the query again: nothing was acked, so the records of "
-        "the batch are delivered again.",
+        "The dead letters of a batch could not be written to their sink. No record of the batch is "
+        "acked.",
+        "Repair the sink and start the query again. It redelivers the records of the batch.",
     ),
     "EmbeddedZookeeperError": Trouble(
-        "Java or PySpark's jars are missing, the directory cannot be written, or another process "
-        "uses it.",
-        "Install Java 17 or newer; use a directory of its own per machine; or give the address "
-        "of a ZooKeeper server in `zookeeper`.",
+        "The embedded ZooKeeper cannot run: Java or PySpark's jars are missing, its directory "
+        "cannot be written, or another process uses the directory.",
+        "Install Java 17 or newer, and use a separate directory on each machine. Or set "
+        "`zookeeper` to the address of a ZooKeeper server.",
     ),
     "ExhaustedRecordError": Trouble(
-        "A record used up its retries, or was rejected, and `on_exhausted` is `stop`.",
-        'Correct the job or the record. `tracked(on_exhausted="dead_letter", dead_letter=...)` '
-        "puts such records aside instead.",
+        "A record used up its retries or was rejected, and `on_exhausted` is `stop`. No record of "
+        "the batch is acked.",
+        "Correct the job or the record. To store such records as dead letters instead, use "
+        '`tracked(on_exhausted="dead_letter", dead_letter=...)`.',
     ),
     "ExpiredIteratorError": Trouble(
-        "A shard iterator is older than five minutes.",
-        "Readers create a new one by themselves, and raise this error only after the service has "
-        "refused new ones for two minutes. If you call the client yourself, ask for a new "
-        "iterator at the same position.",
+        "A shard iterator, or the page token of a listing, is older than five minutes. Readers "
+        "create new iterators, and raise this error if Kinesis refuses them for two minutes.",
+        "If your code calls the client, request a new iterator at the same position.",
     ),
     "FailRecordError": Trouble(
-        "Your code raised it in a `with emission:` block.",
-        "The error ends with the block: the record fails, and the loop continues.",
+        "Your code raised `FailRecordError` in a `with emission:` block. The record fails, and the "
+        "loop continues. With `retry=False`, the record is dead-lettered.",
+        "Nothing needs to be done: the error ends with the block.",
     ),
     "FakeKinesisError": Trouble(
-        "Your test uses the fake in a way that the service refuses.",
+        "Root of the errors that FakeKinesis raises on purpose.",
         "See `ServiceError` and `TransportFaultError`.",
     ),
     "FunctionError": Trouble(
-        "The function of a batch raised something that is no `Exception`, such as `SystemExit`, "
-        "or an error whose text cannot be sent to Java.",
-        "The message names the error, and the log shows where it was raised: correct the function.",
+        "The function of a batch raised something that Spark cannot pass on: not an `Exception`, "
+        "such as `SystemExit`, or an error whose text cannot be sent to Java.",
+        "Correct the function. The message names its error, and the log shows the traceback.",
     ),
     "IllegalAckerEventError": Trouble(
-        "A tuple was acked or failed twice, an emission was given two outcomes in one `with` "
-        "block, or a root does not belong to this acker.",
-        "Ack or fail each tuple and emission once, and share one acker between spouts whose "
-        "tuples are joined.",
+        "A tuple was acked or failed twice, an emission got two outcomes in one `with` block, or "
+        "a root does not belong to this acker. Nothing was changed.",
+        "Ack or fail each tuple and emission once. Create spouts whose tuples are joined with the "
+        "same acker.",
     ),
     "IllegalTrackerEventError": Trouble(
-        "A record was acked or failed, and its state does not allow that.",
-        "This is a fault of the program: report it with the message, which names shard, sequence "
-        "number and state.",
+        "A record was acked or failed in a state that does not allow it. Nothing was changed.",
+        "Report this bug of kinesis-spout with the message, which names the shard, the sequence "
+        "number and the state.",
     ),
     "InvalidPositionError": Trouble(
-        "A text is not a position.",
+        "The text of a position, such as `startingPosition`, is not valid.",
         "Use `LATEST`, `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>` or `AFTER:<sequence>` "
         "in [`startingPosition`](options.md).",
     ),
     "InvalidSequenceNumberError": Trouble(
-        "A text is not a sequence number.",
-        "Copy it from the record or from `kinesis-spout shards`; it is decimal.",
+        "The text of a sequence number is not valid.",
+        "Copy the decimal sequence number from the record or from `kinesis-spout shards`.",
     ),
     "InvalidStoreSettingError": Trouble(
-        "The connect string, or a name of an application, stream or root, cannot be used in "
-        "ZooKeeper.",
+        "The connect string of ZooKeeper, or the name of an application, stream or root, is not "
+        "valid in ZooKeeper.",
         "Correct `zookeeper`, `applicationName` or `zookeeperRoot`: [options](options.md).",
     ),
     "KinesisError": Trouble(
-        "Root of the errors of `kinesis_spout` and `spark_job`.",
-        "Catch it to catch all of these. `retryable` tells transient from final.",
+        "Root of the errors of `kinesis_spout` and `spark_job`. `retryable` is true for a "
+        "transient error.",
+        "Catch `KinesisError` to catch every error of these packages.",
     ),
     "MalformedRecordError": Trouble(
-        "A payload cannot be decoded with the scheme.",
-        "Correct the producer or the scheme (decoder). If records are tracked, the record "
-        "becomes a dead letter at once.",
+        "The scheme (decoder) cannot decode the payload of a record.",
+        "Correct the producer or the scheme. If records are tracked, the record is dead-lettered "
+        "at once, because a retry cannot help.",
     ),
     "MalformedResponseError": Trouble(
-        "Something other than Kinesis answers at the endpoint, or a proxy changes answers.",
+        "A response is not a valid Kinesis response: the endpoint is not Kinesis, or a proxy "
+        "changes responses.",
         "Check `endpointUrl` and the proxy.",
     ),
     "MigrationError": Trouble(
-        "`kinesis-spout import` cannot read the state of the other consumer, or that state does "
-        "not say where the consumer is in a shard.",
-        "The message says what to do, for example to pass `--at`. Nothing was changed.",
+        "`kinesis-spout import` cannot read the state of the other consumer, or finds no position "
+        "in it for a shard. Nothing was changed.",
+        "Do what the message says, for example pass `--at`.",
     ),
     "MissingExtraError": Trouble(
-        "A package that only an optional dependency group (extra) installs is missing.",
-        "The message says how to install it, from the checkout or wheel at hand.",
+        "A package of an optional dependency group (pip extra) is not installed.",
+        "Install the extra with the command in the message.",
     ),
     "NothingAckedError": Trouble(
-        "`breaker_failures` records failed and none was ever acked: the fault is in your code or "
-        "in a service that it calls.",
-        "Repair the fault and start again; nothing is lost. `breaker_failures` sets the number.",
+        "`breaker_failures` records failed and no record was acked: your code, or a service that "
+        "it calls, fails for every record. No record is lost.",
+        "Repair your code or that service, and start the spout again. `breaker_failures` sets the "
+        "number of failures.",
     ),
     "NotListerError": Trouble(
-        "Another task took over the role of listing the shards.",
-        "You need not do anything: the spout continues with its share.",
+        "Another task took over the listing of the shards. Nothing was written.",
+        "Nothing needs to be done: the task keeps its share of the shards and continues.",
     ),
     "OwnedByAnotherError": Trouble(
-        "Another process consumes under the same application name. The message names it.",
-        "Stop that process, or use another `applicationName`. "
-        "[`ownerWait`](options.md) sets how long a start waits.",
+        "Another process consumes under the same application name. The message names the process.",
+        "Stop that process, or use another `applicationName`. [`ownerWait`](options.md) sets how "
+        "long a new job waits for the previous one to end.",
     ),
     "PayloadError": Trouble(
-        "A scheme (decoder) of your own raised it in `read`: the payload cannot be decoded.",
-        "You need not do anything: the record counts as malformed, with this reason.",
+        "A scheme (decoder) of your own raised this error in `read`, because it cannot decode the "
+        "payload.",
+        "Nothing needs to be done: the record counts as malformed, with the reason of this error.",
     ),
     "PlanClosedError": Trouble(
-        "A task finished after the plan of its batch was closed: Spark had given the task up, or "
-        "a new driver took over.",
-        "You need not do anything: the records of the task are delivered again in a later batch.",
+        "A Spark task finished after its batch had ended, because Spark had given the task up or "
+        "because a new driver took over.",
+        "Nothing needs to be done: a later batch redelivers the records of the task.",
     ),
     "TaskLogError": Trouble(
-        "The log that a task has published was changed or removed in ZooKeeper.",
-        "Start the query again: the records of a removed log are delivered again. If the error "
-        "returns, the nodes of the plan are damaged: remove `batches/<planId>`, and its records "
-        "are delivered again in a later batch.",
+        "The log that a Spark task published in ZooKeeper was changed or removed. Nothing was "
+        "appended to the log.",
+        "Start the query again: it redelivers the records of a removed log. If the error returns, "
+        "remove the damaged nodes in `batches/<planId>`: a later batch redelivers the records.",
     ),
     "RequestRefusedError": Trouble(
-        "The position is a sequence number of another stream or shard, or a time in the future.",
+        "Kinesis refused an argument, such as a sequence number of another stream or shard, or a "
+        "time in the future.",
         "Correct the position in [`startingPosition`](options.md), or reset the application: "
         "`kinesis-spout reset`.",
     ),
     "SchemeDefinitionError": Trouble(
-        "The schema text of a scheme (decoder) is not valid.",
-        "Correct the DDL text: [schemes](api/schemes.md).",
+        "The schema of a scheme (decoder) is not valid, or the scheme does not support it.",
+        "Correct the schema: [schemes](api/schemes.md).",
     ),
-    "SchemeError": Trouble("Root of the errors of `scheme`.", "Catch it to catch all of these."),
+    "SchemeError": Trouble(
+        "Root of the errors of `scheme`.",
+        "Catch `SchemeError` to catch every error of this package.",
+    ),
     "SchemeUnavailableError": Trouble(
-        "A service that a scheme (decoder) uses, for example a schema registry, cannot be reached.",
-        "Nothing is lost: the record, or the batch, is delivered again. If the error persists, "
-        "check the network and the permissions.",
+        "A service that a scheme (decoder) uses, for example a schema registry, cannot be reached. "
+        "The spout redelivers the record; a Spark query fails and redelivers the batch.",
+        "If the error persists, check the network and the permissions.",
     ),
     "ServiceError": Trouble(
-        "The fake answers as the service would: `code` is a code of the API reference.",
-        "Correct the call, or expect the error in your test.",
+        "FakeKinesis returned an error response, as Kinesis would. `code` is an error code of the "
+        "Kinesis API reference.",
+        "Correct the request, or expect the error in your test.",
     ),
     "ServiceUnavailableError": Trouble(
-        "Kinesis does not answer, answers with a fault of its own, or the stream is being created.",
-        "Calls are retried for a minute before this is raised. Check network and endpoint; then "
-        "start the query again.",
+        "Kinesis did not respond for a minute, returned an internal error for a minute, or is "
+        "still creating the stream.",
+        "Check the network and the endpoint. Then start the query again.",
     ),
     "ShardNotFoundError": Trouble(
-        "The shard is past the stream's retention, or belongs to another stream.",
-        "`kinesis-spout shards NAME` lists the shards of the stream.",
+        "The stream exists, but the shard has expired or belongs to another stream.",
+        "List the shards of the stream with `kinesis-spout shards STREAM`.",
     ),
     "SpoutClosedError": Trouble(
-        "A method of a spout that is not open was called.",
+        "A method was called on a spout that is not open.",
         "Use the spout in a `with` statement, or call `open()` first.",
     ),
     "StaleOwnerError": Trouble(
-        "Another process took the application over, after this one's ZooKeeper session lapsed.",
-        "Nothing was written. If this process should go on, stop the other one and restart. "
-        "Raise [`zookeeperSessionTimeout`](options.md) where pauses of this length are normal.",
+        "Another process took over the application after the ZooKeeper session of this process "
+        "expired. This process stores nothing more.",
+        "To continue with this process, stop the other one and restart this one. If long pauses "
+        "are normal, raise [`zookeeperSessionTimeout`](options.md).",
     ),
     "SubscriptionInUseError": Trouble(
-        "The consumer has another subscription to the shard, or had one within five seconds.",
-        "The reader subscribes again. If the error persists, another reader uses the consumer: "
-        "give each application [one of its own](../guides/enhanced-fan-out.md).",
+        "The consumer has another subscription to the shard, or had one less than five seconds "
+        "ago. The reader subscribes again.",
+        "If the error persists, another reader uses the consumer: give each application "
+        "[its own consumer](../guides/enhanced-fan-out.md).",
     ),
     "SparkConnectError": Trouble(
-        "`source.tracked(...)` was given to a query of Spark Connect.",
-        "Run the query in a session of its own: [Spark Connect](../guides/spark-connect.md).",
+        "`source.tracked(...)` was used in a session of Spark Connect.",
+        "Run the query in its own session: [Spark Connect](../guides/spark-connect.md).",
     ),
     "StateError": Trouble(
-        "Root of the errors of `state`.",
-        "Catch it to catch all of these. `retryable` tells transient from final.",
+        "Root of the errors of `state`. `retryable` is true for a transient error.",
+        "Catch `StateError` to catch every error of this package.",
     ),
     "StateTooLargeError": Trouble(
-        "A value is larger than one ZooKeeper node or transaction may be.",
+        "A value or a transaction is larger than ZooKeeper allows. Nothing was written.",
         "Lower [`maxUnresolvedPerShard`](options.md).",
     ),
     "StaleCredentialsError": Trouble(
-        "The service has accepted the credentials of a running job before, and refuses them now: "
-        "they were replaced or have expired.",
-        "Put new credentials where the job finds them. The job looks them up again at each "
-        "attempt, and keeps waiting, as it does for a service that does not answer.",
+        "AWS accepted the credentials of a running job before, and refuses them now: they were "
+        "replaced or have expired. The job waits, and looks up its credentials at each attempt.",
+        "Put new credentials in the place where the job reads them.",
     ),
     "StillThrottledError": Trouble(
-        "Other consumers use up the shard's read limits.",
+        "Kinesis has throttled the reads of a shard for minutes, because other consumers use up "
+        "its read limits. A spout waits without limit, unless `give_up_after_s` is set.",
         "Lower [`readsPerSecond`](options.md), move other consumers to enhanced fan-out, or add "
-        "shards. The spout waits for ever, unless `give_up_after_s` is set.",
+        "shards.",
     ),
     "StoredDataError": Trouble(
-        "A node in ZooKeeper is damaged, or was written by a newer version.",
-        "Upgrade this process, restore the node, or reset the application: `kinesis-spout reset`.",
+        "A node in ZooKeeper is damaged, or a newer version of kinesis-spout wrote it.",
+        "Upgrade kinesis-spout, restore the node, or reset the application: `kinesis-spout reset`.",
     ),
     "StoreAccessError": Trouble(
         "ZooKeeper refuses the connection, or access to a node, because of the client's "
         "certificate, identity or permissions.",
         "Correct the option that the message names, or the access control list of the node "
-        "(docs: Security).",
+        "([Security](../guides/security.md)).",
     ),
     "StoreUnavailableError": Trouble(
-        "ZooKeeper does not answer within the time limit.",
-        "Check the servers in `zookeeper` and the network. The query goes on after a restart.",
+        "ZooKeeper did not respond within the time limit. A write that was in progress may have "
+        "been applied or not.",
+        "Check the servers in `zookeeper` and the network. Then restart the query: it continues.",
     ),
     "UnfinishedImportError": Trouble(
-        "`checkpoint import` was stopped before its end, so some shards do not have their "
-        "imported positions yet.",
+        "`checkpoint import` was interrupted, so some shards do not have their imported positions.",
         "Run the import again, or remove the state: `kinesis-spout reset`.",
     ),
     "StreamMismatchError": Trouble(
-        "The stream was deleted and created again, or the application name was used for another "
-        "stream.",
+        "The stored state belongs to another stream, or to an earlier stream of the same name "
+        "that was deleted.",
         "Use another `applicationName`, or remove the old state: `kinesis-spout reset`.",
     ),
     "StreamError": Trouble(
-        "A query of several streams met an error on one of the streams, and the error "
-        "itself does not name the stream.",
-        "The text names the stream. Follow the error that comes after the name.",
+        "One of the streams of a query failed. The message has the name of the stream and the "
+        "original error.",
+        "Resolve the original error.",
     ),
     "StreamNotFoundError": Trouble(
-        "There is no stream of this name in this region and account.",
-        "Check `streamName`, `region` and the credentials' account.",
+        "The stream does not exist in this region and account.",
+        "Check `streamName`, `region` and the account of the credentials.",
     ),
     "KeyThrottledError": Trouble(
-        "KMS limits the requests for the key that the stream is encrypted with.",
-        "Raise the account's KMS request quota, or use the key less. Readers wait and try again.",
+        "KMS throttles the requests for the stream's key in the whole account. Readers wait and "
+        "retry.",
+        "Raise the account's KMS request quota, or use the key less.",
     ),
     "ThrottledError": Trouble(
-        "A limit of the shard, the account or KMS was hit.",
-        "Readers wait and try again. If the error persists, see `StillThrottledError`.",
+        "A limit of the shard, the account or KMS was exceeded. Readers wait and retry.",
+        "If the error persists, see `StillThrottledError`.",
     ),
     "TransportFaultError": Trouble(
-        "A fault plan of your test dropped the connection.",
-        "Expect it in your test.",
+        "FakeKinesis dropped a connection because the fault plan of your test said so.",
+        "Expect the error in your test.",
     ),
     "UnreadableRecordError": Trouble(
-        "A record has an arrival time outside the years 1 to 9999, for example from a "
-        "faulty emulator.",
-        "Repair the server of the stream, or skip the record with the `checkpoint set` command "
-        "in the message. The records before it are delivered first.",
+        "A record has an arrival time outside the years 1 to 9999, for example from a faulty "
+        "emulator. The records before it are delivered.",
+        "Repair the endpoint that serves the stream, or skip the record with the `checkpoint set` "
+        "command in the message.",
     ),
     "UnwritableRecordError": Trouble(
-        "A row that is written to a stream has no data, is too large, or has a bad key.",
-        "The message names the rule. No row of its Arrow batch was put; the rows before "
-        "that batch were put.",
+        "A row to be written to a stream has no data, is too large, or has an invalid key. No row "
+        "of its Arrow batch was put; the rows of earlier Arrow batches were put.",
+        "Correct the row as the message says.",
     ),
 }
 
@@ -918,121 +970,121 @@ CALLS = {
     "describe_stream_summary": Call(
         "kinesis:DescribeStreamSummary",
         {
-            "Spark driver": "once at the start, then every `shardRefreshInterval` "
+            "Spark driver": "one request at the start, then one every `shardRefreshInterval` "
             "({shardRefreshInterval})",
-            "spout": "once at the start, then every `shard_refresh_interval_s` "
+            "spout": "one request at the start, then one every `shard_refresh_interval_s` "
             "({shard_refresh_interval_s} s)",
-            "batch read": "once at `load()`, and once before the first action",
-            "`kinesis-spout shards`": "once",
-            "`kinesis-spout status`, `explain`": "twice, or every 2 s with `--watch`",
-            "the sink": "once per write, and once per task",
-            "any reader": "once after ResourceNotFoundException, to tell a missing shard from a "
-            "missing stream",
+            "batch read": "one request at `load()`, and one before the first action",
+            "`kinesis-spout shards`": "one request",
+            "`kinesis-spout status`, `explain`": "two requests; with `--watch`, one every 2 s",
+            "the sink": "one request per write, and one per task",
+            "any reader": "one request after each ResourceNotFoundException, to distinguish a "
+            "missing shard from a missing stream",
         },
     ),
     "list_shards": Call(
         "kinesis:ListShards",
         {
-            "Spark driver": "once at the start, then every `shardRefreshInterval` "
-            "({shardRefreshInterval}), and at the end of a shard; one call per page "
-            "of 1,000 shards",
-            "spout": "once at the start, then every `shard_refresh_interval_s` "
-            "({shard_refresh_interval_s} s), and at the end of a shard",
-            "batch read": "once before the first action, one call per page of 1,000 shards; up to "
-            "five times during a resharding",
-            "`kinesis-spout shards`": "once",
-            "`kinesis-spout status`, `explain`": "twice, or every 2 s with `--watch`",
-            "the sink": "once per task, and after a reshard every 10 s at most",
+            "Spark driver": "one listing at the start, one every `shardRefreshInterval` "
+            "({shardRefreshInterval}), and one at the end of each shard. A listing takes one "
+            "request per page of 1,000 shards",
+            "spout": "one listing at the start, one every `shard_refresh_interval_s` "
+            "({shard_refresh_interval_s} s), and one at the end of each shard",
+            "batch read": "one listing before the first action; during a reshard, up to five",
+            "`kinesis-spout shards`": "one listing",
+            "`kinesis-spout status`, `explain`": "two listings; with `--watch`, one every 2 s",
+            "the sink": "one listing per task; after a reshard, at most one every 10 s",
         },
     ),
     "get_shard_iterator": Call(
         "kinesis:GetShardIterator",
         {
-            "Spark task": "once per shard and batch without a fresh iterator, and once per range of"
-            " retries",
-            "Spark driver": "once per idle shard, and again when its iterator expires",
-            "spout": "once per shard, after an error, and once per range of retries",
-            "batch read": "once per shard and action, and after an error",
-            "`kinesis-spout shards --lag`": "once per shard",
-            "`kinesis-spout status`, `explain`": "once for up to 100 shards (`--ask`), or every "
-            "2 s with `--watch`",
+            "Spark task": "in each batch, one request per shard that has no valid iterator, and "
+            "one per range of retries",
+            "Spark driver": "one request per idle shard, and another when its iterator expires",
+            "spout": "one request per shard, one after each error, and one per range of retries",
+            "batch read": "in each action, one request per shard, and one after each error",
+            "`kinesis-spout shards --lag`": "one request per shard",
+            "`kinesis-spout status`, `explain`": "one request per shard, for up to 100 shards "
+            "(`--ask`); with `--watch`, every 2 s",
         },
     ),
     "get_records": Call(
         "kinesis:GetRecords",
         {
-            "Spark task": "up to `readsPerSecond` ({readsPerSecond}) calls per second for each "
-            "shard while there is something to read",
-            "Spark driver": "one record per idle shard every `probeInterval` ({probeInterval}), up "
-            "to 100 shards",
-            "spout": "up to `rate.reads_per_second` ({readsPerSecond}) calls per second for each "
-            "shard; for an idle shard, one call every `idle_poll_s` ({idle_poll_s} s) "
+            "Spark task": "up to `readsPerSecond` ({readsPerSecond}) requests per second for each "
+            "shard that has unread records",
+            "Spark driver": "one request for one record per idle shard every `probeInterval` "
+            "({probeInterval}), for up to 100 shards",
+            "spout": "up to `rate.reads_per_second` ({readsPerSecond}) requests per second for "
+            "each shard; for an idle shard, one request every `idle_poll_s` ({idle_poll_s} s) "
             "to `max_idle_poll_s` ({max_idle_poll_s} s)",
-            "batch read": "up to `readsPerSecond` ({readsPerSecond}) calls per second for each "
-            "shard, to the end of the range",
-            "`kinesis-spout shards --lag`": "once per shard",
-            "`kinesis-spout status`, `explain`": "once for up to 100 shards (`--ask`), or every "
-            "2 s with `--watch`",
+            "batch read": "up to `readsPerSecond` ({readsPerSecond}) requests per second for each "
+            "shard, until the end of the range",
+            "`kinesis-spout shards --lag`": "one request per shard",
+            "`kinesis-spout status`, `explain`": "one request per shard, for up to 100 shards "
+            "(`--ask`); with `--watch`, every 2 s",
         },
     ),
     "subscribe_to_shard": Call(
         "kinesis:SubscribeToShard",
         {
-            "spout with `read_mode` `efo`": "once per shard every 5 minutes, and after an error",
-            "tasks of a query with `readMode` `efo`": "once per shard and batch, and every 5 s "
-            "at most; up to 16 shards of a task at a time",
+            "spout with `read_mode` `efo`": "one request per shard every 5 minutes, and one after "
+            "each error",
+            "tasks of a query with `readMode` `efo`": "one request per shard and batch, at most "
+            "one every 5 s per shard; a task subscribes to up to 16 shards at a time",
         },
     ),
     "describe_stream_consumer": Call(
         "kinesis:DescribeStreamConsumer",
         {
-            "spout with `read_mode` `efo`": "once at the start, then every 2 s until the consumer "
-            "is ACTIVE; after ResourceNotFoundException",
-            "driver of a query with `readMode` `efo`": "once at the first batch, then every 2 s "
-            "for 15 s until the consumer is ACTIVE, later once a minute; after a task got "
-            "ResourceNotFoundException",
-            "`kinesis-spout consumers remove`": "once",
+            "spout with `read_mode` `efo`": "one request at the start, then one every 2 s until "
+            "the consumer is ACTIVE; one after each ResourceNotFoundException",
+            "driver of a query with `readMode` `efo`": "one request at the first batch. Until the "
+            "consumer is ACTIVE: one every 2 s for 15 s, then one a minute. One after each "
+            "ResourceNotFoundException of a task",
+            "`kinesis-spout consumers remove`": "one request",
         },
     ),
     "register_stream_consumer": Call(
         "kinesis:RegisterStreamConsumer",
         {
-            "spout with `consumer_name`": "once if the stream has no consumer of that name",
+            "spout with `consumer_name`": "one request if the stream has no consumer of that name",
             "driver of a query with `consumerName`": (
-                "once if the stream has no consumer of that name"
+                "one request if the stream has no consumer of that name"
             ),
         },
     ),
     "list_stream_consumers": Call(
         "kinesis:ListStreamConsumers",
         {
-            "`kinesis-spout consumers list`": "once, one call per page of 100 consumers",
+            "`kinesis-spout consumers list`": "one request per page of 100 consumers",
         },
     ),
     "deregister_stream_consumer": Call(
         "kinesis:DeregisterStreamConsumer",
         {
-            "`kinesis-spout consumers remove`": "once",
+            "`kinesis-spout consumers remove`": "one request",
         },
     ),
     "put_records": Call(
         "kinesis:PutRecords",
         {
-            "`kinesis-spout produce`": "one call per {request_records} records or {request_mib} "
-            "MiB, at least once a second while lines arrive",
-            "`kinesis-spout redrive`": "one call per {request_records} dead letters or "
+            "`kinesis-spout produce`": "one request per {request_records} records or {request_mib} "
+            "MiB; at least one a second while lines arrive",
+            "`kinesis-spout redrive`": "one request per {request_records} dead letters or "
             "{request_mib} MiB",
-            "`DeadLetter.to_stream`": "one call per {request_records} dead letters or "
-            "{request_mib} MiB of each partition of a batch, from the "
-            "executors",
-            "the sink": "one call per {request_records} records or {request_mib} MiB of each task, "
-            "from the executors",
+            "`DeadLetter.to_stream`": "one request per {request_records} dead letters or "
+            "{request_mib} MiB of each partition of a batch; the executors send it",
+            "the sink": "one request per {request_records} records or {request_mib} MiB of each "
+            "task; the executors send it",
         },
     ),
     "assume_role": Call(
         "sts:AssumeRole",
         {
-            "every process with `roleArn`": "once, and again before the credentials expire",
+            "every process with `roleArn`": "one request at the start, and one before the "
+            "credentials expire",
         },
     ),
 }
@@ -1062,8 +1114,9 @@ POLICIES = (
     ),
     Policy(
         "Read with enhanced fan-out",
-        "a query with `readMode` `efo`, and the spout and `kinesis-spout consume` with "
-        "`read_mode` `efo`; in addition to the policy for reading with Spark or with the spout",
+        "a query with `readMode` `efo`, and for the spout and `kinesis-spout consume` with "
+        "`read_mode` `efo`. Attach it in addition to the policy for reading with Spark or with the "
+        "spout",
         PERMISSIONS[Use.SUBSCRIBE].all_operations,
         "",
     ),
@@ -1075,22 +1128,22 @@ POLICIES = (
     ),
     Policy(
         "Look at shards",
-        "`kinesis-spout shards`, `status --ask 0`; with `--lag`, and with `--ask` above 0, they "
-        "need the policy of a reader",
+        "`kinesis-spout shards` and `status --ask 0`. `shards --lag`, and `status` with `--ask` "
+        "above 0, need the policy for reading with the spout",
         PERMISSIONS[Use.DESCRIBE].operations,
         "",
     ),
     Policy(
         "Put records",
-        "`kinesis-spout produce`, `kinesis-spout redrive` on the stream that records go back to, "
-        "and `DeadLetter.to_stream` on the stream of dead letters",
+        "`kinesis-spout produce`, for `kinesis-spout redrive` on the stream to which records "
+        "return, and for `DeadLetter.to_stream` on the stream of dead letters",
         PERMISSIONS[Use.PRODUCE].operations,
         "kms:GenerateDataKey",
     ),
     Policy(
         "Put aggregates, or large dead letters",
-        "`kinesis-spout produce --aggregate`, and `DeadLetter.to_stream` with `payload_only` "
-        "where a payload may be above 1 MiB",
+        "`kinesis-spout produce --aggregate`, and for `DeadLetter.to_stream` with `payload_only` "
+        "if a payload can be larger than 1 MiB",
         PERMISSIONS[Use.PRODUCE].all_operations,
         "kms:GenerateDataKey",
     ),
@@ -1105,21 +1158,22 @@ POLICIES = (
 # failpoints ---------------------------------------------------------------------------------------
 
 FAILPOINTS = {
-    "plan-created": "the plan is in ZooKeeper; Spark does not know it yet",
-    "plan-logged": "Spark wrote the plan's name to its offset log; no task has started",
-    "log-appended": "a task appended the records that it read to its log, and goes on; none of "
-    "these rows has left the task",
-    "log-sealed": "a task sealed its log; its last rows have not left the task",
-    "report-opened": "the report of a tracked batch is open; the function has not run",
-    "sink-written": "`kinesis-spout run` wrote its sink; the batch is not committed",
-    "dead-letters-written": "the dead letters are written; the report is not done",
-    "report-part-written": "a part of a large report is written; its header is not",
-    "report-done": "the report is done; Spark has not committed the batch",
-    "plan-closed": "no task may publish any more; no shard state has moved",
-    "shard-states-half-written": "some shard states moved, others not",
-    "plan-settled": "all shard states moved, and the plan is marked as settled",
-    "letters-saved": "`checkpoint skip --to` wrote its file; no shard state has moved",
-    "import-begun": "`checkpoint import` wrote the start, and no shard state yet",
-    "states-moved": "`checkpoint set` or `skip` wrote the shard states; the command still owns "
-    "the application",
+    "plan-created": "The plan of the batch is in ZooKeeper. Spark does not know the plan yet.",
+    "plan-logged": "Spark wrote the plan's id to its offset log. No task has started.",
+    "log-appended": "A task added the records that it read to its log. It has not passed these "
+    "rows to Spark yet.",
+    "log-sealed": "A task completed its log. It has not passed its last rows to Spark yet.",
+    "report-opened": "The report of a tracked batch is open. The function has not run.",
+    "sink-written": "`kinesis-spout run` wrote its sink. Spark has not committed the batch.",
+    "dead-letters-written": "The dead letters of a batch are written. Its report is not complete.",
+    "report-part-written": "A part of a large report is written. The report's header is not.",
+    "report-done": "The report of a batch is complete. Spark has not committed the batch.",
+    "plan-closed": "The plan of a batch is closed, so its tasks can publish no more records. No "
+    "shard state has changed.",
+    "shard-states-half-written": "Some shard states of a batch are written. The others are not.",
+    "plan-settled": "All shard states of a batch are written, and its plan is marked as settled.",
+    "letters-saved": "`checkpoint skip --to` wrote its file. No shard state has changed.",
+    "import-begun": "`checkpoint import` wrote the start of the application, and no shard state.",
+    "states-moved": "`checkpoint set` or `skip` wrote the shard states. The command still owns "
+    "the application.",
 }
