@@ -17,7 +17,7 @@ from scripts.steps import SetUpError, run_logged, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SLOWER = "so pages are decoded by the slower path in Python"
+_SLOWER = "so records are decoded in Python, which takes more CPU"
 
 
 def digest(root: Path) -> str | None:
