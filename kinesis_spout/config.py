@@ -111,11 +111,11 @@ class StreamRef:
                 )
             return cls(match["name"], arn)
         if name is None:
-            raise ConfigError("no stream is named", "pass its name or its ARN")
+            raise ConfigError("no stream is named", "pass the name or the ARN of a stream")
         if not _STREAM_NAME.fullmatch(name):
             raise ConfigError.of(
                 "streamName",
-                "is not a stream name",
+                "is not a valid stream name",
                 name,
                 remedy="expected 1 to 128 of A-Z, a-z, 0-9, _, . and -",
             )
@@ -136,7 +136,7 @@ class StreamRef:
                 "region",
                 f"is not the region of the stream, {self.arn}",
                 region,
-                remedy="omit it",
+                remedy="omit option region",
             )
         return region or self.region
 
@@ -283,12 +283,12 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
             raise ConfigError.of(
                 spelt(name),
                 "is empty, is not text, or has surrounding whitespace",
-                remedy="omit it, or set a value",
+                remedy="omit the option, or set a value",
             )
     if "endpoint_url" in given:
         _check_endpoint_url(given["endpoint_url"], spelt("endpoint_url"))
     if "region" in given and not _REGION.fullmatch(given["region"]):
-        refuse("region", "is not a region", "expected a name like eu-central-1")
+        refuse("region", "is not an AWS region", "expected a name like eu-central-1")
     key, secret, arn = map(spelt, ("access_key_id", "secret_access_key", "role_arn"))
     has_id = "access_key_id" in given
     if has_id and "secret_access_key" not in given:
@@ -323,12 +323,12 @@ def _check_endpoint_url(url: str, option: str) -> None:
         raise ConfigError.of(
             option,
             "must not contain a user name or a password",
-            remedy="omit them",
+            remedy="omit the user name and the password",
         )
     if not usable or any(character.isspace() for character in url):
         raise ConfigError.of(
             option,
-            "is not an endpoint",
+            "is not the URL of an endpoint",
             url,
             remedy="expected http:// or https://, a host, and optionally a port, like "
             "http://127.0.0.1:4566",

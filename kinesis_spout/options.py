@@ -249,16 +249,16 @@ CONNECTION = by_field(
     ),
     Option(
         "awsSessionToken",
-        "session token, if the access key is a temporary one",
+        "session token of a temporary access key",
         field="session_token",
         secret=True,
     ),
     Option(
         "roleArn",
-        "role to assume with STS; its credentials are renewed before they expire, on executors too",
+        "role to assume with STS; driver and executors renew its credentials before they expire",
     ),
-    Option("roleExternalId", "external id that the role requires", secret=True),
-    Option("roleSessionName", "session name of the role, as CloudTrail shows it", "kinesis-spout"),
+    Option("roleExternalId", "external id that the role in `roleArn` requires", secret=True),
+    Option("roleSessionName", "session name of the role, which CloudTrail shows", "kinesis-spout"),
 )
 
 # How to reach ZooKeeper: the fields of `ZookeeperSecurity`, with `zookeeper_` before them.
@@ -270,13 +270,14 @@ SECURITY = by_field(
     ),
     Option(
         "zookeeperCaFile",
-        "PEM file of the authorities that may sign the server's certificate, on driver and "
-        "executors; default: the authorities that the machine trusts",
+        "PEM file on driver and executors with the authorities that may sign the server's "
+        "certificate; default: the authorities that the machine trusts",
     ),
-    Option("zookeeperCertFile", "PEM file of the client's certificate, on driver and executors"),
+    Option("zookeeperCertFile", "PEM file on driver and executors with the client's certificate"),
     Option(
         "zookeeperKeyFile",
-        "PEM file of the certificate's key, without a passphrase, on driver and executors",
+        "PEM file on driver and executors with the private key of the client's certificate; the "
+        "key must have no passphrase",
     ),
     Option.switch(
         "zookeeperVerifyHostname",
@@ -285,25 +286,27 @@ SECURITY = by_field(
     ),
     Option.choice(
         "zookeeperAuth",
-        "how the job authenticates to ZooKeeper: `none`; `digest`, ZooKeeper's own user and "
-        "password; `sasl`, DIGEST-MD5, which needs the package extra `sasl`; `kerberos`, GSSAPI",
+        "authentication to ZooKeeper: `none`; `digest` (user and password of ZooKeeper); `sasl` "
+        "(DIGEST-MD5, which needs the package extra `sasl`); `kerberos` (GSSAPI)",
         "none",
         among=AUTHS,
     ),
-    Option("zookeeperUser", "user of `digest` and `sasl`"),
+    Option("zookeeperUser", "user name for `zookeeperAuth` `digest` or `sasl`"),
     Option(
-        "zookeeperPassword", "password of the user; prefer `zookeeperPasswordFile`", secret=True
+        "zookeeperPassword",
+        "password of `zookeeperUser`; prefer `zookeeperPasswordFile`",
+        secret=True,
     ),
     Option(
         "zookeeperPasswordFile",
-        "file whose first line is the password, on the driver only; default: the environment "
-        f"variable `{PASSWORD_VARIABLE}`",
+        "file on the driver whose first line is the password of `zookeeperUser`; default: the "
+        f"environment variable `{PASSWORD_VARIABLE}` has the password",
     ),
     Option.choice(
         "zookeeperAcl",
-        "access to the znodes that the job creates: `open`: everyone; `creator`: only the job's "
-        "identity; `creator-read`: everyone may also read; default: `creator` with a "
-        "`zookeeperAuth`, otherwise `open`",
+        "access to the znodes that the job creates. `open`: everyone; `creator`: only the job's "
+        "identity; `creator-read`: the job's identity, and everyone to read. Default: `creator` "
+        "with a `zookeeperAuth`, otherwise `open`",
         among=ACLS,
     ),
 )
@@ -318,8 +321,8 @@ _STATE = by_field(
     ),
     Option(
         "zookeeper",
-        "connect string, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` on a "
-        "single machine",
+        "ZooKeeper connect string, like `zk1:2181,zk2:2181/chroot`, or `embedded:<directory>` on "
+        "a single machine",
         parse=_address,
         rule="embedded:<directory>, like embedded:.zookeeper",
         required=True,
@@ -342,7 +345,7 @@ _STATE = by_field(
 _READING = by_field(
     Option.choice(
         "wireFormat",
-        "encoding of GetRecords responses: `json`, or `cbor`, which takes less CPU and "
+        "encoding of GetRecords responses. `json`: needs no package; `cbor`: takes less CPU and "
         "needs the package extra `cbor`; `auto`: `cbor` if the extra is installed and the "
         "endpoint accepts CBOR",
         "auto",
@@ -359,8 +362,8 @@ _READING = by_field(
     ),
     Option.choice(
         "readMode",
-        "how new records are read: `polling`, by GetRecords; `efo`, by enhanced fan-out with a "
-        "registered consumer, and by GetRecords while a shard has no subscription",
+        "way of reading new records. `polling`: GetRecords; `efo`: enhanced fan-out with a "
+        "registered consumer, and GetRecords while a shard has no subscription",
         "polling",
         among=("polling", "efo"),
     ),
@@ -381,12 +384,12 @@ _READING = by_field(
     ),
     Option(
         "readsPerSecond",
-        "maximum GetRecords calls per second to each shard; Kinesis allows 5, shared by all "
+        "maximum GetRecords requests per second to each shard; Kinesis allows 5, shared by all "
         "consumers",
         "5",
         _number,
         fits=lambda value: 0.1 <= value <= 1000,
-        rule="calls per second, from 0.1 to 1000",
+        rule="requests per second, from 0.1 to 1000",
         bounds="0.1 to 1000",
     ),
     Option.size(
@@ -398,21 +401,21 @@ _READING = by_field(
     ),
     Option.switch(
         "failOnDataLoss",
-        "`true` stops with an error when records may have expired unread; `false` logs them and "
-        "continues",
+        "`true` stops with an error when records may have expired unread; `false` logs a warning "
+        "and continues",
         "true",
     ),
     Option.choice(
         "aggregatedRecords",
-        "what happens to a record that the Kinesis Producer Library has aggregated: `unpack` "
-        "delivers each of its user records, `fail` stops at it, `raw` delivers its bytes",
+        "treatment of an aggregate of the Kinesis Producer Library. `unpack`: deliver each of its "
+        "user records; `fail`: stop with an error; `raw`: deliver the bytes of the aggregate",
         "unpack",
         among=("unpack", "fail", "raw"),
     ),
     Option.whole(
         "maxUnresolvedPerShard",
         "maximum number of unresolved records (in flight, or waiting for a retry or a dead "
-        "letter) per shard; at this number, no new records are read from the shard",
+        "letter) per shard. A shard that has reached it is not read until there are fewer",
         "100000",
     ),
     Option.duration(
@@ -420,7 +423,7 @@ _READING = by_field(
     ),
     Option.duration(
         "ownerWait",
-        "maximum time that a new job waits for the end of an earlier job of the same application",
+        "maximum time that a new job waits for an earlier job of the same application to end",
         "30s",
     ),
 )

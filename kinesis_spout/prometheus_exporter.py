@@ -92,18 +92,18 @@ _shard_counter = partial(_shard_metric, Kind.COUNTER)
 _shard_gauge = partial(_shard_metric, Kind.GAUGE)
 
 DEFINITIONS: tuple[Definition, ...] = (
-    *_shard_counter("records_emitted", BOTH, "Deliveries, retries included"),
+    *_shard_counter("records_emitted", BOTH, "Deliveries of records, retries included"),
     *_shard_counter("records_acked", BOTH, "Records that were acked", shards_by=SPOUT),
     *_shard_counter(
-        "records_failed", BOTH, "Deliveries that failed, time-outs included", shards_by=SPOUT
+        "records_failed", BOTH, "Deliveries that failed, timeouts included", shards_by=SPOUT
     ),
     *_shard_counter(
-        "records_retried", BOTH, "Redeliveries: deliveries of a record after its first one"
+        "records_retried", BOTH, "Redeliveries of records, the first delivery not included"
     ),
     *_shard_counter(
         "records_timed_out",
         SPOUT,
-        "Deliveries that were neither acked nor failed by their deadline",
+        "Deliveries that timed out: the program neither acked nor failed the record in time",
     ),
     *_shard_counter(
         "records_dead_lettered", BOTH, "Records that were dead-lettered", shards_by=SPOUT
@@ -111,7 +111,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     _counter(
         "stream_records_dropped",
         SPARK,
-        "Records that were given up without a dead letter, because on_exhausted is drop",
+        "Records that were dropped without a dead letter, because on_exhausted is drop",
     ),
     _counter(
         "stream_records_pushed", SPARK, "Records that were read by subscription (enhanced fan-out)"
@@ -123,7 +123,10 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     *_shard_counter("records_malformed", SPOUT, "Records that could not be decoded"),
     *_shard_counter(
-        "records_left_out", SPOUT, "User records of aggregates that belong to other shards"
+        "records_left_out",
+        SPOUT,
+        "User records of aggregates that were not delivered, because their hash keys belong to "
+        "other shards",
     ),
     *_shard_gauge(
         "pending_records", SPOUT, "Records in flight: delivered, and not yet acked or failed"
@@ -132,8 +135,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     *_shard_gauge(
         "refused_letters",
         SPOUT,
-        "Dead letters that their destination has refused several times in a row, and that are "
-        "sent again",
+        "Dead letters that their destination has refused several times in a row. The spout sends "
+        "them again",
     ),
     _gauge(
         "stream_oldest_unresolved_seconds",
@@ -144,27 +147,30 @@ DEFINITIONS: tuple[Definition, ...] = (
     *_shard_gauge(
         "lag_seconds",
         BOTH,
-        "How far the reader is behind the tip, in seconds of arrival time; 0 at the tip. Over "
-        "all shards: the largest lag of a shard. For a Spark job: an upper bound",
+        "Lag behind the newest record of the shard, in seconds of arrival time. The lag of a "
+        "stream is the largest lag of its shards. A Spark job reports an upper bound",
     ),
     *_shard_gauge(
         "retention_left_seconds",
         SPARK,
-        "Seconds until the oldest unread record expires, at the earliest. Over all shards: the "
-        "smallest value of a shard",
+        "Minimum number of seconds until the oldest unread record expires. The value of a stream "
+        "is the smallest one of its shards",
     ),
-    *_shard_metric(Kind.HISTOGRAM, "latency_seconds", SPOUT, "From a record's arrival to its ack"),
-    _counter("wait_seconds", SPOUT, "Seconds for which emissions() waited", label="reason"),
+    *_shard_metric(
+        Kind.HISTOGRAM, "latency_seconds", SPOUT, "Seconds from a record's arrival to its ack"
+    ),
+    _counter("wait_seconds", SPOUT, "Seconds that emissions() waited", label="reason"),
     _gauge(
         "failing_seconds",
         SPOUT,
-        "Seconds for which a part of the spout's work has been failing; 0 while it succeeds",
+        "Seconds since a part of the spout's work began to fail; 0 while that part succeeds",
         label="part",
     ),
     _counter(
         "outages",
         SPOUT,
-        "Outages of a part of the spout's work: fetch, retries, listing, commit, letters, scheme",
+        "Outages of a part of the spout's work. Parts: fetch, retries, listing, commit, letters, "
+        "scheme",
         label="part",
     ),
     _counter(
@@ -192,7 +198,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         SPARK,
         "1 while no new record is read because most records fail, otherwise 0",
     ),
-    _gauge("readable_shards", SPARK, "Shards that are read now"),
+    _gauge("readable_shards", SPARK, "Shards that the query reads at present"),
     _counter("batches", SPARK, "Batches that read this stream"),
     _gauge(
         "last_batch_age_seconds",
@@ -202,16 +208,18 @@ DEFINITIONS: tuple[Definition, ...] = (
     _gauge(
         "report_age_seconds",
         SPARK,
-        "Seconds since the driver reported these figures. They do not change while a batch runs",
+        "Seconds since the driver reported the metrics of this stream. The metrics do not change "
+        "while a batch runs",
     ),
     _counter(
         "data_losses",
         SPARK,
-        "Reports of a possible loss of records, whether the query continued or failed; kept "
-        "after the query's end",
+        "Possible losses of records that queries reported. The count stays after a query's end",
     ),
     _counter(
-        "query_failures", SPARK, "Queries that ended with an error; kept after the query's end"
+        "query_failures",
+        SPARK,
+        "Queries that ended with an error. The count stays after a query's end",
     ),
 )
 BY_NAME = {one.name: one for one in DEFINITIONS}

@@ -143,4 +143,4 @@ def _at_best() -> Iterator[None]:
     try:
         yield
     except StateError as exc:
-        log.debug("the run's record was not written: %s", exc)
+        log.debug("the settings and the state of this run were not stored in ZooKeeper: %s", exc)

@@ -59,27 +59,27 @@ def _columns(table: str) -> tuple[Column, ...]:
 SCHEMA_VERSION = 2
 COLUMNS = _columns("""
 messageId           STRING    `shardId:sequenceNumber:attempt` of the last delivery
-streamName          STRING    the stream that the record came from; `redrive` puts it back there
-shardId             STRING    the shard that the record came from
+streamName          STRING    the record's stream; `redrive` puts the record on this stream again
+shardId             STRING    the shard from which the record was read
 sequenceNumber      STRING    the record's sequence number
 subSequenceNumber   BIGINT    the number of a user record in its aggregate, from 0; 0 for a record \
-that was not part of one; null for one that was delivered without unpacking aggregates
-partitionKey        STRING    the record's partition key; `redrive` puts it back under this key
-data                BINARY    the payload; null when the record had expired before its retry
+that was not part of an aggregate; null if aggregates were not unpacked
+partitionKey        STRING    the record's partition key; `redrive` puts the record with this key
+data                BINARY    the payload; null if the record had expired before its retry
 approximateArrivalTimestamp   TIMESTAMP   the time at which Kinesis accepted the record
-attempts            INT       how many times the record was delivered
-firstFailure        TIMESTAMP when it first failed in a way that counts as an attempt
-lastFailure         TIMESTAMP when it failed for the last time; `redrive --since` and `--until` \
+attempts            INT       the number of deliveries of the record
+firstFailure        TIMESTAMP the time of the first failure that counted as an attempt
+lastFailure         TIMESTAMP the time of the last failure; `redrive --since` and `--until` \
 compare this time
-reason              STRING    why it failed: the exception, or the reason that the job gave
-application         STRING    the application that gave the record up; null where there is none
+reason              STRING    why the record failed: the exception, or the reason that the job gave
+application         STRING    the application that gave the record up; null without an application
 """)
 # Members of a line of JSON that are no columns of a table, since only some letters have them.
 LINE_MEMBERS = _columns("""
-count               BIGINT    how many expired records the dead letter stands for
-lastSequenceNumber  STRING    the last of these records
-part                INT       which part of a large payload the line contains, counted from 1
-parts               INT       how many parts there are; their lines have the same `messageId`
+count               BIGINT    the number of expired records that the dead letter represents
+lastSequenceNumber  STRING    the sequence number of the last of these expired records
+part                INT       the number of the part of a large payload in this line, from 1
+parts               INT       the number of parts of the payload; all have the same `messageId`
 """)
 ALL_MEMBERS = (*COLUMNS, *LINE_MEMBERS)
 LETTER_COLUMNS = tuple(column.name for column in COLUMNS)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kinesis_spout.service.subscription import ShardSubscription, SubscriptionEvent
 
 log = logging.getLogger("kinesis_spout")
-_NO_ANSWER = ServiceUnavailableError("no response came")
+_NO_ANSWER = ServiceUnavailableError("Kinesis did not respond")
 # A restart, or a shard that moves to another task of the application, takes it once or twice.
 _TIMES = 3
 _WITHIN_S = 300.0

@@ -117,7 +117,7 @@ _CODES: dict[tuple[type[KinesisError], str], str] = {
         "check the stream's name, the region and the account",
     ): "ResourceNotFoundException",
     (ExpiredIteratorError, "create a new iterator"): "ExpiredIteratorException",
-    (ExpiredIteratorError, "begin the listing again"): "ExpiredNextTokenException",
+    (ExpiredIteratorError, "start the listing again"): "ExpiredNextTokenException",
     (RequestRefusedError, _REFUSED): "InvalidArgumentException ValidationException",
 }
 _MEANINGS = {code: meaning for meaning, codes in _CODES.items() for code in codes.split()}
@@ -170,7 +170,7 @@ _LOCAL: dict[str, tuple[type[KinesisError], str, str]] = {
     ),
     "HTTPClientError ConnectionError IncompleteReadError": (
         ServiceUnavailableError,
-        "no response came from {peer} for {where} ({kind})",
+        "{peer} did not respond to a request for {where} ({kind})",
         "check the network and the endpoint, or try again later",
     ),
     # The last three come from botocore's parser, for a body that is JSON but not an object.

@@ -121,12 +121,12 @@ def _regular_page(body: bytes, *, as_lists: bool) -> DecodedPage:
     parser is as fast.
     """
     if len(body) > _MAX_BODY:
-        raise ValueError("Arrow cannot say where the values are")
+        raise ValueError("Arrow does not know the offsets of the values")
     spans, others, beside = _scan(body)
     micros = _micros(others[_ARRIVAL].astype(np.float64))
     rest: Body = msgspec.convert(decode_cbor(beside), Body)
     if rest.Records or (micros == NO_TIME).any():  # two lists of records, or a bad one
-        raise ValueError("a parser tells what is wrong")
+        raise ValueError("the CBOR parser has to name the fault of the body")
     arrivals = array_of(micros, ARRIVAL_TYPE)
     # The casts raise for what is not UTF-8.
     texts = [_strings(body, spans[name]).cast(pa.string()) for name in (_NUMBER, _KEY)]
@@ -184,7 +184,7 @@ def _scan(
     array_at, count, first_at = _records_array(body)
     fields, end_of_record, size = _template(body, first_at)
     if size > _LARGE_RECORD or len(body) < _FEW_RECORDS * size:
-        raise ValueError("a parser of any CBOR is as fast")
+        raise ValueError("the CBOR parser is as fast for so few records")
     page = _Page(body)
     first, *others = fields
     starts = page.places_of(first.literal, first_at)[: None if count == _INDEFINITE else count]

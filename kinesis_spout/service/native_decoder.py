@@ -29,7 +29,7 @@ from state.sequence_number import SequenceNumber
 log = logging.getLogger("kinesis_spout")
 _INTERFACE = 1  # of the wheel: counted up when it changes
 _SLOWER = (
-    "pages are decoded in Python, which takes more CPU: run pip install ./native in a checkout"
+    "records are decoded in Python, which takes more CPU: run pip install ./native in a checkout"
 )
 _SAID = threading.Lock()  # taken by the thread that logs, and never given back
 

@@ -50,55 +50,59 @@ class SpoutConfig:
     option of the Spark source (`kinesis_spout.options`, and the reference); durations are in
     seconds.
 
-    - `stream`: its name, or its ARN.
-    - `application`, `zookeeper`: where positions are stored. Both or neither: without them nothing
-      is stored, and each run starts at `starting_position`.
-    - `zookeeper_security`: TLS, the client's identity, and the access control of the znodes that it
-      creates; none by default.
-    - `starting_position`: where an application without state starts: LATEST, TRIM_HORIZON, an ISO
-      time, or a time ago like -2h.
-    - `until`: `now`, an ISO time, `14:00`, or a time ago. Only records that arrived by then, by the
-      service's clock, are delivered, and `emissions()` ends when all of them have an outcome. None
-      for no end.
-    - `shards`: the ids of the only shards to read; empty for all. Children among them still wait
-      for their parents.
-    - `max_records`: after this many new records, only their retries are delivered. None for no
+    - `stream`: the name or the ARN of the stream.
+    - `application`: the name under which ZooKeeper keeps the checkpoints. Set `application` and
+      `zookeeper`, or neither: then nothing is stored, and each run starts at `starting_position`.
+    - `zookeeper`: the connect string of ZooKeeper, which requires `application`.
+    - `zookeeper_security`: TLS, the spout's identity, and the access control of the znodes that it
+      creates; by default, no security.
+    - `starting_position`: the position at which a new application starts: LATEST, TRIM_HORIZON, an
+      ISO time, or a relative time like -2h.
+    - `until`: `now`, an ISO time, `14:00`, or a relative time like -2h. The spout delivers only
+      records that arrived by that time, by Kinesis's clock. `emissions()` ends when all of these
+      records have an outcome. None for no end.
+    - `shards`: the ids of the only shards to read; empty for all. A child shard is read only after
+      those of its parents that are in `shards`.
+    - `max_records`: the number of new records after which only retries are delivered; None for no
       limit.
-    - `scheme`: decodes the payload into an emission's `values`; None for the payload alone. Records
-      that it finds malformed are dead-lettered at once; those for which it raises another error
-      fail, and are retried.
-    - `max_pending`: how many emissions may be pending before new records wait; retries continue.
-    - `max_unresolved_per_shard`: how many records of a shard may be pending or queued for a retry
-      before its new records wait.
-    - `message_timeout_s`: an emission that was neither acked nor failed after this time counts as
-      failed; None for no timeout.
-    - `tracking`: False counts each emission as acked at once. Unlike with a retry limit of 0,
-      nothing is ever dead-lettered.
-    - `retry`: limit, backoff and maximum age of retries.
-    - `dead_letter`: called with exhausted records, from threads of the spout's own: with up to
-      four records at the same time, in any order, but never twice at the same time with one. So it
-      must be thread-safe: `print` with several values writes into another thread's line. It is
-      called again, with a backoff of that record, until it returns. A call of more than 30 seconds
-      counts as refused. Without a `dead_letter`, exhausted records are logged, without their
-      payload.
-    - `breaker_failures`: the spout stops with an error after this many failures without a single
-      ack; None for never.
-    - `prefetch_records` per shard, and `prefetch_bytes` over all shards, are read ahead. Up to
-      `prefetch_bytes` more are kept for retries, half of them at most for dead letters. What does
-      not fit is read again when its turn comes.
-    - `give_up_after_s`: the spout stops with the last error after so many seconds in which the
-      fetch of a shard, the listing or the commit had no success. None: it tries again for ever.
-      An error that waiting cannot mend, such as a missing permission, stops it at once.
-    - `idle_poll_s`: pause between reads of a shard at its tip. It grows to `max_idle_poll_s` while
-      there are no records. Kinesis allows 5 reads per second for each shard.
-    - `efo_fallback_after_s`: a shard that had no subscription for so many seconds is polled until
-      there is one.
-    - `close_timeout_s`: how long `close` waits when Kinesis, ZooKeeper or `dead_letter` hangs; it
-      returns at most a second later. Records whose outcome is not stored by then are redelivered.
-    - `start_active`: False defers even connecting until `activate` is called.
-    - `task_index`, `total_tasks`: this process is one of several that share the stream's shards.
-    - `on_ack`, `on_fail`: called with each emission that was acked or failed, in the thread that
-      acked or failed it.
+    - `scheme`: the decoder of the payloads, which fills `values` of an emission; None for no
+      decoder. A malformed record is dead-lettered at once. If the scheme raises another error, the
+      record fails and is retried.
+    - `max_pending`: the number of emissions in flight at which no new records are delivered.
+      Retries continue.
+    - `max_unresolved_per_shard`: the number of records in flight or waiting for a retry at which a
+      shard delivers no new records.
+    - `message_timeout_s`: the time after which an emission that was neither acked nor failed counts
+      as failed; None for no timeout.
+    - `tracking`: False counts each emission as acked at once, so that no record is retried or
+      dead-lettered.
+    - `retry`: the limit, the backoff and the maximum age of retries.
+    - `dead_letter`: a function that stores a record that has used up its retries. It must be
+      thread-safe: the spout's threads call it for up to four records at a time. For each record,
+      the spout repeats the call with a backoff until it returns within 30 seconds. Without a
+      `dead_letter`, the spout logs such records without their payload.
+    - `breaker_failures`: the number of failures without a single ack after which the spout stops
+      with an error; None for no limit.
+    - `prefetch_records`: the number of records per shard that are read ahead.
+    - `prefetch_bytes`: the number of bytes over all shards that are read ahead. Retries may take as
+      many bytes again, half of them for dead letters. The spout reads other records again when it
+      needs them.
+    - `give_up_after_s`: the number of seconds without a successful read, listing or commit after
+      which the spout stops with the last error; None for no limit. A permanent error, such as a
+      missing permission, stops the spout at once.
+    - `idle_poll_s`: the pause between two reads of a shard without unread records. The pause grows
+      to `max_idle_poll_s` while the shard gets no records. Kinesis allows 5 reads per second for
+      each shard.
+    - `efo_fallback_after_s`: the number of seconds without a subscription after which a shard is
+      polled until it has a subscription.
+    - `close_timeout_s`: the time that `close` waits if Kinesis, ZooKeeper or `dead_letter` hangs.
+      `close` returns at most a second later. Records whose outcome is not stored by then are
+      redelivered.
+    - `start_active`: False defers all work, even the connection, until `activate` is called.
+    - `task_index`: the number of this process among those that share the shards, from 0.
+    - `total_tasks`: the number of processes that share the stream's shards.
+    - `on_ack`: a function that is called with each acked emission, in the thread that acked it.
+    - `on_fail`: a function that is called with each failed emission, in the thread that failed it.
     """
 
     stream: str
@@ -153,7 +157,7 @@ class SpoutConfig:
         for given, missing in (_STORE, _STORE[::-1]):
             if getattr(self, given) is not None and getattr(self, missing) is None:
                 remedy = "set both, or neither to store no checkpoints"
-                raise ConfigError.of(given, f"is set without {missing}", remedy=remedy)
+                raise ConfigError.of(given, f"is set, but {missing} is not", remedy=remedy)
         for name in _FUNCTIONS:
             if (function := getattr(self, name)) is not None:
                 check_function(f"option {name}", function)
@@ -220,7 +224,7 @@ class SpoutConfig:
             moment = StartingPosition.parse(self.until)
             if moment.is_time:
                 return moment.pin(service_now_ms).timestamp_ms
-        remedy = "use now, -2h, 14:00, or an ISO time like 2026-01-31T12:00:00Z"
+        remedy = "use now, -2h, 14:00 or an ISO time like 2026-01-31T12:00:00Z"
         raise ConfigError.of("until", "is not a time", self.until, remedy=remedy)
 
     @property

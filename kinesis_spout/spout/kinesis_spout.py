@@ -561,9 +561,7 @@ class SpoutSession:
         finally:
             left_s = max(0.0, began_s + timeout_s + _GRACE_S - clock.monotonic_s())
             if wait([rest], timeout=min(_REST_S, left_s)).not_done:
-                log.warning(
-                    "the spout is closed. Some of its calls still hang, and end on their own"
-                )
+                log.warning("the spout is closed, although some of its requests have not ended yet")
 
     def _store_last(self, why: BaseException | None, deadline_s: float, *, in_order: bool) -> None:
         """`why` is how the run ended; `in_order`: see `SpoutCommitter.commit_last`."""
@@ -601,8 +599,8 @@ class SpoutSession:
 
     def _warn_of_redelivery(self, why: str) -> None:
         log.warning(
-            "%s, so the spout closed without its last commit. Records that were neither acked "
-            "nor dead-lettered are redelivered. So are %d records that were acked or "
+            "%s, so the spout closed without its last commit. The next spout redelivers the "
+            "records that were neither acked nor dead-lettered, and %d records that were acked or "
             "dead-lettered since the previous commit",
             why,
             self.scheduler.counts().resolved - self._committer.stored,

@@ -548,7 +548,7 @@ def test_an_endpoint_without_cbor_is_read_in_json_and_that_is_said_once(
     assert kinds(stub_kinesis) == ["cbor-1.1"] + ["json-1.1"] * 3
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith(f"{cbor_client.where} does not support CBOR (status {answer.status}, ")
-    assert said.endswith("; reading JSON instead")
+    assert said.endswith("uses JSON instead")
 
 
 def test_an_error_in_json_as_well_decides_nothing(

@@ -43,14 +43,14 @@ ROLE = "arn:aws:iam::123456789012:role/path/reader"
         ({"role_external_id": "hush"}, "role_external_id: is set without role_arn"),
         ({"role_arn": "reader"}, "role_arn: 'reader' is not the ARN"),
         ({"role_arn": ROLE, "role_session_name": "a b"}, "role_session_name: 'a b'"),
-        ({"region": "Frankfurt"}, "region: 'Frankfurt' is not a region"),
+        ({"region": "Frankfurt"}, "region: 'Frankfurt' is not an AWS region"),
         (
             {"secret_access_key": "hush ", "access_key_id": "a"},
             "secret_access_key: is empty, is not text, or has surrounding",
         ),
-        ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not an endpoint"),
+        ({"endpoint_url": "localhost:4566"}, "endpoint_url: 'localhost:4566' is not the URL"),
         ({"wire_format": "xml"}, "wire_format: 'xml' must be auto, json or cbor"),
-        ({"endpoint_url": "http://h:99999"}, "is not an endpoint"),
+        ({"endpoint_url": "http://h:99999"}, "is not the URL of an endpoint"),
         ({"endpoint_url": "http://me:hush@host"}, "endpoint_url: must not contain a user name"),
     ],
 )

@@ -62,7 +62,7 @@ PLACE = "--application a --stream s --zookeeper 127.0.0.1:1"
         ("redrive dead --yes --limit 0", "--limit"),
         ("redrive dead --yes --format csv", "--format"),
         ("doctor --zookeeper a:b:c", "is not a ZooKeeper connect string"),
-        ("doctor --stream 'or ders'", "is not a stream name"),
+        ("doctor --stream 'or ders'", "is not a valid stream name"),
         ("doctor --conf spark.a=b", "--master"),
         ("doctor --option awsSecretAccessKey=hush", "awsAccessKeyId"),
         ("doctor --option awsAccesKeyId=hush", "did you mean awsAccessKeyId?"),
