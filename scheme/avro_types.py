@@ -196,7 +196,7 @@ def bytes_at_least(
             size = body["size"]
             if type(size) is not int or size < 0:
                 raise SchemeDefinitionError(
-                    f"the fixed at {path!r} has the size {size!r}", "give the number of its bytes"
+                    f"the Avro fixed at {path!r} has size {size!r}", "set size to a number of bytes"
                 )
             return size
         case "float":
@@ -366,7 +366,7 @@ class AvroColumns:
         if any({narrow, wide} <= set(kinds) for narrow, wide in _WIDER):
             raise SchemeDefinitionError(
                 f"the Avro union at {path!r} has two number types that Python cannot distinguish",
-                "pass a reader_schema with the wider of the two",
+                "pass a reader_schema that has only the wider of the two types",
             )
         columns = [self.of(member, f"{path}.member{i}", inside) for i, member in enumerate(members)]
         positions = {

@@ -58,9 +58,9 @@ def _scheme(option: str, text: str) -> RecordScheme:
 _SPARKS = by_field(
     Option(
         "scheme",
-        "scheme (decoder) of the payloads, which adds the column `parsed` with their fields, or "
-        "the reason why a payload cannot be decoded; same values as `consume --scheme`, "
-        "for example `cloudwatch-logs`",
+        "scheme (decoder) of the payloads, with the values of `consume --scheme`, for example "
+        "`cloudwatch-logs`. The added column `parsed` has the fields of each payload, or the "
+        "reason why the payload cannot be decoded",
         parse=_scheme,
     ),
     Option.whole(
@@ -69,8 +69,8 @@ _SPARKS = by_field(
     ),
     Option.whole(
         "maxRecordsPerTriggerTotal",
-        "maximum records in a batch over all streams of a query; the streams with unread records "
-        "share it; default: no limit",
+        "maximum records in a batch over all streams of a query. The streams with unread records "
+        "share this number. Default: no limit",
     ),
     Option.whole("maxRecordsPerShard", "maximum new records of one shard in a batch", "100000"),
     Option.size(
@@ -81,14 +81,14 @@ _SPARKS = by_field(
     ),
     Option.duration(
         "maxFetchTime",
-        "maximum time for which a task reads, from the first record that it found",
+        "maximum time that a task reads, counted from its first record",
         "5s",
         least="1ms",
     ),
     Option.duration(
         "maxSearchTime",
-        "maximum time that a task searches for the first record of a shard that is behind; also "
-        "the maximum that an AvailableNow run searches for a shard's end",
+        "maximum time that a task searches for the first record of a lagging shard, and that an "
+        "AvailableNow run searches for the end of a shard",
         "60s",
         least="1ms",
     ),
@@ -100,14 +100,14 @@ _SPARKS = by_field(
     ),
     Option.switch(
         "wholeBatchAck",
-        "`true` acks each finished batch as a whole, in an application that has acked single "
-        "records before (`tracked`)",
+        "`true` acks each finished batch as a whole. Set it if earlier queries of the application "
+        "used `tracked` and this query does not",
         "false",
     ),
     Option.duration(
         "availableNowRetryWait",
-        "maximum time that an AvailableNow run waits for retries after its last new record; "
-        "default: the sum of a record's backoffs plus 50s, and more if the first backoff is "
+        "maximum time that an AvailableNow run waits for retries after its last new record. "
+        "Default: the sum of a record's backoffs plus 50s, and more if the first backoff is "
         "longer than 20s",
     ),
     Option.duration(
@@ -129,7 +129,7 @@ OPTIONS = {**STREAM, **SHARED, **_SPARKS}
 # Options of earlier versions that nobody could choose a value for, with the reason. One that is
 # given is warned of, and has no effect.
 RETIRED = {
-    "probeMaxShards": "the driver probes up to 100 shards; with more, tasks read them",
+    "probeMaxShards": "the driver probes up to 100 idle shards, and tasks read any others",
     "idleInterval": "with more than 100 shards, tasks read the idle ones every 10 seconds",
     "statesPerWrite": "shard states are written in as few transactions as ZooKeeper allows",
 }
@@ -228,16 +228,16 @@ def _url(option: str, text: str) -> str:
     return text if _SCHEME.match(text) else f"https://{text}"
 
 
-_LEAVE_OUT = "omit it"
+_LEAVE_OUT = "omit this option"
 _CREDENTIALS = "use profile, roleArn, or another way in which botocore finds credentials"
 _FALLS_BACK = f"{_LEAVE_OUT}: a shard is polled when its subscription is refused or breaks"
 _REMOVED = f"{_LEAVE_OUT}: only `kinesis-spout consumers remove` removes a consumer"
-_CALLS = f"{_LEAVE_OUT}: calls are retried with backoff for a minute"
+_CALLS = f"{_LEAVE_OUT}: requests to Kinesis are retried with backoff for a minute"
 _IMPORT = (
     f"{_LEAVE_OUT}: progress is stored in ZooKeeper; `kinesis-spout import` takes over the "
     "progress that awslabs' connector stored"
 )
-_NO_PREFETCH = f"{_LEAVE_OUT}: no records are read ahead of a batch"
+_NO_PREFETCH = f"{_LEAVE_OUT}: no records are read before their batch starts"
 _BATCH = "use maxRecordsPerShard and maxBytesPerTask for the size of a batch"
 
 AWSLABS = System(
@@ -281,7 +281,7 @@ AWSLABS = System(
             "use maxFetchTime, which counts from a task's first record"
         ),
         "kinesis.getRecords.numberOfRecordsPerFetch": (
-            f"{_LEAVE_OUT}: each call asks for as many records as Kinesis returns; use "
+            f"{_LEAVE_OUT}: each request asks for the maximum number of records; use "
             "readBytesPerSecond to limit the rate"
         ),
         "kinesis.minBatchesToRetain": _IMPORT,
@@ -299,7 +299,7 @@ AWSLABS = System(
         "kinesis.credentialProviderClass": _CREDENTIALS,
         "kinesis.credentialProviderParam": _CREDENTIALS,
         "kinesis.internal.avoidEmptyBatches": (
-            f"{_LEAVE_OUT}: a batch begins only when there are unread records"
+            f"{_LEAVE_OUT}: a batch starts only when there are unread records"
         ),
         "kinesis.internal.maintenanceTaskIntervalSec": _IMPORT,
         "kinesis.internal.dataQueueCapacity": _NO_PREFETCH,
@@ -335,7 +335,7 @@ DATABRICKS = System(
         "serviceCredential": _CREDENTIALS,
         "stsEndpoint": "set AWS_ENDPOINT_URL_STS in the environment",
         "maxRecordsPerFetch": (
-            f"{_LEAVE_OUT}: each call asks for as many records as Kinesis returns; {_BATCH}"
+            f"{_LEAVE_OUT}: each request asks for the maximum number of records; {_BATCH}"
         ),
         "maxFetchRate": "use readBytesPerSecond, for example 2MiB",
         "maxFetchDuration": _NO_PREFETCH,

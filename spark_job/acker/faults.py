@@ -47,13 +47,13 @@ _ARRIVED, _FOREIGN = "arrived", "foreign"
 # In this order: a root that has failed for several reasons shows the greatest (`_gravest`).
 _MERGED_WITH, _MISSING, _DOUBLED = range(3)
 REASONS = {
-    _MERGED_WITH: "rows derived from it were merged with rows of a record that failed",
+    _MERGED_WITH: "rows of this record were merged with rows of a record that failed",
     _MISSING: (
-        "rows derived from it are missing: an operator other than the acker's lost them, or "
+        "rows of this record are missing: an operator other than the acker's lost them, or "
         "acker.settle was not given one of the sinks"
     ),
     _DOUBLED: (
-        "rows derived from it exist more than once, because of a join with keys that are not "
+        "rows of this record exist more than once, because of a join with keys that are not "
         "unique or a union of equal rows"
     ),
 }

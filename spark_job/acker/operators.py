@@ -256,15 +256,15 @@ def _write(sink: _Sink, checked: Total) -> None:
     written = _observed(observation, sink.frame)
     if written is None and checked.rows:
         raise AckerError(
-            f"{sink.name}: its function ran no action on its frame, so it is not known whether "
-            "anything was written",
+            f"the function of {sink.name} ran no action on its frame, so the acker cannot check "
+            "what was written",
             "write the frame with frame.write, or with another action of a "
             "DataFrame that reads all rows (not foreachPartition or rdd)",
         )
     if written is not None and written != checked:
         raise AckerError(
-            f"{sink.name}: the rows that the first action of its function wrote ({written.rows}) "
-            f"are not the rows that were checked ({checked.rows})",
+            f"the first action of {sink.name} read other rows ({written.rows}) than the acker had "
+            f"checked ({checked.rows})",
             "make the write the first action (no isEmpty or take before it), or raise Spark's "
             "storage memory if Spark lost persisted rows",
         )

@@ -116,7 +116,7 @@ class KinesisBatchReader(DataSourceReader):
         covered = [each.covered_ms for each in ranges if each.covered_ms is not None]
         if covered and (covered_ms := min(covered)) < oldest_ms:
             report_expired(
-                f"the read begins at {Position.at_timestamp(covered_ms)}, but records from "
+                f"the read starts at {Position.at_timestamp(covered_ms)}, but records from "
                 f"before {Position.at_timestamp(oldest_ms)} have expired",
                 settings,
             )

@@ -41,7 +41,7 @@ BATCH_OPTIONS: dict[str, Option] = {
     **by_field(
         Option(
             "startingPosition",
-            "where the read begins: `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>`, "
+            "where the read starts: `TRIM_HORIZON`, an ISO time, `-2h`, `AT:<sequence>`, "
             "`AFTER:<sequence>`, `LATEST`, or JSON that maps shard ids and `default` to these",
             "TRIM_HORIZON",
             positions("TRIM_HORIZON"),
@@ -49,8 +49,8 @@ BATCH_OPTIONS: dict[str, Option] = {
         ),
         Option(
             "endingPosition",
-            "where the read ends: only records before this position are read. It takes the same "
-            "forms as `startingPosition`; `LATEST` is the end of the stream at `load()`",
+            "where the read ends: only records before this position are read. Its forms are those "
+            "of `startingPosition`. `LATEST` is the end of the stream at `load()`",
             "LATEST",
             positions("LATEST"),
             fits=_is_end,
@@ -70,8 +70,8 @@ BATCH_OPTIONS: dict[str, Option] = {
     "max_tasks": replace(
         OPTIONS["max_tasks"],
         meaning=(
-            "maximum tasks of a read; with more shards than tasks, a task reads several shards "
-            "at the same time; default: the number of tasks that the session runs at a time"
+            "maximum tasks of a read. With more shards than tasks, a task reads several shards "
+            "at the same time. Default: the number of tasks that the session runs at a time"
         ),
     ),
     "reads_per_second": OPTIONS["reads_per_second"],
@@ -79,8 +79,8 @@ BATCH_OPTIONS: dict[str, Option] = {
     "fail_on_data_loss": replace(
         OPTIONS["fail_on_data_loss"],
         meaning=(
-            "`true` fails the read when records after a start that names a time or a record may "
-            "have expired; `false` logs them and continues"
+            "`true` fails the read if records after a `startingPosition` (a time or a sequence "
+            "number) may have expired; `false` logs a warning and continues"
         ),
     ),
     "aggregated_records": OPTIONS["aggregated_records"],
@@ -89,7 +89,7 @@ BATCH_OPTIONS: dict[str, Option] = {
         Option.switch(
             "pushDownFilters",
             "`true` applies filters on `approximateArrivalTimestamp`, `shardId` and `streamName` "
-            "while reading, to read less data; only for a frame that is used with a single filter",
+            "while reading, to read less data. Use it only for a frame with a single filter",
             "false",
         )
     ),

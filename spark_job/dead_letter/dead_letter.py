@@ -186,7 +186,7 @@ class WriterSink(LetterSink):
         if not isinstance(format, str) or not _FORMAT.fullmatch(format):
             raise ConfigError(
                 f"DeadLetter: {format!r} is not a format of a Spark writer",
-                "use one like parquet, json, delta or jdbc",
+                "use a format like parquet, json, delta or jdbc",
             )
         if format.lower() in _NO_BYTES:
             raise ConfigError(

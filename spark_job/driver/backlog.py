@@ -139,15 +139,15 @@ class Backlog:
         left = []
         if unread := self._unread(self.run):
             log.warning(
-                "the run ends, but these shards or their children were not read up to the start "
-                "of the run within maxSearchTime: %s",
+                "the AvailableNow run ends. It has not read these shards, or their children, up to "
+                "the start of the run within maxSearchTime: %s",
                 ", ".join(unread),
             )
             shards = "1 shard" if len(unread) == 1 else f"{len(unread):,} shards"
             left.append(f"{shards} not read up to its start")
         if queued := self._retries.records():
             log.warning(
-                "the run ends and leaves %d records for the next run to retry. Option "
+                "the AvailableNow run ends and leaves %d records for the next run to retry. Option "
                 "availableNowRetryWait sets how long a run waits for retries",
                 queued,
             )

@@ -120,7 +120,7 @@ class OutcomeSummary:
         if self.delivery_limit is not None and delivery_limit is None:
             log.warning(
                 "the job did not report which records of batch plan %s succeeded or failed. No "
-                "new records are read until the record that ends its process is found",
+                "new records are read until the record that kills the job's process is found",
                 plan_id,
             )
         if (report := settled.report) is not None:

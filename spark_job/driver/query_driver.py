@@ -73,9 +73,9 @@ _MINUTE_MS = 60_000
 _SLACK_MS = 1_000
 _MAX_CALLS = 4
 _NEW_LOCATION = (
-    "give the query a new checkpointLocation: then a stream continues from its state in ZooKeeper, "
-    "and a stream without state there begins at its startingPosition, where LATEST skips what the "
-    "stream already contains"
+    "give the query a new checkpointLocation. Each stream then continues from its state in "
+    "ZooKeeper. A stream without state starts at its startingPosition: LATEST skips the records "
+    "that the stream already contains"
 )
 
 

@@ -391,10 +391,10 @@ class _Writer:
         batchId: int | None = None,  # noqa: N803
     ) -> None:
         log.warning(
-            "%s: the write failed after %s. These and other records may be on the stream%s",
+            "%s: the write failed after %s. Other records of the write may be on the stream too%s",
             self._target(batchId),
             PutCounts.of(messages),
-            "" if batchId is None else ", and are put again with the batch",
+            "" if batchId is None else ". A retry of the batch puts all its records again",
         )
 
     def _target(self, batch_id: int | None) -> str:

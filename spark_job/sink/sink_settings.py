@@ -22,7 +22,7 @@ SINK_OPTIONS: dict[str, Option] = {
     **by_field(
         Option(
             "streamName",
-            "name of the stream to write to; without it and without `streamArn`, each row names "
+            "name of the stream to write to; without `streamName` and `streamArn`, each row names "
             "its stream in column `streamName`",
             field="stream",
         ),
@@ -32,21 +32,21 @@ SINK_OPTIONS: dict[str, Option] = {
     **by_field(
         Option.choice(
             "ordering",
-            "`key` puts the records of a partition key in the order of the task's rows: one at a "
-            "time, and a refused record delays the later records of its key; `none` is faster",
+            "`key` puts the records of a partition key one at a time, in the order of the task's "
+            "rows. A refused record delays the later records of its key. `none` is faster",
             "none",
             among=("none", BY_KEY),
         ),
         Option.switch(
             "aggregate",
-            "`true` packs rows into aggregates of the Kinesis Producer Library, of up to 50 KiB "
-            "for each shard, which readers must unpack; not possible with `ordering` `key`",
+            "`true` packs rows for the same shard into aggregates of the Kinesis Producer Library "
+            "of up to 50 KiB. Readers must unpack them. Requires `ordering` `none`",
             "false",
         ),
         Option.whole("requestsInFlight", "maximum requests that a task has in flight", "4"),
         Option.duration(
             "retryFor",
-            "maximum time without an accepted record, after which the write fails",
+            "time without an accepted record after which the write fails",
             "5m",
             least="1s",
         ),

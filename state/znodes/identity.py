@@ -105,8 +105,8 @@ class IdentityZnodes(Nodes, IdentityStore):
             for path in [*sorted(doomed.difference(last)), *last]:
                 if not self._fence.remove_tree(path):
                     raise StateError(
-                        f"{path} was written to while it was being removed",
-                        "stop the process that writes there and reset again",
+                        f"another process wrote to {path} while reset removed it",
+                        "stop the job or spout of the application, and reset again",
                     )
         finally:
             self._ownership.release()
@@ -137,8 +137,8 @@ class PauseZnodes(Nodes, PauseStore):
             if refused.refusal is Refusal.NO_NODE:
                 return None  # another operator was faster
             raise StateError(
-                f"{path} has nodes below it, so the pause cannot be ended",
-                ("remove these nodes first"),
+                f"the application cannot be resumed, because znode {path} has child nodes",
+                "remove the child nodes, and resume again",
             ) from refused
         return stored
 

@@ -119,7 +119,7 @@ class ZookeeperPaths:
         if shard_id in _RESERVED:
             raise InvalidStoreSettingError(
                 f"shard id {shard_id!r} is reserved for another node of the state",
-                "pass a shard id as Kinesis returned it",
+                "pass the shard id that Kinesis returned",
             )
         return f"{self.base}/{valid_name('shard id', shard_id)}"
 

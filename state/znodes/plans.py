@@ -201,8 +201,8 @@ class PlanZnodes(Nodes, PlanStore):
             if self._fence.remove_tree(batch):
                 return
         raise ConflictError(
-            f"batch plan {plan_id} was written to while it was being removed",
-            "remove it again later",
+            f"another process wrote to batch plan {plan_id} while it was being removed",
+            "remove the batch plan again later",
         )
 
     def _pointed(self, node: Znode | None) -> PlanPointer | None:

@@ -339,7 +339,7 @@ class ReportZnodes(Nodes, ReportStore):
 
 def _contended(path: str) -> ConflictError:
     return ConflictError(
-        f"{path} is written to by several processes",
+        f"several processes write to {path}",
         "let only one query with tracked(...) use the application",
     )
 

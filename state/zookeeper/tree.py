@@ -144,21 +144,21 @@ def refusal_sentence(exc: OSError) -> str:
     if isinstance(exc, ssl.SSLCertVerificationError):
         if "ostname mismatch" in exc.verify_message or "IP address mismatch" in exc.verify_message:
             return (
-                "its certificate was issued for another host name; use that name in option "
-                "zookeeper, or set zookeeperVerifyHostname to false"
+                "the server's certificate was issued for another host name; use that name in "
+                "option zookeeper, or set zookeeperVerifyHostname to false"
             )
         return (
-            f"its certificate is not trusted ({exc.verify_message}); set option zookeeperCaFile "
-            "to the certificate of the authority that signed it"
+            f"the server's certificate is not trusted ({exc.verify_message}); set option "
+            "zookeeperCaFile to the certificate of the authority that signed it"
         )
     if isinstance(exc, ssl.SSLError) and "CERTIFICATE" in (exc.reason or ""):
         return (
-            "it does not accept the client's certificate, or requires one; check options "
+            "the server does not accept the client's certificate, or requires one; check options "
             "zookeeperCertFile and zookeeperKeyFile"
         )
     return (
-        "it ended the TLS handshake; check that option zookeeper has the server's secure port, "
-        "and set zookeeperCertFile if it requires a certificate"
+        "the server ended the TLS handshake; check that option zookeeper has the secure port, and "
+        "set zookeeperCertFile if the server requires a certificate"
     )
 
 

@@ -357,12 +357,12 @@ def test_an_error_of_the_function_is_not_hidden_by_a_missing_settle(frame: DataF
 
 
 WRITERS: dict[str, tuple[Callable[[DataFrame], object], str]] = {
-    "nothing": (nothing, "sink 1: its function ran no action"),
+    "nothing": (nothing, "the function of sink 1 ran no action"),
     "foreachPartition": (
         lambda f: f.foreachPartition(lambda rows: None),
         "ran no action on its frame",
     ),
-    "a part": (lambda f: f.limit(1).collect(), "sink 1: .* are not the rows that were checked .3."),
+    "a part": (lambda f: f.limit(1).collect(), "sink 1 read other rows .* checked .3."),
     "a look first": (lambda f: (f.take(1), f.collect()), "make the write the first action"),
 }
 
@@ -406,7 +406,7 @@ def test_rows_that_differ_between_check_and_write_fail_the_batch(
         rows = acker.anchor(batch)
         acker.settle((map_in_arrow(rows, fewer_later, rows.schema), loses_the_cache))
 
-    with pytest.raises(AckerError, match=r"wrote .2. are not the rows that were checked .3."):
+    with pytest.raises(AckerError, match=r"read other rows .2. than the acker had checked .3."):
         run_batch(frame.coalesce(1), process)
 
 

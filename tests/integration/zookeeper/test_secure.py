@@ -249,7 +249,7 @@ def test_a_refusal_is_known_after_kazoo_has_closed_the_client(
         ("another name and a foreign authority", "is not trusted"),
         ("no certificate", "options zookeeperCertFile and zookeeperKeyFi"),
         ("a foreign certificate", "options zookeeperCertFile and zookeeperKeyFi"),
-        ("tls on the plain port", "has the server's secure port"),
+        ("tls on the plain port", "has the secure port"),
     ],
 )
 def test_a_connection_that_cannot_be_made_secure_is_refused_at_once(

@@ -37,7 +37,7 @@ def invoked(monkeypatch: pytest.MonkeyPatch, arguments: str) -> Result:
         ("--available-now --trigger 1s", 2, "omit --trigger"),
         ("--option secret-without-key", 2, "expected key=value"),
         ("--application etl --zookeeper zk:2181", 1, "option --stream is missing"),
-        (f"{ALL} --option streamname=a/b", 1, "option streamName: 'a/b' is not a stream name"),
+        (f"{ALL} --option streamname=a/b", 1, "option streamName: 'a/b' is not a"),
         (f"{ALL} --from LATTEST", 1, "option --from: 'LATTEST'"),
         (f"{ALL} --option maxRecordPerShard=1", 1, "did you mean maxRecordsPerShard"),
         (f"{ALL} --process nope:f", 1, "No module named 'nope'"),
