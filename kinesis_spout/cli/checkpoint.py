@@ -168,13 +168,13 @@ def move(
 ) -> None:
     """Read again from an earlier position, or skip to a later one.
 
-    Shows each shard's position before and after, and how many records will be
-    repeated or skipped. The command is refused while the application runs. The
-    job then continues from the new positions; keep its Spark checkpoint location
-    as it is.
+    The command shows each shard's position before and after, and how many records
+    will be repeated or skipped. It is refused while the application runs. The job
+    then continues from the new positions. Do not change the job's Spark
+    checkpoint location.
 
     Exit codes: 0: done; 1: refused, because records would be skipped or have
-    expired; 3: a service cannot be reached; 4: the application runs.
+    expired; 3: Kinesis or ZooKeeper cannot be reached; 4: the application runs.
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
@@ -202,14 +202,14 @@ def rewind(
     """Go back to the positions of an earlier time, even across reshards.
 
     All records that were not acked at that time are read again. The positions
-    come from the history (see `checkpoint history`). Shows each shard's position
-    before and after, and how many records will be repeated. The command is
-    refused while the application runs. The job then continues from these
-    positions; keep its Spark checkpoint location as it is.
+    come from the history (see `checkpoint history`). The command shows each
+    shard's position before and after, and how many records will be repeated. It
+    is refused while the application runs. The job then continues from these
+    positions. Do not change the job's Spark checkpoint location.
 
     Exit codes: 0: done; 1: refused, because records would be skipped or have
-    expired, or because the history does not go back to that time; 3: a service
-    cannot be reached; 4: the application runs.
+    expired, or because the history does not go back to that time; 3: Kinesis or
+    ZooKeeper cannot be reached; 4: the application runs.
     """
     with op.patience():
         op.own_started()
@@ -291,8 +291,8 @@ def reset(op: Operation) -> None:
     """Remove an application's checkpoints on a stream.
 
     The application then starts again, at its starting position. The command is
-    refused while the application runs. It does not change Spark's checkpoint
-    location: start the job with a new one.
+    refused while the application runs. Start the job with a new Spark checkpoint
+    location, which the command does not change.
     """
     application, identity = f"application {op.place.application} {op.on_stream}", op.store.identity
     states = op.store.shard_states.load()
@@ -320,7 +320,7 @@ def skip(
     ),
     *,
     shard: str = option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
-    all_records: bool = option("All failed and waiting records of the shard.", "--all"),
+    all_records: bool = option("Give up all failed and waiting records of the shard.", "--all"),
     to: Path | None = option(
         "Save the records to this new file, as lines that `produce --json` can put on a stream "
         "again.",
@@ -329,12 +329,12 @@ def skip(
 ) -> None:
     """Give up failed or waiting records: they are not retried, and the checkpoint moves past them.
 
-    Shows the shard's positions before and after. The command is refused while the
-    application runs. With --to, the records are first read from the stream and
-    saved in a file.
+    The command shows the shard's positions before and after. It is refused while
+    the application runs. With --to, the command first reads the records from the
+    stream and saves them in a file.
 
-    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
-    application runs.
+    Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
+    the application runs.
     """
     if bool(sequences) == all_records:
         raise wrong_usage("SEQUENCE..., --all", "pass either sequence numbers or --all")
@@ -414,7 +414,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
 # files --------------------------------------------------------------------------------------------
 @command(aws=False)
 def export(
-    op: Operation, *, to: Path | None = option("A new file (default: stdout).", metavar="FILE")
+    op: Operation, *, to: Path | None = option("File to create (default: stdout).", metavar="FILE")
 ) -> None:
     """Write the application's state for this stream to a file (or stdout) as one JSON document.
 
@@ -455,8 +455,8 @@ def import_export(
     --allow-skip. If the import is interrupted, the application does not start
     until the command is repeated.
 
-    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
-    application runs.
+    Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
+    the application runs.
     """
     try:
         data = file.read_bytes()

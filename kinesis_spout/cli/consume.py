@@ -115,8 +115,7 @@ def consume(
     consumer_name: str | None = flag("consumer_name", panel=INPUT),
     consumer_arn: str | None = flag("consumer_arn", panel=INPUT),
     fail_on_data_loss: bool = _read(
-        "Whether unread records that have expired stop the command with an error, or only log a "
-        "warning.",
+        "Stop with an error when unread records have expired, or only log a warning.",
         "--fail-on-data-loss/--no-fail-on-data-loss",
         default=True,
     ),
@@ -156,8 +155,8 @@ def consume(
     """Write a stream's records to stdout as lines of JSON, or pass them to a command.
 
     With --application, consume continues where the application stopped. Without
-    --application, it starts at --from and stores no checkpoints. Ctrl-C stops it
-    cleanly.
+    --application, consume starts at --from and stores no checkpoints. Ctrl-C stops
+    consume cleanly.
     """
     # An empty name is given, too, and refused.
     application, place = op.ctx.params["application"], op.place

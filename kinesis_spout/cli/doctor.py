@@ -54,7 +54,7 @@ def doctor(
     --stream, --application and --zookeeper name them.
 
     Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only
-    because a service did not answer.
+    because Kinesis or ZooKeeper did not respond.
     """
     if conf and master is None:
         raise wrong_usage("--conf", "--conf needs --master")

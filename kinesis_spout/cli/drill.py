@@ -100,13 +100,12 @@ def drill(
 ) -> None:
     """Disturb a job with kills, faults and reshards, and show whether a record was lost.
 
-    The drill starts its own job on its own stream, so it disturbs nothing of
-    yours, unless your own function does: --process is called for real, and gets a
-    scratch directory to write to. The verdict counts the records that were put,
-    delivered again and lost.
+    The drill starts its own job on its own stream, and does not touch your jobs.
+    It really calls your function (--process), with a scratch directory to write
+    to. The verdict counts the records that were put, redelivered and lost.
 
-    Exit codes: 0: all promises were kept; 1: one was broken; 3: a service cannot
-    be reached.
+    Exit codes: 0: all promises were kept; 1: a promise was broken; 3: a service
+    of the drill cannot be reached.
     """
     if list_:
         show(stdout_console(), listing(list(DRILLS.values())))

@@ -104,8 +104,8 @@ def import_(
     will be repeated or skipped. Stop the other consumer first, and try --dry-run.
     The other consumer's state is not changed.
 
-    Exit codes: 0: done; 1: refused; 3: a service cannot be reached; 4: the
-    application runs.
+    Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
+    the application runs.
     """
     flags = {name: f"--{name.replace('_', '-')}" for name in _STATE}
     own = [name for name, (systems, _) in _STATE.items() if system in systems]

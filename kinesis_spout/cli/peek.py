@@ -44,14 +44,14 @@ def peek(
     ),
     scheme: Any | None = scheme_flag(),
 ) -> None:
-    """Show a record: its data, its key, its attempts and why they failed.
+    """Show a record: its data, its key, its attempts and the reasons of its failures.
 
     The command only reads, so it may run while the job runs. With --application
     it also shows whether the record is acked, unresolved (failed or waiting) or
     not read yet.
 
-    Exit codes: 0: the stream has the record; 1: it does not; 3: a service cannot
-    be reached.
+    Exit codes: 0: the stream has the record; 1: the stream does not have the
+    record; 3: Kinesis or ZooKeeper cannot be reached.
     """
     application, state = op.place.application, None
     with op.patience():

@@ -67,7 +67,7 @@ PATIENCE_S = 2.0
 OWNER_WAIT_S = 15.0  # of an application that was just killed: until its session expires
 RETRY_FOR_S = 15.0  # short, because a user is waiting at a terminal
 FILE_WIDTH = 10_000
-TIME_HELP = "-2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
+TIME_HELP = "A time: -2h, 14:00 (of today, UTC), or an ISO time like 2026-01-31T12:00:00Z."
 _CONTINUES = " \\"
 _Shown = TypeVar("_Shown", bound=RenderableType)
 
@@ -90,13 +90,13 @@ COUNT = option(
 )
 REPLACE = option("Replace the state that the application already has.")
 WINDOW = duration_option(
-    "How long to watch before the verdict, e.g. 30s or 5m. With 0s, the verdict comes at once, "
-    "without checking whether positions move.",
+    "Time to watch the shards before the verdict, e.g. 30s or 5m. With 0s, the command shows the "
+    "verdict at once, without checking whether positions move.",
     "10s",
 )
 ASK = option(
-    "Number of shards whose tip is read, starting with shards whose position does not move. Each "
-    "read counts towards the shard's limit of 5 reads per second.",
+    "Number of shards whose newest record is read, starting with shards whose position does not "
+    "move. Each read counts towards the shard's limit of 5 reads per second.",
     default=100,
     metavar="SHARDS",
     min=0,

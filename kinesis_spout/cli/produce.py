@@ -189,7 +189,7 @@ def produce(
     ),
     aggregate: bool = option(
         "Pack lines that arrive at the same time into aggregates of the Kinesis Producer Library. "
-        "Readers must unpack them."
+        "Readers must unpack the aggregates."
     ),
 ) -> None:
     """Put each line of stdin on a stream as one record, as it arrives.

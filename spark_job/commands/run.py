@@ -102,7 +102,7 @@ def run(
         panel=STREAM,
         metavar="KEY=VALUE",
     ),
-    sink: Sink = option("Where the rows are written.", default=Sink.CONSOLE, panel=WRITE),
+    sink: Sink = option("Sink to which the rows are written.", default=Sink.CONSOLE, panel=WRITE),
     path: str | None = option("Directory of a parquet or json sink.", panel=WRITE),
     process: str | None = option(
         "A function that takes a DataFrame and returns one, applied to each batch. The "
