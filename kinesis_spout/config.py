@@ -98,7 +98,7 @@ class StreamRef:
         """Parse exactly one of a stream name and a stream ARN. Raises `ConfigError`."""
         if name is not None and arn is not None:
             raise ConfigError(
-                "options streamName and streamArn are both set", "set only one of them"
+                "options streamName and streamArn are both set", "set only one of the two"
             )
         if arn is not None:
             match = _STREAM_ARN.fullmatch(arn)
@@ -298,7 +298,7 @@ def check_connection(given: Mapping[str, Any], spelt: Callable[[str], str] = str
     if "session_token" in given and not has_id:
         refuse("session_token", f"is set without {key} and {secret}", "set all three, or none")
     if "profile" in given and has_id:
-        refuse("profile", f"is set although {key} is set", "set only one of them")
+        refuse("profile", f"is set although {key} is set", "set only one of the two")
     if "role_arn" not in given and "role_external_id" in given:
         remedy = f"set {arn} too, or omit {spelt('role_external_id')}"
         refuse("role_external_id", f"is set without {arn}", remedy)

@@ -415,7 +415,7 @@ _READING = by_field(
     Option.whole(
         "maxUnresolvedPerShard",
         "maximum number of unresolved records (in flight, or waiting for a retry or a dead "
-        "letter) per shard. A shard that has reached it is not read until there are fewer",
+        "letter) per shard. A shard with this many is not read until some are resolved",
         "100000",
     ),
     Option.duration(

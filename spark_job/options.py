@@ -204,7 +204,7 @@ def _reads_per_second(option: str, text: str) -> str:
             option,
             "is not accepted",
             text,
-            remedy="use readsPerSecond, which Kinesis limits to 5",
+            remedy="use option readsPerSecond; Kinesis allows at most 5",
         )
     return f"{1000 / milliseconds:g}"
 

@@ -243,7 +243,7 @@ def _check_position(
         raise _mismatch(
             state.shard_id,
             plan_id,
-            f"the plan was read from {position}, but the state is at {state.read_position}",
+            f"the batch was read from {position}, but the read position is {state.read_position}",
         )
 
 

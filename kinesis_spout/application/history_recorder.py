@@ -87,9 +87,7 @@ class HistoryRecorder:
                 self._recorded = None  # another task leads, or has led: read its entries
             except (StoreUnavailableError, StoredDataError, StateTooLargeError) as exc:
                 self._recorded = None
-                log.warning(
-                    ("the history of the checkpoints cannot be written at the moment: %s"), exc
-                )
+                log.warning("the history of the checkpoints cannot be written at present: %s", exc)
             took_s = self._clock.monotonic_s() - begun_s
             self._due_s = begun_s + max(INTERVAL_S, took_s / MAX_SHARE)
 
@@ -144,7 +142,9 @@ def thinned(
         both = entries[0]
         for entry in entries[1:]:
             if both is None or entry is None:
-                raise ConflictError(f"entry {dropped[0].number} of the history was removed")
+                raise ConflictError(
+                    f"another process removed entry {dropped[0].number} of the history"
+                )
             both = merged(both, entry)
         if both is not None:
             added.append((dropped[0].number, both))

@@ -124,7 +124,8 @@ class _Refusals:
             if not is_over:
                 return
             raise ExpiredIteratorError(
-                f"every new iterator of {shard} has expired immediately for {refused_s:.0f} s",
+                f"Kinesis has refused every new iterator of {shard} as expired for "
+                f"{refused_s:.0f} s",
                 "try again later",
             ) from exc
         is_of_the_key = isinstance(exc, KeyThrottledError)

@@ -188,7 +188,7 @@ class SubscribedGetter:
             ready_at_s = self._polling.ready_at_s()
             if ready_at_s <= self._now_s():
                 return self._poll(limit)
-        raise FetchPostponedError(f"shard {self.shard_id} has nothing new")
+        raise FetchPostponedError(f"shard {self.shard_id} has no new records")
 
     def demand(self) -> None:
         """Somebody waits for the next page: its event may come without room. Any thread."""
@@ -228,8 +228,8 @@ class SubscribedGetter:
         first, last = pushed.page.first, pushed.page.last
         if first is not None and last is not None and last < first:
             what = (
-                f"shard {self.shard_id} pushed records from {first} to {last}, which are out of "
-                "order, so the event was dropped"
+                f"the subscription to shard {self.shard_id} returned records from {first} to "
+                f"{last}, which are out of order, so they were dropped"
             )
             self._on_failure(opened, MalformedResponseError(what))
             return None
@@ -243,8 +243,8 @@ class SubscribedGetter:
             # No subscription until the polling getter knows whether the shard has ended.
             self._must_poll = True
             what = (
-                f"shard {self.shard_id} pushed an end without child shards, which does not prove "
-                "that the shard ended, so the shard is polled"
+                f"the subscription to shard {self.shard_id} ended without child shards, which does "
+                "not prove that the shard ended, so the shard is polled"
             )
             self._on_failure(opened, MalformedResponseError(what))
         return event

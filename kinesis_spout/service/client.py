@@ -247,8 +247,8 @@ class KinesisClient:
         now = Position.at_timestamp(now_ms)
         log.warning(
             "%s: the clock of Kinesis was set back, so position %s of shard %s is now in the "
-            "future. The shard is read from %s instead, which may deliver records from before "
-            "the position",
+            "future. The shard is read from %s instead, so records before the position may be "
+            "delivered",
             self.where,
             position,
             shard_id,

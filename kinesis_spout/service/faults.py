@@ -36,7 +36,7 @@ _POLICY = (
     "(and kms:Decrypt if the stream is encrypted), or sts:AssumeRole where a role is configured"
 )
 
-_REFUSED = "check the position and the stream"
+_REFUSED = "check that the position belongs to this shard of the stream"
 _KMS_DECRYPT = "allow kms:Decrypt on the key that the stream is encrypted with"
 _IN_USE = "wait until the stream is ACTIVE"
 # The advice about the same code when other calls than reads get it.

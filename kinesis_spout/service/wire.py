@@ -250,7 +250,7 @@ def _cbor_codec() -> ModuleType:
 
 def _needs(what: str) -> ConfigError:
     return ConfigError.of(
-        "wireFormat", f"needs {what}", "cbor", remedy=f"{how_to_install('cbor')}, or read json"
+        "wireFormat", f"needs {what}", "cbor", remedy=f"{how_to_install('cbor')}, or set json"
     )
 
 

@@ -142,7 +142,7 @@ class DataLossDetector:
         wanted = [shard for shard in lost if not self._only or shard in self._only]
         gone = [shard for shard in wanted if not is_there(self._client, shard)]
         if gone:
-            what = "Kinesis no longer lists and that were never read"
+            what = "are no longer listed by Kinesis and were never read"
             self._report_data_loss(what, ", ".join(gone))
 
     def children_unobserved(self, lineage: ShardLineage) -> list[str]:
@@ -154,7 +154,7 @@ class DataLossDetector:
         shards = lineage.out_of_sight(self._horizon_ms())[:MAX_PROBED_PER_LISTING]
         alone = [shard for shard in shards if not is_there(self._client, shard)]
         if alone:
-            what = "have expired and whose children were never listed"
+            what = "have expired, and their child shards were never listed"
             self._report_data_loss(what, ", ".join(alone))
         return alone
 
@@ -170,7 +170,7 @@ class DataLossDetector:
         gone = [shard for shard in missing if not is_there(self._client, shard)]
         if gone:
             self._report_data_loss(
-                "Kinesis no longer lists and that were not read to their ends",
+                "are no longer listed by Kinesis and were not read to their ends",
                 _with_positions(gone, lineage.states, self._horizon_ms()),
             )
         return gone
@@ -223,7 +223,7 @@ class DataLossDetector:
         )
 
     def _report_data_loss(self, what: str, named: str) -> None:
-        self.report(f"stream {self._client.stream.name} has shards that {what}: {named}")
+        self.report(f"shards of stream {self._client.stream.name} {what}: {named}")
 
 
 def report_loss(

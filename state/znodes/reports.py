@@ -207,7 +207,7 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 def _damaged(path: str, what: str) -> StoredDataError:
     return StoredDataError(
-        f"{path} {what}", "restore it, or remove it to have the plan's records redelivered"
+        f"{path} {what}", "restore the node, or remove the node to have its records redelivered"
     )
 
 

@@ -63,9 +63,12 @@ class ZookeeperSecurity:
         if not self.tls:
             for name in ("ca_file", "cert_file", "key_file"):
                 if getattr(self, name) is not None:
-                    _refuse(name, "is set without TLS; set zookeeperTls to true")
+                    _refuse(name, "is set, but zookeeperTls is not true; set zookeeperTls to true")
             if not self.verify_hostname:
-                _refuse("verify_hostname", "is false without TLS; omit it")
+                _refuse(
+                    "verify_hostname",
+                    "is false, but zookeeperTls is not true; omit zookeeperVerifyHostname",
+                )
         if (self.cert_file is None) != (self.key_file is None):
             given, missing = (
                 ("cert_file", "key_file") if self.key_file is None else ("key_file", "cert_file")
@@ -82,7 +85,7 @@ class ZookeeperSecurity:
         if self.password is not None and self.password_file is not None:
             _refuse(
                 "password",
-                ("is set although zookeeperPasswordFile is set; set only one of them"),
+                "is set although zookeeperPasswordFile is set; set only one of the two",
             )
         if self.acl in ("creator", "creator-read") and not self.has_identity:
             _refuse(
@@ -132,7 +135,7 @@ class ZookeeperSecurity:
             _refuse(
                 "tls" if self.tls else "auth",
                 f"is not possible with {address}, which supports neither TLS nor authentication; "
-                "omit it",
+                f"omit {_option('tls' if self.tls else 'auth')}",
             )
         for package in _NEEDS.get(self.auth, ()):
             if importlib.util.find_spec(package) is None:

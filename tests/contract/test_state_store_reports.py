@@ -265,11 +265,11 @@ def test_a_damaged_part_is_an_error(store: StoreTopics, store_world: StoreWorld)
         store_world.put(f"{REPORT}/{last}", damage)
         with pytest.raises(
             StoredDataError,
-            match="parts that were changed since they were written; restore it, or remove it",
+            match="parts that were changed since they were written; restore the node",
         ):
             store.reports.read("1-aa")
     store_world.remove(f"{REPORT}/{last}")
-    with pytest.raises(StoredDataError, match="of which 1 are missing; restore it, or remove it"):
+    with pytest.raises(StoredDataError, match="of which 1 are missing; restore the node"):
         store.reports.read("1-aa")
 
 

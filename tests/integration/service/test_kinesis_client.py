@@ -660,7 +660,7 @@ def test_a_process_without_the_package_reads_json_unless_cbor_was_asked_for(
         check=True,
     )
     refused, of_spout, count = done.stdout.splitlines()
-    rule = f"'cbor' needs {needed}; {how_to_install('cbor')}, or read json"
+    rule = f"'cbor' needs {needed}; {how_to_install('cbor')}, or set json"
     assert refused == f"option wireFormat: {rule}", "as readers and commands spell it"
     assert of_spout == f"option wire_format: {rule}"
     assert (count, kinds(stub_kinesis)) == ("1", ["json-1.1"])

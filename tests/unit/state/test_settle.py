@@ -253,7 +253,7 @@ def test_a_range_that_was_read_from_another_position_than_the_states_is_refused(
 ) -> None:
     """Another process has read on, or the state was restored: acking it would skip records."""
     elsewhere = replace(STATE, read_position=Position.after(seq(45)))
-    told = f"{PLAN} does .* {SHARD}: the plan was read from .*, but the state is at AFTER:45$"
+    told = f"{PLAN} does .* {SHARD}: the batch was read from .*, but the read position is AFTER:45$"
     with pytest.raises(PlanMismatchError, match=told):
         settled(state=elsewhere, end=replace(RETRIED, position=of_end))
     one, empty = replace(SLICE, max_records=1), ShardReadResult(shard_id=SHARD, position=of_end)

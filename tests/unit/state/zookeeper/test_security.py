@@ -22,8 +22,11 @@ MARK = "marked-password"
     [
         ({"auth": "basic"}, "option zookeeperAuth is 'basic'; use one of none, digest"),
         ({"acl": "closed"}, "option zookeeperAcl is 'closed'; use one of open, creator"),
-        ({"ca_file": "ca.pem"}, "option zookeeperCaFile is set without TLS; set zookeeperTls"),
-        ({"verify_hostname": False}, "option zookeeperVerifyHostname is false without TLS"),
+        ({"ca_file": "ca.pem"}, "option zookeeperCaFile is set, but zookeeperTls is not true"),
+        (
+            {"verify_hostname": False},
+            "option zookeeperVerifyHostname is false, but zookeeperTls is not true",
+        ),
         (
             {"tls": True, "cert_file": "c.pem"},
             "option zookeeperCertFile is set without zookeeperKeyFile",
