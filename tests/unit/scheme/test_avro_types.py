@@ -91,7 +91,7 @@ def test_a_named_type_is_used_again_by_its_name() -> None:
         ({"type": "array"}, "the Avro schema is not valid: KeyError"),
         ("unknown", "the Avro schema is not valid: UnknownType"),
         ({"type": "fixed", "name": "F", "size": -1}, "the Avro fixed at 'value' has size -1"),
-        (record({"type": "fixed", "name": "F", "size": "x"}), "the Avro fixed at 'f0' has size 'x'"),
+        (record({"type": "fixed", "name": "F", "size": "x"}), "Avro fixed at 'f0' has size 'x'"),
         (record(["null", "R"]), "recursive: R contains itself at 'f0'"),
         (record({"type": "array", "items": record({"type": "map", "values": "R"}, name="X")}),
          "recursive: R contains itself at 'f0[].f0{}'"),
