@@ -155,8 +155,8 @@ def consume(
     """Write a stream's records to stdout as lines of JSON, or pass them to a command.
 
     With --application, consume continues where the application stopped. Without
-    --application, consume starts at --from and stores no checkpoints. Ctrl-C stops
-    consume cleanly.
+    --application, consume starts at --from and stores no checkpoints. Ctrl-C
+    stops consume cleanly.
     """
     # An empty name is given, too, and refused.
     application, place = op.ctx.params["application"], op.place
