@@ -78,7 +78,7 @@ def show(op: Operation) -> None:
     """
     states = [stored.state for _, stored in sorted(op.store.shard_states.load().items())]
     if not states:
-        note(f"application {op.place.application} has no state {op.on_stream}")
+        note(f"application {op.place.application} has no stored state {op.on_stream}")
     console, lines = Console(), list[str]()
     for state in states:
         # A shard in one line; in three on a terminal that is narrower. Numbers are whole, so that
@@ -109,15 +109,15 @@ def history(
 
     Each entry lists the shards that moved, with their positions before and after.
     All records before a position were acked at that time. `checkpoint rewind`
-    goes back to one of these times. The command reads only ZooKeeper, and may run
-    while the job runs.
+    moves the application back to one of these times. The command reads only
+    ZooKeeper, and may run while the job runs.
     """
     since_ms = 0 if since is None else since.at(op.clock.now_ms()).timestamp_ms or 0
     entries = read_history(op.store.history)
     if not entries:
         note(
-            f"application {op.place.application} has no history {op.on_stream}. Its job writes the "
-            "history while it runs"
+            f"application {op.place.application} has no stored history {op.on_stream}. The job "
+            "writes the history while it runs"
         )
     found: list[dict[str, Any]] = [
         {
@@ -148,7 +148,7 @@ def _history_lines(entries: list[dict[str, Any]], most: int) -> Iterator[str]:
             yield f"    from  {change['from'] or 'not known'}"
             yield f"    to    {change['to'] or 'removed'}"
         if len(moved) > most:
-            yield f"  and {len(moved) - most} more, with --json"
+            yield f"  and {len(moved) - most} more shards; to list all shards, pass --json"
 
 
 # moving -------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def move(
     allow_skip: bool = ALLOW_SKIP,
     count: int = COUNT,
 ) -> None:
-    """Read again from an earlier position, or skip to a later one.
+    """Move each shard to an earlier position to read again, or to a later one to skip.
 
     The command shows each shard's position before and after, and how many records
     will be repeated or skipped. It is refused while the application runs. The job
@@ -199,7 +199,7 @@ def rewind(
     allow_skip: bool = ALLOW_SKIP,
     count: int = COUNT,
 ) -> None:
-    """Go back to the positions of an earlier time, even across reshards.
+    """Move an application back to its positions at an earlier time, even across reshards.
 
     All records that were not acked at that time are read again. The positions
     come from the history (see `checkpoint history`). The command shows each
@@ -215,7 +215,10 @@ def rewind(
         op.own_started()
         found = find_rewind(op.client, op.store, to, clock=op.clock, max_counted=count)
     past, requested = map(Position.at_timestamp, (found.past_ms, found.requested_ms))
-    say(f"the application goes back to {requested}, to its positions stored at {past}")
+    say(
+        f"the application moves back to the positions that it stored at {past}, the last before "
+        f"{requested}"
+    )
     _show(found, allow_skip=allow_skip)
     for shard, position in found.lost.items():
         say(shard)
@@ -258,7 +261,7 @@ def move_lines(move: Move) -> Iterator[str]:
     arrival = "" if arrived_ms is None else f"  (arrived {Position.at_timestamp(arrived_ms)})"
     yield from _change_lines(before.shard_id, before, after, arrival)
     if after != before:
-        dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
+        dropped = f", of which {move.dropped} had failed or were waiting" if move.dropped else ""
         if move.skips:
             yield f"  skips {records_of(move.skipped)}"
         elif move.repeated.records:
@@ -313,8 +316,8 @@ def skip(
     op: Operation,
     sequences: list[SequenceNumber] | None = argument(
         "Sequence numbers of failed or waiting records; SEQUENCE.SUB for a user record of an "
-        "aggregate. Some failed records are stored together as one range: a sequence number "
-        "inside the range selects the whole range.",
+        "aggregate. ZooKeeper may store several failed records as one range. A sequence number "
+        "inside a range selects the whole range.",
         "SEQUENCE",
         parser=usage_errors()(SequenceNumber.parse),
     ),
@@ -322,12 +325,11 @@ def skip(
     shard: str = option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
     all_records: bool = option("Give up all failed and waiting records of the shard.", "--all"),
     to: Path | None = option(
-        "Save the records to this new file, as lines that `produce --json` can put on a stream "
-        "again.",
+        "Save the records to this new file. `produce --json` can put its lines on a stream again.",
         metavar="FILE",
     ),
 ) -> None:
-    """Give up failed or waiting records: they are not retried, and the checkpoint moves past them.
+    """Give up failed or waiting records. They are not retried, and the checkpoint moves past them.
 
     The command shows the shard's positions before and after. It is refused while
     the application runs. With --to, the command first reads the records from the
@@ -377,7 +379,7 @@ def _name(record: UnresolvedRecord) -> str:
     if record.first == record.last:
         return str(record.first)
     ends = f"from {record.first} to {record.last}"
-    return f"{records_of(record.count)} {ends}, which are stored as a single range"
+    return f"{records_of(record.count)} {ends}, stored as a single range"
 
 
 def save_records(client: KinesisClient, found: Skip, path: Path, application: str) -> None:
@@ -406,7 +408,7 @@ def save_records(client: KinesisClient, found: Skip, path: Path, application: st
             has_first = record.first in numbers
             if missing := missing_records(record.count, len(numbers), has_first=has_first):
                 which = "" if missing >= record.count else f"{missing} of the "
-                say(f"  not saved because they have expired: {which}{_name(record)}")
+                say(f"  expired, and so not saved: {which}{_name(record)}")
             saved += len(numbers)
     say(f"saved {records_of(saved)} to {path}")
 
@@ -418,16 +420,16 @@ def export(
 ) -> None:
     """Write the application's state for this stream to a file (or stdout) as one JSON document.
 
-    The command may run while the job runs. To move an application, stop its job
-    before the export: otherwise the export lacks the progress that the job makes
-    afterwards.
+    The command may run while the job runs. To move an application to another
+    ZooKeeper, stop its job before the export. Otherwise the export lacks the
+    job's later progress.
     """
     application = op.place.application
     exported = transfer.export_application(op.store, application, now_ms=op.clock.now_ms())
     if exported is None:
         raise CliError(
             f"application {application} has no state {op.on_stream}",
-            "correct the names, or export the state after the application's first start",
+            "correct --application or --stream, or start the application before the export",
         )
     data = encode_export(exported)
     if to is None:
@@ -441,7 +443,7 @@ def export(
 @command(writes=True)
 def import_export(
     op: Operation,
-    file: Path = argument("A file that `export` wrote.", "FILE"),
+    file: Path = argument("The file that `checkpoint export` wrote.", "FILE"),
     *,
     replace: bool = REPLACE,
     allow_skip: bool = ALLOW_SKIP,
@@ -452,8 +454,8 @@ def import_export(
     application runs. If the application already has state, pass --replace.
     Records that were read since the export are read again. A shard moves forward
     if its exported position is later than its current one; this requires
-    --allow-skip. If the import is interrupted, the application does not start
-    until the command is repeated.
+    --allow-skip. After an interrupted import the application does not start.
+    Repeat the command.
 
     Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
     the application runs.
@@ -462,7 +464,7 @@ def import_export(
         data = file.read_bytes()
     except OSError as exc:
         raise CliError(
-            f"{file} cannot be read: {exc.strerror}", "name a file that `checkpoint export` wrote"
+            f"{file} cannot be read: {exc.strerror}", "pass a file that `checkpoint export` wrote"
         ) from exc
     try:
         exported = decode_export(data, str(file))
@@ -484,9 +486,8 @@ def import_export(
     check_replaced(op, store, found, replace=replace)
     if (ahead := transfer.moving_forward(found)) and not allow_skip:
         raise CliError(
-            f"{', '.join(ahead)} would move forward, and the records in between would never be "
-            "read",
-            "pass --allow-skip to skip them",
+            f"the import would move {', '.join(ahead)} forward past records that were never read",
+            "pass --allow-skip to skip these records",
         )
     if op.confirmed("Import these positions?"):
         transfer.import_application(store, exported, now_ms=op.service_time())
@@ -501,10 +502,10 @@ def check_replaced(
     """
     start = store.identity.read_start(also_unfinished=True)
     if start is not None and start.importing:
-        say("an earlier import was interrupted; this import replaces it")
+        say("an earlier import was interrupted; this import replaces its state")
     elif any(before for before, _ in found.values()) and not replace:
         raise CliError(
-            f"application {op.place.application} has state {op.on_stream} already",
+            f"application {op.place.application} already has stored state {op.on_stream}",
             "pass --replace to replace that state, or pass another --application",
         )
 

@@ -90,15 +90,14 @@ def consume(
         default="LATEST",
     ),
     until: str | None = _read(
-        "Stop once all records that arrived by this time have been read: now, -2h, 14:00 (of "
-        "today, UTC) or an ISO time."
+        "Stop after the last record that arrived by this time: now, -2h, 14:00 (of today, UTC) or "
+        "an ISO time."
     ),
     shard: list[str] | None = _read(
         "Read only this shard, by id or number. Repeatable.", metavar="SHARD", parser=shard_id_of
     ),
     task_index: int = _read(
-        "Index of this process, from 0, among the --total-tasks processes that share the "
-        "stream's shards.",
+        "Index of this process, from 0 to --total-tasks minus 1.",
         default=0,
         min=0,
     ),
@@ -107,7 +106,9 @@ def consume(
         default=1,
         min=1,
     ),
-    max_records: int | None = _read("Stop after this many records. Retries do not count.", min=1),
+    max_records: int | None = _read(
+        "Stop after this many records. The retries of a record do not count.", min=1
+    ),
     aggregated_records: str = flag(
         "aggregated_records", default=SHARED["aggregated_records"].value, panel=INPUT
     ),
@@ -119,12 +120,11 @@ def consume(
         "--fail-on-data-loss/--no-fail-on-data-loss",
         default=True,
     ),
-    raw: bool = _write("Write only the payloads, each followed by a newline."),
+    raw: bool = _write("Write only the payload of each record and a newline."),
     scheme: Any | None = scheme_flag(panel=OUTPUT),
     exec_: str | None = _write(
         "Start this command and write the lines to its stdin. The command answers each line with "
-        'one like {"id": "...", "ok": true}, or {"id": "...", "ok": false, '
-        '"reason": "..."}.',
+        'a line such as {"id": "...", "ok": true}, or {"id": "...", "ok": false, "reason": "..."}.',
         "--exec",
         metavar="COMMAND",
     ),
@@ -140,12 +140,12 @@ def consume(
         "Number of times that a failed record is retried.", default=RetryPolicy().retry_limit, min=0
     ),
     dead_letter: Path | None = _write(
-        "When a record has used up its retries, append it to this file as a line of JSON.",
+        "Append records that have used up their retries to this file, as lines of JSON.",
         metavar="FILE",
     ),
     stats: bool | None = _watch(
-        "Show a table of counts on stderr (default: only on a terminal that does not also show the "
-        "records).",
+        "Show a table of record counts on stderr. Default: yes if stderr is a terminal on which "
+        "the records do not appear.",
         "--stats/--no-stats",
     ),
     metrics_port: int | None = _watch(
@@ -163,7 +163,8 @@ def consume(
     if raw and exec_ is not None:
         raise wrong_usage(
             "--raw, --exec",
-            "--raw omits the ids that the command of --exec needs; use only one of the two options",
+            "--raw omits the record ids that the --exec command needs; use only one of the two "
+            "options",
         )
     if raw and scheme is not None:
         raise wrong_usage(
@@ -333,8 +334,8 @@ def write_records(
         except OSError as exc:
             raise CliError(
                 f"stdout cannot be written: {exc.strerror}",
-                "make room where it is written, and start the command again: a record whose line "
-                "was not written whole is not acked",
+                "free some space, and start the command again. Records whose lines were not "
+                "written completely are redelivered",
             ) from exc
         for emission, line in batch:
             taken -= len(line)
@@ -395,7 +396,8 @@ class ConsumeScreen:
             self.note(sentence)
         if self._warnings == MAX_WARNINGS:
             self.note(
-                "further notes of this kind are only counted. The count is printed at the end"
+                "kinesis-spout prints no further notes of this kind. It prints their count at the "
+                "end"
             )
 
     @contextmanager
@@ -467,7 +469,7 @@ def stats_table(stream: str, metrics: SpoutMetrics, width: int = _WIDE) -> Table
         if not is_wide:
             first = ["all", *(f"shard {short_shard(shard_id)}" for shard_id in shown)]
         notes = [f"and {more} more shards"] if more else []
-        notes += [f"no room for {', '.join(left_out)}"] if left_out else []
+        notes += [f"columns not shown: {', '.join(left_out)}"] if left_out else []
         has_room = len(stream) <= max(map(len, first))  # for its name, in the first column
         table = Table(
             title=None if has_room else stream,
@@ -506,6 +508,6 @@ def _cells(one: ShardMetrics) -> dict[str, str]:
 def summary(stream: str, metrics: SpoutMetrics) -> str:
     """The counts in one line. Counts of zero are left out, except emitted and acked."""
     total = metrics.total
-    found = _counts(total) | {"omitted (belong to another shard)": total.counts.left_out}
+    found = _counts(total) | {"omitted because they belong to another shard": total.counts.left_out}
     parts = [f"{value:,} {name}" for name, value in found.items() if value or name in _COUNTS[:2]]
     return f"stream {stream}: {', '.join(parts)}"

@@ -12,7 +12,8 @@ from kinesis_spout.service.consumers import ConsumerRegistry
 def list_(op: Operation) -> None:
     """List the consumers that are registered with a stream.
 
-    AWS bills each consumer for every shard and hour, whether it is used or not.
+    AWS bills each consumer for every shard and hour, even if nothing reads from
+    it.
     """
     with op.patience():
         found = ConsumerRegistry(op.client).list()
@@ -22,7 +23,7 @@ def list_(op: Operation) -> None:
         f"{moment(consumer.created_ms, now_ms)}  {visible(consumer.arn)}"
         for consumer in found
     )
-    none = [f"stream {op.client.stream.name} has no consumers"]
+    none = [f"stream {op.client.stream.name} has no registered consumers"]
     op.show([asdict(consumer) for consumer in found], lines if found else none)
 
 
@@ -30,8 +31,8 @@ def list_(op: Operation) -> None:
 def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME")) -> None:
     """Remove a consumer from a stream.
 
-    A reader that uses the consumer then falls back to polling, or registers a
-    consumer of the same name again. Checkpoints do not change.
+    A job or spout that reads through the consumer then polls, or registers a
+    consumer of that name again. Checkpoints do not change.
     """
     registry = ConsumerRegistry(op.client)
     with op.patience():
@@ -44,4 +45,4 @@ def remove(op: Operation, name: str = argument("Name of the consumer.", "NAME"))
 
 @command_group({"list": list_, "remove": remove})
 def consumers() -> None:
-    """List and remove a stream's registered consumers, which read by enhanced fan-out."""
+    """List and remove the consumers for enhanced fan-out that are registered with a stream."""

@@ -34,8 +34,8 @@ def doctor(
     op: Operation,
     *,
     read_mode: str = option(
-        "efo also checks the consumer and the permissions for enhanced fan-out. The check "
-        "registers no consumer.",
+        "With efo, the command also checks the consumer and the permissions for enhanced fan-out. "
+        "It registers no consumer.",
         default="polling",
         metavar="[polling|efo]",
     ),
@@ -49,9 +49,9 @@ def doctor(
 ) -> None:
     """Check everything that a job needs: packages, credentials, permissions, services, clock.
 
-    Each failed check comes with its remedy. The command writes nothing, and reads
-    at most one record. The stream, the application and ZooKeeper are checked if
-    --stream, --application and --zookeeper name them.
+    For each failed check, the command shows the remedy. The command writes
+    nothing and reads at most one record. The options --stream, --application and
+    --zookeeper name what else to check.
 
     Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only
     because Kinesis or ZooKeeper did not respond.
@@ -87,7 +87,7 @@ def doctor(
             found.append(one)
             status.update(f"checked {one.area}: {one.finding.about} ...")
         if master is not None:
-            status.update(f"starting Spark on {master} ...")
+            status.update(f"starting Spark on {master} to check its executors ...")
             found += examine_executors(Cluster(target=target, master=master, conf=pairs))
     op.show(_as_json(found), [doctor_screen(found)])
     if code := exit_code_for(one.finding for one in found):

@@ -51,19 +51,21 @@ _job, _world, _verdict = (
 @own_options
 def drill(
     *,
-    names: list[str] | None = argument("Names of drills, or all, or soak.", "NAME..."),
+    names: list[str] | None = argument(
+        "The drills to run, or all, or soak. --list shows the names.", "NAME..."
+    ),
     list_: bool = option("List the drills and their requirements.", "--list"),
     spout: bool = _job("Drill the spout (the consumer without Spark) instead of a Spark job."),
     efo: bool = _job("Read by enhanced fan-out."),
     executors: bool = _job("Run the Spark job on two executors, each in its own process."),
     process: str | None = _job(
-        "Your own function, as module:function. The drill calls it with each TrackedBatch "
-        "instead of its own function. The module is searched for in the current directory first. "
-        "The drill does not delete data that the function writes.",
+        "Call your own function for each TrackedBatch, instead of the drill's function. The "
+        "module may be in the current directory. The drill does not delete data that your "
+        "function writes.",
         metavar="MODULE:FUNCTION",
     ),
     payload: str | None = _job(
-        "Your own function that makes the records' data: it takes a key and a number, and "
+        "Make the data of the records with your own function. It takes a key and a number, and "
         "returns bytes.",
         metavar="MODULE:FUNCTION",
     ),
@@ -76,14 +78,14 @@ def drill(
         "AWS region whose Kinesis is used instead of the drill's own local Kinesis."
     ),
     stream_prefix: str | None = _world(
-        "On AWS: the drill creates the stream PREFIX-drill-ID and deletes it at the end."
+        "On AWS, the drill creates the stream PREFIX-drill-ID and deletes it at the end."
     ),
     records_per_second: float = _world(
         "Number of records to put per second.", default=50.0, min=1, max=1_000
     ),
-    seed: int = _world("Seed of the keys and of the random faults.", default=1),
+    seed: int = _world("Seed of the random keys and faults.", default=1),
     minutes: float = _world(
-        "Number of minutes during which the soak disturbs the job.", default=10.0, min=0.1
+        "Number of minutes for which the drill `soak` disturbs the job.", default=10.0, min=0.1
     ),
     json_file: Path | None = _verdict(
         "Write the verdicts to this file, as JSON.", "--json", metavar="FILE"
@@ -132,16 +134,16 @@ def drill(
             tell(f"left out: {refusal}")
         if process is not None:
             parameter = (
-                f"A parameter named {SCRATCH} would get the same directory, but the function has "
-                "none."
+                f"A parameter named {SCRATCH} would also get the directory, but the function has "
+                "no such parameter."
             )
             if takes_scratch(load_function(process)):
-                parameter = f"Its parameter {SCRATCH} gets the same directory."
+                parameter = f"The function's parameter {SCRATCH} also gets the directory."
             warn(
-                f"{process} is your own code, and the drill calls it with real records. Records "
-                "that it writes outside its scratch directory stay there, some of them more "
-                f"than once. The environment variable {SCRATCH_VARIABLE} names the scratch "
-                f"directory. {parameter}"
+                f"the drill calls your function {process} with the drill's records. The drill "
+                "does not delete what the function writes outside its scratch directory. The "
+                "function gets some records more than once. The environment variable "
+                f"{SCRATCH_VARIABLE} names the scratch directory. {parameter}"
             )
         verdicts: list[Verdict] = []
         undone: list[str] = []  # the drills that could not do their work, and so have no verdict
@@ -218,7 +220,7 @@ def _judged(
         lines: list[str] = []
         with suppress(OSError):
             lines = log.read_text("utf-8", errors="replace").splitlines()
-        tell(f"the last lines of {where}:" if lines else f"nothing was written to {where}")
+        tell(f"the last lines of {where}:" if lines else f"the log {where} is empty")
         for line in lines[-_LOG_LINES:]:
             tell(f"  {visible(line)}")
     return verdict, html
@@ -252,7 +254,7 @@ def _directory(keep: Path | None, name: str) -> Iterator[Path]:
         problem = (
             f"a directory cannot be created in {keep or tempfile.gettempdir()}: {exc.strerror}"
         )
-        raise CliError(problem, "pass --keep a directory that can be written") from exc
+        raise CliError(problem, "pass a writable directory with --keep") from exc
     try:
         yield directory
     finally:

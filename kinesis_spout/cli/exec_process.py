@@ -117,10 +117,12 @@ class ExecProcess(SpoutListener):
         try:
             self._words = shlex.split(text)
         except ValueError as exc:
-            problem = f"cannot be split into words ({exc})"
-            raise ConfigError.of("exec", problem, text, remedy="check its quotes") from exc
+            problem = f"is not a valid command line ({exc})"
+            raise ConfigError.of(
+                "exec", problem, text, remedy="check the quotes of the command line"
+            ) from exc
         if not self._words:
-            remedy = "pass a program and its arguments"
+            remedy = "pass the name of a program, then its arguments"
             raise ConfigError.of("exec", "is empty", text, remedy=remedy)
         self.bad_answers = 0
         self.has_read_nothing = False  # of what it was sent, when it ended: known after `close`
@@ -155,7 +157,10 @@ class ExecProcess(SpoutListener):
                 process_group=0,
             )
         except OSError as exc:
-            problem, remedy = f"cannot be started: {exc.strerror}", "use a program in PATH"
+            problem, remedy = (
+                f"cannot be started: {exc.strerror}",
+                "pass a path, or a program that is in PATH",
+            )
             raise ConfigError.of("exec", problem, self._words[0], remedy=remedy) from exc
         self._writer = LineWriter(self._stdin.fileno(), lambda: self._stopped() or self.has_ended)
         for read, pipe in (
@@ -217,9 +222,9 @@ class ExecProcess(SpoutListener):
             emission.message_id, is_read=lambda: _unread_bytes(self._stdin) == 0
         ):
             log.warning(
-                "the command has read all its records but has written nothing within "
-                "--message-timeout. If it has answered, the answers are still in its output "
-                "buffer: flush the buffer after each line (print(..., flush=True), stdbuf -oL)"
+                "the command has read all its records but has written no answer within "
+                "--message-timeout. Its answers may still be in its output buffer: flush the "
+                "buffer after each line (print(..., flush=True), stdbuf -oL)"
             )
 
     def close(self, grace_s: float) -> None:
@@ -275,7 +280,7 @@ class ExecProcess(SpoutListener):
                 self._ack_late(answer.id)
             elif not is_late:
                 fault = fault or (
-                    "answers a record that does not wait for an answer. The line is ignored"
+                    "answers a record that is not waiting for an answer. The line is ignored"
                 )
         if fault:
             self.bad_answers += 1
@@ -297,7 +302,7 @@ def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
         size = f"has {line.size_bytes:,} bytes"
         return (
             _Answer(message_id, ok=False, reason=f"its answer {size}"),
-            f"{size}, but an answer has at most {MAX_ANSWER_BYTES:,}. Its record counts as failed",
+            f"{size}, but an answer has at most {MAX_ANSWER_BYTES:,}. The record counts as failed",
         )
     found: Any = None
     why = ""
@@ -315,7 +320,7 @@ def _answer_of(line: bytes | LongLine) -> tuple[_Answer | None, str]:
         answer = msgspec.convert(found, _Answer)
     except msgspec.ValidationError as exc:
         answer = _Answer(str(found["id"]), ok=False, reason=f"its answer is not valid: {exc}")
-        return answer, f"is not a valid answer: {exc}. Its record counts as failed"
+        return answer, f"is not a valid answer: {exc}. The record counts as failed"
     if answer.reason is not None and not isinstance(answer.reason, str | float):
         answer.reason = json.dumps(answer.reason)
     return answer, ""

@@ -41,8 +41,8 @@ _INDENT = 5  # of what an arrow points to
 def explain_command(
     op: Operation,
     shard: str | None = argument(
-        "Id or number of a shard. Without it, all shards are explained; shards with the same cause "
-        "are shown together.",
+        "Id or number of a shard (default: all shards). Shards with the same cause are shown "
+        "together.",
         "SHARD",
         parser=shard_id_of,
     ),
@@ -50,11 +50,11 @@ def explain_command(
     window: float = WINDOW,
     ask: int = ASK,
 ) -> None:
-    """Explain why a shard does not progress: the cause, its effects, and the commands to fix it.
+    """Explain why a shard makes no progress: the cause, its effects, and the commands that fix it.
 
-    The command only reads, so it may run while the job runs. It also names
+    The command only reads, so it may run while the job runs. It also names two
     possible causes that it cannot observe: throttling by other consumers, and the
-    job's own limits. The exit code is 0 whenever the command can give an answer.
+    job's own limits. The exit code is 0 if the command can explain the state.
     """
     signals, looks = op.signals(), looking(op.place, op.stack, max_asked=ask)
     look = looks.watch(signals, window, shard)
@@ -62,8 +62,8 @@ def explain_command(
     if now.is_known and shard is not None and shard not in now.known_shards:
         raise wrong_usage(
             "SHARD",
-            f"stream {now.stream.name} does not list {shard}, and application "
-            f"{now.application} has no state of it; list the shards with kinesis-spout shards",
+            f"stream {now.stream.name} does not list shard {shard}, for which application "
+            f"{now.application} has no state either; list the shards with kinesis-spout shards",
         )
     found = grouped(look) if shard is None else [Group(explain(look, shard), (shard,))]
     width, whole = stdout_console().width, shard is None
@@ -99,7 +99,9 @@ def explained_screen(
     if (moved := move_sentence(look)) is not None:
         parts.append(Text(moved))
     if look.refusal is not None:
-        parts.append(Text(f"no shard's tip could be read: {look.refusal}", "yellow"))
+        parts.append(
+            Text(f"the newest records of the shards could not be read: {look.refusal}", "yellow")
+        )
     shown: dict[tuple[Action, ...], str] = {}
     for group in found:
         actions = tuple(group.explanation.actions(commands))
@@ -122,7 +124,7 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
     if count and health is Health.OK:
         head.append(f"  {records(count)} not acked")
     if len(group.shards) > 1:  # each has numbers of its own
-        head.append(f"  (numbers are those of shard {short_shard(explained.shard_id)})")
+        head.append(f"  (the numbers below belong to shard {short_shard(explained.shard_id)})")
     yield head
     lines = [(word, cause.text) for word, cause in explained.introduced()]
     held = [one for one in states if one.unresolved]

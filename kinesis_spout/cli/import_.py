@@ -36,23 +36,29 @@ AWSLABS, DATABRICKS, KCL, STORM = System.AWSLABS, System.DATABRICKS, System.KCL,
 # The options that say where a system's state is: its systems and meaning. The first one of a system
 # is required, but for Databricks, whose state may be unknown.
 _STATE: dict[str, tuple[list[System], str]] = {
-    "topology": ([STORM], "name of the topology"),
+    "topology": ([STORM], "name of the Storm topology"),
     "prefix": (
         [STORM],
-        f"prefix of the topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})",
+        f"prefix of the Storm topology's znodes in ZooKeeper (default: {storm_spout.PREFIX})",
     ),
     "from_zookeeper": (
         [STORM],
-        "connect string of the topology's ZooKeeper (default: --zookeeper)",
+        "connect string of the Storm topology's ZooKeeper (default: --zookeeper)",
     ),
-    "lease_table": ([KCL], "name of the lease table, which is the name of the KCL application"),
-    "checkpoint_location": ([AWSLABS, DATABRICKS], "local copy of the query's checkpointLocation"),
+    "lease_table": (
+        [KCL],
+        "name of the DynamoDB lease table; it equals the name of the KCL application",
+    ),
+    "checkpoint_location": (
+        [AWSLABS, DATABRICKS],
+        "local copy of the directory in the query's option checkpointLocation",
+    ),
     "metadata_path": (
         [AWSLABS],
         "local copy of the directory in the query's option kinesis.metadataPath",
     ),
     "metadata_table": ([AWSLABS], "value of the query's option kinesis.dynamodb.tableName"),
-    "dynamodb_endpoint_url": ([KCL, AWSLABS], "endpoint of DynamoDB, e.g. of a local one"),
+    "dynamodb_endpoint_url": ([KCL, AWSLABS], "endpoint of a DynamoDB that is not on AWS"),
     "progress": (
         [DATABRICKS],
         "file with the query's lastProgress as JSON, used instead of --checkpoint-location",
@@ -66,8 +72,8 @@ def _in_all_shards(text: str) -> RequestedPosition:
     requested = RequestedPosition.parse(text)
     if requested.belongs_to_one_shard:
         raise typer.BadParameter(
-            f"{text} is a position in one shard; pass a position for all shards: a time, "
-            "TRIM_HORIZON or LATEST"
+            f"{text} is a position in one shard. Pass a position that applies to all shards: a "
+            "time, TRIM_HORIZON or LATEST"
         )
     return requested
 
@@ -85,9 +91,9 @@ def _in_all_shards(text: str) -> RequestedPosition:
 def import_(
     op: Operation,
     *,
-    system: System = option("The consumer whose state is imported.", "--from"),
+    system: System = option("The consumer whose positions are imported.", "--from"),
     at: RequestedPosition | None = option(
-        "Where to start in shards for which the other consumer has no position: TRIM_HORIZON, "
+        "Start position of shards for which the other consumer has no position: TRIM_HORIZON, "
         "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
         metavar="POSITION",
         parser=_in_all_shards,
@@ -96,13 +102,13 @@ def import_(
     count: int = COUNT,
     **given: Any,
 ) -> None:
-    """Continue where another consumer of the stream stopped.
+    """Import the positions of another consumer, so that the application continues where it stopped.
 
     The command reads the state of a Storm topology, a KCL application, or a query
     of awslabs' or Databricks' connector, and stores it as the application's
     state. For each shard, it shows where reading continues and how many records
     will be repeated or skipped. Stop the other consumer first, and try --dry-run.
-    The other consumer's state is not changed.
+    The command does not change the other consumer's state.
 
     Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
     the application runs.
@@ -112,7 +118,7 @@ def import_(
     for name, value in given.items():
         if value is not None and name not in own:
             takes = ", ".join(flags[one] for one in own)
-            wrong = f"does not apply to --from {system}, which uses {takes}"
+            wrong = f"is not an option of --from {system}, which takes {takes}"
             raise wrong_usage(flags[name], wrong)
     if system is not System.DATABRICKS and given[own[0]] is None:
         raise wrong_usage(flags[own[0]], f"--from {system} needs {flags[own[0]]}")
@@ -139,8 +145,8 @@ def import_(
             say(line)
     for shard_id in sorted(found.keys() - {one.state.shard_id for one in plan.shards}):
         say(shard_id)
-        say("  its state is removed, because the stream no longer lists the shard")
-    lost = "expired before it was read to its end: its remaining records are lost"
+        say("  the shard's state is removed, because the stream no longer lists the shard")
+    lost = "expired before its last record was read: its unread records are lost"
     for sentence in (*(f"{shard_id} {lost}" for shard_id in plan.expired), *origin.notes):
         note(visible(sentence))
     check_replaced(op, store, found, replace=replace or origin.in_place)

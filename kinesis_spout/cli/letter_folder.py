@@ -38,10 +38,10 @@ class LetterFolder:
 
     def check(self) -> None:
         """Raise `ConfigError` for a path that holds no letters that can be read."""
-        problem, remedy = "does not exist", "use a local file or folder"
+        problem, remedy = "does not exist", "pass a local file or folder with dead letters"
         if (self.path / "_delta_log").exists():
             problem = "is a Delta table, which cannot be read without Spark"
-            remedy = "query it with Spark"
+            remedy = "query the table with Spark"
         elif self.path.exists():
             return
         raise ConfigError.of("--dead-letters", problem, str(self.path), remedy=remedy)
@@ -103,7 +103,7 @@ class LetterFolder:
             of = are(
                 others, "another application or stream is", "other applications or streams are"
             )
-            notes.append(f"{counted(others, 'dead letter')} of {of} left out.")
+            notes.append(f"{counted(others, 'dead letter')} of {of} not shown.")
         if len(ids) >= MAX_LETTERS:
             notes.append(f"Only the first {MAX_LETTERS:,} dead letters are counted.")
         if len(files) >= MAX_FILES:

@@ -22,28 +22,28 @@ _WAIT_S = 3_600.0  # `wait` needs a limit; a signal ends it at once
 def local(
     *,
     port: int = option(
-        "Port to listen on; 0 chooses a free one.", default=DEFAULT_PORT, min=0, max=65_535
+        "Port to listen on; 0 chooses a free port.", default=DEFAULT_PORT, min=0, max=65_535
     ),
     host: str = option(
         "Address to listen on. Anyone who can reach this address can read and write the streams.",
         default=LOOPBACK[0],
     ),
     stream: list[str] | None = option(
-        "Create this stream at the start. Repeatable.", metavar="NAME[:SHARDS]"
+        "Create this stream when the server starts. Repeatable.", metavar="NAME[:SHARDS]"
     ),
-    region: str = option("AWS region in the ARNs.", default="us-east-1"),
+    region: str = option("AWS region that the server writes into its ARNs.", default="us-east-1"),
     limits: bool = option(
-        "Enforce the service's limits on reads, writes and stream operations.",
+        "Enforce the limits of Kinesis on reads, writes and stream operations.",
         "--limits/--no-limits",
     ),
 ) -> None:
     """Serve a local Kinesis to boto3, Spark or any other client, until Ctrl-C.
 
-    The server has resharding, iterators that expire, and enhanced fan-out. It
-    accepts any credentials and keeps everything in memory.
+    The server supports resharding, enhanced fan-out and the expiry of shard
+    iterators. It accepts any credentials and keeps everything in memory.
     """
     if not _REGION.fullmatch(region):
-        raise wrong_usage("--region", f"{region!r} is not a region name")
+        raise wrong_usage("--region", f"{region!r} is not the name of an AWS region")
     fake = FakeKinesis(
         settings=FakeKinesisSettings(region=region, limits=limits, control_limits=limits)
     )
@@ -51,8 +51,8 @@ def local(
     with StopSignals() as stop, stop.deferred():
         if host not in LOOPBACK:
             warn(
-                f"anyone who can reach {host} can read and write the streams, because "
-                "credentials are not checked"
+                f"anyone who can reach {host} can read and write the streams, because local "
+                "Kinesis accepts any credentials"
             )
         server = FakeKinesisServer(fake, host=host, port=port)
         try:
@@ -78,7 +78,7 @@ def _created(fake: FakeKinesis, text: str) -> tuple[str, int]:
     name, colon, shards = text.partition(":")
     if colon and not (shards.isascii() and shards.isdigit() and int(shards)):
         raise wrong_usage(
-            "--stream", f"{text!r} is neither NAME nor NAME:SHARDS, where SHARDS is 1 or more"
+            "--stream", f"{text!r} must be NAME or NAME:SHARDS, with at least 1 shard"
         )
     count = int(shards) if colon else 1
     try:

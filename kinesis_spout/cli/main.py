@@ -105,16 +105,16 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
 @app.callback()
 def kinesis_spout(
     *,
-    _debug: bool = option("Show the traceback of an error.", "--debug", default=False),
+    _debug: bool = option("Show the Python traceback of an error.", "--debug", default=False),
     _version: bool = option(
-        "Print the version and exit.",
+        "Print the version of kinesis-spout and exit.",
         "--version",
         default=False,
         callback=_print_version,
         is_eager=True,
     ),
 ) -> None:
-    """Read Kinesis streams, track every record in flight, checkpoint in ZooKeeper."""
+    """Read Kinesis streams, track each record until it is acked, and checkpoint in ZooKeeper."""
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:

@@ -68,7 +68,7 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as exc:
             raise ConfigError.of(
-                "--port", f"cannot be bound at {host}: {exc}", port, remedy="use another port"
+                "--port", f"is not available on {host}: {exc}", port, remedy="choose another port"
             ) from exc
         self.port = self.server_address[1]
 
@@ -184,8 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as exc:  # noqa: BLE001  # a fault of one answer must not end the server
             return text(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
-                f"the page could not be made ({type(exc).__name__}); kinesis-spout status shows "
-                "the same on a terminal",
+                f"the server could not make the page ({type(exc).__name__}); run kinesis-spout "
+                "status to see the same on a terminal",
             )
         if answer.tag and self.headers.get("If-None-Match") == answer.tag:
             return answer._replace(status=HTTPStatus.NOT_MODIFIED, body=b"")

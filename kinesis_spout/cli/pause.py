@@ -23,25 +23,25 @@ def pause(
     op: Operation,
     *,
     reason: str | None = option(
-        "The reason for the pause, which status and explain show.", metavar="TEXT"
+        "The reason for the pause. status and explain show it.", metavar="TEXT"
     ),
-    wait: bool = option("Wait until nothing is in flight."),
+    wait: bool = option("Wait until the application has no records in flight."),
     timeout: float = duration_option("How long --wait waits at most, e.g. 10m.", "60s"),
     before_start: bool = option("Also pause an application that has never run."),
 ) -> None:
-    """Pause an application: it keeps its positions and its ownership, and reads nothing.
+    """Pause an application. It reads nothing, and keeps its positions and its ownership.
 
-    The job or the spouts keep running. The current batch ends, its acks and
-    failures are stored, and no more records are read. The pause lasts until
-    `kinesis-spout resume` ends it, even across restarts. Records that expire
-    during the pause are lost.
+    The job or the spouts keep running. They finish the current batch, store its
+    acks and failures, and read no more records. The pause lasts until
+    `kinesis-spout resume`, even across restarts. Records that expire during the
+    pause are lost.
 
-    Exit codes: 0: paused (with --wait: and nothing is in flight); 1: records may
-    still be in flight at the timeout, or there is no such application; 3:
-    ZooKeeper cannot be reached.
+    Exit codes: 0: the application is paused, and with --wait nothing is in
+    flight; 1: records may still be in flight at the timeout, or the application
+    does not exist; 3: ZooKeeper cannot be reached.
     """
     if reason is not None and len(reason) > MAX_REASON:
-        raise wrong_usage("--reason", f"the text is longer than {MAX_REASON} characters")
+        raise wrong_usage("--reason", f"the reason is longer than {MAX_REASON} characters")
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have no name for its user
@@ -67,8 +67,8 @@ def pause(
 def resume(op: Operation) -> None:
     """Resume a paused application. A running application starts reading again at once.
 
-    Exit codes: 0: no longer paused; 1: no such application; 3: ZooKeeper
-    cannot be reached.
+    Exit codes: 0: the application is not paused; 1: it does not exist; 3:
+    ZooKeeper cannot be reached.
     """
     with op.patience(aws=False):
         ended = op.store.pause.end()
@@ -96,14 +96,15 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         now = store.view.read()
         if now.pause is None:
             raise CliError(
-                "the pause was ended while this command waited", "pause the application again"
+                "another command ended the pause while this one waited",
+                "pause the application again",
             )
         why = unrest(before, now)
         if why is None:
             owners = f"{len(now.owners)} tasks keep"
             if len(now.owners) == 1:
                 owners = f"{describe(now.owners[0].info)} keeps"
-            return f"nothing is in flight; {owners} the ownership"
+            return f"the application has no records in flight; {owners} the ownership"
         if time.monotonic() >= ends_s:
             raise CliError(
                 "the application is paused, but records may still be in flight after "
@@ -114,4 +115,7 @@ def _rested(store: ZookeeperStateStore, signals: StopSignals, limit_s: float) ->
         if why != noted:
             note(f"{why}; waiting")
         before, noted = now, why
-    return "nothing is in flight: no process runs the application, and the next one starts paused"
+    return (
+        "the application has no records in flight, because no process runs it; the next process "
+        "starts paused"
+    )

@@ -36,7 +36,7 @@ MAX_SHOWN = 2_000  # characters of data; with --json all
 @command("optional", shows=True)
 def peek(
     op: Operation,
-    shard: str = argument("The shard, by id or number.", "SHARD", parser=shard_id_of),
+    shard: str = argument("Id or number of the shard.", "SHARD", parser=shard_id_of),
     sequence: SequenceNumber = argument(
         "The record's sequence number; SEQUENCE.SUB for a user record of an aggregate.",
         "SEQUENCE",
@@ -46,9 +46,9 @@ def peek(
 ) -> None:
     """Show a record: its data, its key, its attempts and the reasons of its failures.
 
-    The command only reads, so it may run while the job runs. With --application
-    it also shows whether the record is acked, unresolved (failed or waiting) or
-    not read yet.
+    The command only reads, so it may run while the job runs. With --application,
+    the command also shows the record's status: acked, unresolved (failed or
+    waiting) or not read yet.
 
     Exit codes: 0: the stream has the record; 1: the stream does not have the
     record; 3: Kinesis or ZooKeeper cannot be reached.
@@ -60,7 +60,7 @@ def peek(
             state = None if stored is None else stored.state
         listed = {one.shard_id: one for one in op.client.list_shards()}
         if shard not in listed:
-            hint = did_you_mean(shard, listed, "`kinesis-spout shards` lists them")
+            hint = did_you_mean(shard, listed, "`kinesis-spout shards` lists the shards")
             raise CliError(f"the stream does not list shard {shard}", hint)
         found = peek_record(op.client, listed[shard], sequence, op.clock)
 
@@ -89,7 +89,9 @@ def peek(
         count = len(found.users)
         raise CliError(
             f"record {sequence.whole} has no user record {sequence.sub}",
-            f"choose one from 0 to {count - 1}" if count else "omit the sub-sequence number",
+            f"pass a sub-sequence number from 0 to {count - 1}"
+            if count
+            else "omit the sub-sequence number: the record is no aggregate",
         )
 
 
@@ -124,7 +126,8 @@ def _lines(
     if found.record is None:
         following = "" if found.next_number is None else f"; the next record is {found.next_number}"
         yield (
-            f"the shard does not contain record {number.whole}, or no longer contains it{following}"
+            f"the shard does not contain record {number.whole}; the record may have "
+            f"expired{following}"
         )
     elif found.users:
         yield f"record {number.whole} is an aggregate of {len(found.users)} user records"
@@ -142,11 +145,13 @@ def _lines(
             elif "data" in record:
                 yield f"  data     {_cut(visible(record['data']))}"
         if application and state is None:
-            yield f"  {application}: not read yet; the application has no state of the shard"
+            yield (
+                f"  {application}: not read yet, because the application has no state for the shard"
+            )
         elif application:
             # The number of another shard lies before the position as well.
             is_sure = record.get("arrival") is not None or "range" in record
-            doubt = "" if is_sure else ", if it belongs to this shard"
+            doubt = "" if is_sure else ", provided that the record belongs to this shard"
             yield f"  {application}: {record['standing']}{doubt}"
             yield from _failures(record)
 
@@ -156,14 +161,17 @@ def _failures(record: dict[str, Any]) -> Iterator[str]:
         return
     if record["standing"] == RecordStatus.UNKNOWN:
         ends = f"from {together['first']} to {together['last']}"
-        yield f"    one of {together['count']} records {ends} that are stored as a single range"
+        yield (
+            f"    the record belongs to a range of {together['count']} records {ends}, stored as "
+            "one"
+        )
     yield f"    attempts {record['attempts']}, due {record['due']}"
-    yield f"    failed first {record['firstFailure']}, last {record['lastFailure']}"
+    yield f"    first failure {record['firstFailure']}, last failure {record['lastFailure']}"
     yield f"    reason: {reason_text(record['reason'])}"
     if record["blocked"]:
         yield "    the record was not delivered; it waits for an earlier record"
     if record["rejected"]:
-        yield "    the record is no longer retried; its dead letter is not written yet"
+        yield "    the record is no longer retried, but is not dead-lettered yet"
 
 
 def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:
@@ -184,7 +192,11 @@ def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:
 
 def _cut(text: str) -> str:
     more = len(text) - MAX_SHOWN
-    return text if more <= 0 else f"{text[:MAX_SHOWN]} ... {more} characters more, with --json"
+    return (
+        text
+        if more <= 0
+        else f"{text[:MAX_SHOWN]} ... ({more} more characters; pass --json to see them)"
+    )
 
 
 def _time(moment_ms: int | None) -> str:

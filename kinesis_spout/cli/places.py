@@ -78,12 +78,12 @@ SHARDS = option(
     parser=shard_id_of,
 )
 ALLOW_SKIP = option(
-    "Move a shard's checkpoint even past records that are unread or have expired. Those records "
-    "are never read."
+    "Allow the checkpoint to move past records that are unread or have expired. The application "
+    "never reads these records."
 )
 COUNT = option(
-    "Count at most this many repeated or skipped records in each shard. To count records, the "
-    "command reads them.",
+    "In each shard, count at most this many repeated or skipped records. The command reads the "
+    "records to count them.",
     default=10_000,
     min=0,
     max=1_000_000,
@@ -115,7 +115,7 @@ def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
         nonlocal is_said
         if not is_over.wait(PATIENCE_S):
             is_said = True
-            say(f"no answer yet; still trying {what}")
+            say(f"no answer yet; still waiting for {what}")
 
     waiting = threading.Thread(target=complain, daemon=True)
     waiting.start()
@@ -192,7 +192,7 @@ class Place:
             raise CliError(
                 f"--zookeeper {self.zookeeper}: no ZooKeeper has run in that directory, so it "
                 "contains no state",
-                "correct the directory, or start the application first",
+                "correct the directory in --zookeeper, or start the application first",
             )
 
 
@@ -260,8 +260,8 @@ class Operation:
         store = self.store
         if store.identity.read_start() is None and not store.shard_states.load():
             raise CliError(
-                f"application {self.place.application} has no state {self.on_stream}",
-                "correct the names, or start the application first",
+                f"application {self.place.application} has no stored state {self.on_stream}",
+                "correct --application or --stream, or start the application first",
             )
         self.own(store)
 
@@ -287,7 +287,7 @@ class Operation:
 
 
 Need = Literal["required", "optional", "any", "free", "none"]
-_PAIRS = "Any other connection option, e.g. profile=work. Repeatable."
+_PAIRS = "Set any other connection option, e.g. profile=work. Repeatable."
 _WRITES = {
     "dry_run": (bool, option("Show the changes without making them.")),
     "yes": (bool, option("Do not ask for confirmation.", "--yes", "-y")),
@@ -366,7 +366,8 @@ def command(
             if application == "any" and values["application"] is not None and not values["stream"]:
                 raise wrong_usage(
                     "--stream",
-                    "name the stream: an application has separate state for each of its streams",
+                    "name the stream with --stream: an application has separate state for each "
+                    "stream",
                 )
             if application == "optional":
                 values |= _both_or_neither(ctx, values)
@@ -392,7 +393,9 @@ def _both_or_neither(ctx: typer.Context, values: Mapping[str, Any]) -> dict[str,
     if len(given) == 1:
         source = ctx.get_parameter_source(given[0])
         if source is None or source.name != "ENVIRONMENT":
-            raise wrong_usage("--application, --zookeeper", "pass both or neither")
+            raise wrong_usage(
+                "--application, --zookeeper", "pass both --application and --zookeeper, or neither"
+            )
         return dict.fromkeys(found)
     return found
 
@@ -477,13 +480,13 @@ def write_file(file: Path, data: bytes, option: str = "", *, is_new: bool = Fals
         raise exists_already(file, option) from exc
     except OSError as exc:
         problem = f"{option}{file} cannot be written: {exc.strerror}"
-        raise CliError(problem, "choose a file that can be written") from exc
+        raise CliError(problem, "pass the path of a writable file") from exc
 
 
 def exists_already(file: Path, option: str) -> CliError:
     """The refusal to overwrite a file."""
-    problem = f"{option}{file}: the file exists already"
-    return CliError(problem, "give the name of a file that does not exist yet")
+    problem = f"{option}{file}: the file already exists"
+    return CliError(problem, "pass the name of a file that does not exist yet")
 
 
 def stdout_console() -> Console:

@@ -29,7 +29,7 @@ MAX_NAMED_LINES = 10
 AGGREGATED_LINES = 20 * REQUEST_RECORDS  # that are packed together, if so many have arrived
 MAX_KEY_LENGTH = 256  # characters: API reference, PutRecordsRequestEntry
 MAX_RECORD_BYTES = 10 * 1024 * 1024  # data and key: API reference, PutRecords
-_TOO_LONG = f"bytes, but a record has at most {MAX_RECORD_BYTES:,} bytes with its key"
+_TOO_LONG = f"bytes, but a record and its partition key may have at most {MAX_RECORD_BYTES:,} bytes"
 # In a JSON text, a byte of data has up to six characters.
 MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
 
@@ -173,7 +173,7 @@ def produce(
     op: Operation,
     *,
     key: str | None = option(
-        "Partition key of all records (default: a random key for each).",
+        "Partition key of all records (default: a random key for each record).",
         metavar="TEXT",
         callback=typed_text,
     ),
@@ -183,8 +183,8 @@ def produce(
         callback=typed_text,
     ),
     as_json: bool = option(
-        "Read each line as JSON in the form that consume and consume --dead-letter write. The "
-        "record gets the data and the partition key of that JSON.",
+        "Read lines of JSON that consume or consume --dead-letter wrote, and put the data and the "
+        "partition key of each line.",
         "--json",
     ),
     aggregate: bool = option(
@@ -194,13 +194,15 @@ def produce(
 ) -> None:
     """Put each line of stdin on a stream as one record, as it arrives.
 
-    The order of records may change. A record whose response is lost is put again,
-    so the stream may get it twice. Empty lines are skipped.
+    The order of records may change. A record may be on the stream twice, because
+    it is put again if the response to its put is lost. Empty lines are skipped.
     """
     if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
-        raise wrong_usage("--key", f"a partition key has 1 to {MAX_KEY_LENGTH} characters")
+        raise wrong_usage("--key", f"a partition key must have 1 to {MAX_KEY_LENGTH} characters")
     if sum((key is not None, key_from is not None, as_json)) > 1:
-        raise wrong_usage("--key, --key-from, --json", "use only one of the three")
+        raise wrong_usage(
+            "--key, --key-from, --json", "use only one of --key, --key-from and --json"
+        )
     stop, client = op.signals(), op.client
     op.stack.enter_context(stop.deferred())
     put_records: Callable[[Sequence[OutgoingRecord], Accepted], int]
@@ -208,8 +210,8 @@ def produce(
     if aggregate:
         if client.describe().ignores_keys:
             raise CliError(
-                "the stream spreads records over its shards by itself (record distribution AUTO), "
-                "so readers would discard the user records that belong to other shards",
+                "--aggregate loses records on a stream with record distribution AUTO: consumers "
+                "would discard user records that Kinesis put on another shard than their keys name",
                 "omit --aggregate",
             )
         put_records = AggregatingPutter(put_records, client.list_shards).put
@@ -242,7 +244,7 @@ def produce(
         raise CliError(
             f"{exc.message}; {put}, {_named(lines.unconfirmed)} may have been put, and later lines "
             "were not put",
-            exc.remedy or "put the later lines again",
+            exc.remedy or "put these lines and the later lines again",
         ) from exc
     finally:
         empty = lines.empty_count
@@ -252,7 +254,7 @@ def produce(
     if refused := lines.refused_count:
         raise CliError(
             f"{counted(refused, 'line')} {are(refused, 'was', 'were')} not put",
-            "correct these lines as the notes say, and put them again",
+            "correct these lines as the notes say, and put the corrected lines again",
         )
 
 

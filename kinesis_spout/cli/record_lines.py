@@ -134,7 +134,7 @@ def outgoing_of_json(line: bytes, random_key: Callable[[], str]) -> OutgoingReco
                 "a file, and use `kinesis-spout redrive`, which joins the parts"
             )
     if (found.data is None) == (found.data_base64 is None):
-        raise LineError("must have exactly one of data and dataBase64")
+        raise LineError("must have exactly one of the fields data and dataBase64")
     key = _utf8(random_key() if found.key is None else found.key, "key")
     if found.data is not None:
         return OutgoingRecord(key, _utf8(found.data, "data").encode())
@@ -178,7 +178,7 @@ def _parsed(line: bytes, number: Callable[[str], Any]) -> Any:
     """
 
     def refuse(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not a valid JSON value")
+        raise ValueError(f"{name} is not a JSON value")
 
     return json.loads(line.decode(), parse_float=number, parse_int=number, parse_constant=refuse)
 
@@ -188,7 +188,9 @@ def _number_text(number: str, name: str) -> str:
     try:
         shortest = Decimal(number).normalize(exact)
     except InvalidOperation as exc:
-        raise LineError(f"has a number in {name} whose exponent is too large for a key") from exc
+        raise LineError(
+            f"has a number in field {name} whose exponent is too large for a partition key"
+        ) from exc
     if not shortest:
         return "0"
     _, digits, exponent = shortest.as_tuple()
@@ -200,5 +202,7 @@ def _utf8(text: str, name: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise LineError(f"has half a surrogate pair in {name}, which UTF-8 cannot encode") from exc
+        raise LineError(
+            f"has half a surrogate pair in field {name}, which UTF-8 cannot encode"
+        ) from exc
     return text

@@ -41,23 +41,24 @@ def shards(
     op: Operation,
     *,
     lag: bool = option(
-        "Measure the lag of each shard. The measurement uses one of the shard's 5 reads per second."
+        "Measure the lag of each shard. Each measurement uses one of the shard's 5 reads per "
+        "second."
     ),
 ) -> None:
-    """Show a stream's shards as a tree of splits and merges, with an application's progress.
+    """Show a stream's shards as a tree of splits and merges, with the progress of an application.
 
     The command only reads, so it may run while the job runs. Without
-    --application it shows which shards are open and which are closed.
+    --application, it shows only which shards are open and which are closed.
     """
     application = op.place.application
     if lag and not application:
-        needs = "--lag needs --application, because a lag belongs to an application"
+        needs = "--lag needs --application: it measures the lag of one application"
         raise wrong_usage("--lag", needs)
     client, store = op.client, op.store if application else None
     with op.patience():
         seen, found = inspect_shards(client, store, application, op.clock, lag=lag)
     if store is not None and not seen.states:
-        note(f"application {application} has no state on stream {client.stream.name}")
+        note(f"application {application} has no stored state on stream {client.stream.name}")
     of = f"  application {seen.application}" if seen.application else ""
     title = f"{seen.stream.name}  {seen.stream.status}{of}"
     trees = (shard_tree(title, found, is_narrow=is_narrow) for is_narrow in (False, True))
@@ -102,7 +103,7 @@ def _about(one: ShardStatus, above: str | None, *, is_narrow: bool) -> Iterator[
     colour, percent = _COLOURS.get(one.phase, "dim"), f"{one.hash_percent or 0:.4g} %"
     if one.phase is StreamState.HOLE:
         first, last = one.hash_keys or ("0", "0")
-        said = f"hole: no open shard covers the hash keys {first} to {last}, {percent}"
+        said = f"hole: no open shard covers the hash keys {first} to {last}, {percent} of all"
         yield Text(said, colour)
         return
     yield Text(one.shard_id)

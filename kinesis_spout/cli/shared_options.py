@@ -79,8 +79,8 @@ def _seconds(text: str) -> float:
 def scheme_flag(panel: str | None = None) -> Any:
     """The option `--scheme`, whose value is a `RecordScheme`."""
     text = (
-        "Decode the payload with this scheme (decoder) and show its fields instead of the raw "
-        f"payload: {FORMS}."
+        "Decode the payload with this decoder and show the decoded fields instead of the payload: "
+        f"{FORMS}."
     )
     return option(text, "--scheme", metavar="SCHEME", parser=usage_errors()(scheme_of), panel=panel)
 
@@ -183,7 +183,7 @@ def typed_text(text: str | None) -> str | None:
     try:
         return os.fsencode(text).decode()
     except UnicodeError:
-        raise typer.BadParameter("the text is not UTF-8") from None
+        raise typer.BadParameter("the value is not valid UTF-8") from None
 
 
 def shard_id_of(text: str) -> str:
@@ -202,7 +202,7 @@ def with_zone(option: str, text: str | None, say: Callable[[str], object]) -> st
     if start is None or not start.lacks_zone:
         return text
     moment = str(start.pin(SystemClock().now_ms()))
-    say(f"{option} {start.text} is {moment}: a time without a zone is in UTC")
+    say(f"{option} {start.text} means {moment}: a time without a time zone is in UTC")
     return moment
 
 
@@ -213,7 +213,7 @@ def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             # Do not show the text: it may be a secret, which cannot be recognised without its key.
-            raise wrong_usage(option, "expected key=value")
+            raise wrong_usage(option, "the value must have the form KEY=VALUE")
         found[key.strip()] = value
     return found
 

@@ -73,21 +73,23 @@ def status(
     *,
     window: float = WINDOW,
     ask: int = ASK,
-    watch: bool = option("Refresh until Ctrl-C. Each verdict covers the latest --window."),
+    watch: bool = option(
+        "Refresh the screen until Ctrl-C. Each verdict covers the last --window of time."
+    ),
     show_all: bool = option(f"Show all shards instead of only the worst {SHOWN}.", "--all"),
 ) -> None:
-    """Show an application's health: one verdict, then a line for each shard, the worst first.
+    """Show an application's health: one verdict, then a line for each shard, the worst shard first.
 
-    Without --application it shows a line for each application and stream in
-    ZooKeeper. The command only reads, so it may run while the jobs run. The exit
-    code is 0 for ok, lagging, paused and not running; 1 for stalled, losing and
-    unknown, and for an application that does not exist; 3 if Kinesis or ZooKeeper
-    cannot be reached.
+    Without --application, the command shows a line for each application and
+    stream in ZooKeeper. The command only reads, so it may run while the jobs run.
+    Exit codes: 0: ok, lagging, paused or not running; 1: stalled, losing or
+    unknown, or the application does not exist; 3: Kinesis or ZooKeeper cannot be
+    reached.
     """
     if watch and op.as_json:
-        raise wrong_usage("--watch, --json", "set only one of the two")
+        raise wrong_usage("--watch, --json", "use only one of --watch and --json")
     if watch and not op.place.application:
-        needs = "--watch needs --application, because it watches one application"
+        needs = "--watch needs --application: it watches one application"
         raise wrong_usage("--watch", needs)
     signals = op.signals()
     if not op.place.application:
@@ -206,7 +208,7 @@ def show_applications(op: Operation, lines: Sequence[ApplicationLine]) -> None:
     if op.as_json:
         return
     if not lines:
-        note(f"no application has state{on} {where}")
+        note(f"no application has stored state{on} {where}")
     for one in lines:
         if one.error:
             note(f"application {one.application} on stream {one.stream}: {one.error}")
@@ -305,4 +307,4 @@ def _rest(status: ApplicationStatus, shown: Sequence[ShardStatus]) -> str:
     said = [f"{count:,} more {are(count)} {name}" for name, count in more.items()]
     if over := len(status.shards) - len(status.live):
         said.append(f"{over:,} {are(over)} over")
-    return f"{'; '.join(said)} (--all shows them)"
+    return f"{'; '.join(said)} (to see these shards, pass --all)"

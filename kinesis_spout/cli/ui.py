@@ -251,11 +251,13 @@ class PageAnswers:
             address = urlsplit(target)
             asked = parse_qs(address.query, max_num_fields=10)
         except ValueError:
-            return text(HTTPStatus.BAD_REQUEST, "the address is not valid")
+            return text(HTTPStatus.BAD_REQUEST, "the address of the page is not valid")
         if address.path == "/":
             return Answer(HTTPStatus.OK, _HTML, page())
         if address.path not in {"/page.json", "/status.json"}:
-            return text(HTTPStatus.NOT_FOUND, "there is no such page; the first page is /")
+            return text(
+                HTTPStatus.NOT_FOUND, "the server has no page at this address; the first page is /"
+            )
         application, stream, shard = (
             asked.get(name, [""])[-1] for name in ("application", "stream", "shard")
         )
@@ -301,7 +303,10 @@ def ui(
     op: Operation,
     *,
     port: int = option(
-        "Port of the page; 0 chooses a free port.", default=DEFAULT_PORT, min=0, max=65_535
+        "Port on which the page is served; 0 chooses a free port.",
+        default=DEFAULT_PORT,
+        min=0,
+        max=65_535,
     ),
     host: str = option(
         "Address to listen on. Unless it is a loopback address, other machines can open the page.",
@@ -320,9 +325,9 @@ def ui(
     """Serve a live page of an application: its shards over time, their lags and failed records.
 
     Without --application, the page starts with a list of all applications in
-    ZooKeeper; click an application to open it. The command only reads, so it may
-    run while the jobs run. The page has no login. Only this machine can open it,
-    unless you pass --host. Ctrl-C ends the command.
+    ZooKeeper. Click an application to open it. The command only reads, so it may
+    run while the jobs run. The page has no login. Only this machine can open the
+    page, unless you pass --host. Ctrl-C ends the command.
     """
     place, letters = op.place, None
     if dead_letters is not None:
@@ -364,9 +369,9 @@ def ui(
         with PageServer(answers.answer, port, host) as server:
             if not is_loopback(host):
                 note(
-                    f"the page has no login: anyone who can reach {host}:{server.port} sees "
-                    "names, positions and reasons. To prevent this, listen on 127.0.0.1 and use "
-                    "ssh -L"
+                    f"the page has no login: anyone who can reach {host}:{server.port} sees the "
+                    "names, positions and failure reasons on it. To prevent this, listen on "
+                    "127.0.0.1 and open the page through ssh -L"
                 )
             typer.echo(server.url)
             while True:

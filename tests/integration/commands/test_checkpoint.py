@@ -90,7 +90,7 @@ def test_usage_errors_and_errors_are_a_sentence(shell: Shell) -> None:
     for command in (("set", "--to", "LATEST"), ("export",)):
         ended = shell.checkpoint(*command, application="typo")
         assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
-        assert "application typo has no state on stream orders" in ended.stderr
+        assert "application typo has no stored state on stream orders" in ended.stderr
 
 
 def test_show_is_a_line_for_each_shard(shell: Shell) -> None:
@@ -168,7 +168,7 @@ def test_peek_shows_a_record_and_what_became_known_of_it(shell: Shell) -> None:
     assert shown.stdout.splitlines()[4:] == [
         "  etl: unresolved",
         "    attempts 3, due 1970-01-01T00:00:01.000Z",
-        "    failed first 1970-01-01T00:00:00.000Z, last 1970-01-01T00:00:00.500Z",
+        "    first failure 1970-01-01T00:00:00.000Z, last failure 1970-01-01T00:00:00.500Z",
         r"    reason: no rates\x07",
     ]
     (record,) = json.loads(peek(shell, number, *named, "--json").stdout)["records"]
@@ -235,4 +235,6 @@ def test_peek_says_that_a_record_is_not_there(shell: Shell) -> None:
     later = str(int(number) + 1)
     ended = peek(shell, later)
     assert ended.returncode == 1
-    assert ended.stdout == f"the shard does not contain record {later}, or no longer contains it\n"
+    assert (
+        ended.stdout == f"the shard does not contain record {later}; the record may have expired\n"
+    )

@@ -289,8 +289,8 @@ def test_a_full_disk_is_an_error_that_names_stdout(orders: ServedFake) -> None:
         _, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert errors.splitlines()[-1] == (
-        "error: stdout cannot be written: No space left on device; make room where it is written, "
-        "and start the command again: a record whose line was not written whole is not acked"
+        "error: stdout cannot be written: No space left on device; free some space, and start the "
+        "command again. Records whose lines were not written completely are redelivered"
     )
 
 

@@ -41,7 +41,7 @@ def test_consume_has_the_records_pushed(orders: ServedFake) -> None:
     assert run(orders, *remove, stdin=b"n\n").returncode == 1
     assert list(orders.model.stream("orders").consumers) == ["reader"]
     assert run(orders, *remove, "--yes").stdout.endswith("removed\n")
-    assert "orders has no consumers" in run(orders, "consumers", "list", "orders").stdout
+    assert "orders has no registered consumers" in run(orders, "consumers", "list", "orders").stdout
 
 
 def test_a_consumer_that_is_not_there_is_one_sentence(orders: ServedFake) -> None:

@@ -102,7 +102,9 @@ def test_a_line_that_is_larger_than_a_record_may_be_is_named_and_the_others_are_
     lines[13] = b"x" * (11 * 1024 * 1024)
     ended = run(orders, "produce", "orders", stdin=b"\n".join(lines))
     assert ended.returncode == 1
-    assert ended.stderr.startswith("note: line 14 has 11,534,336 bytes, but a record has at most ")
+    assert ended.stderr.startswith(
+        "note: line 14 has 11,534,336 bytes, but a record and its partition key may have at most "
+    )
     assert "put 19 records" in ended.stderr
     assert len(held(orders)) == 19
 

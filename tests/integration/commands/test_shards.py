@@ -41,7 +41,7 @@ def test_an_application_without_state_is_left_without(shell: Shell) -> None:
     ended = run(shell.fake, "shards", "orders", *application, "--json")
     assert ended.returncode == 0
     assert [one["state"] for one in json.loads(ended.stdout)] == ["new"]
-    assert ended.stderr == "note: application typo has no state on stream orders\n"
+    assert ended.stderr == "note: application typo has no stored state on stream orders\n"
     server, _, chroot = shell.zookeeper.partition("/")
     client = KazooClient(server)
     client.start()

@@ -164,7 +164,7 @@ def test_without_an_application_all_of_them_are_shown_the_worst_first(
     assert run(shell.fake, *asked, "--application", "etl").returncode == 2  # of which stream?
     nothing = run(shell.fake, *asked, "--zookeeper-root", "elsewhere")
     assert (nothing.returncode, nothing.stdout) == (0, "")
-    assert "no application has state under elsewhere" in nothing.stderr
+    assert "no application has stored state under elsewhere" in nothing.stderr
 
 
 def test_names_that_nobody_knows_are_told_by_the_exit_code(shell: Shell) -> None:

@@ -208,8 +208,8 @@ def test_what_has_expired_is_counted_and_the_others_are_saved(
     path = tmp_path / "letters.jsonl"
     with closing(one.client()) as client:
         save_records(client, Skip(StoredState(state, 0), state, records), path, "etl")
-    missing = "  not saved because they have expired:"
-    together = f"records from {put[1]} to {put[4]}, which are stored as a single range"
+    missing = "  expired, and so not saved:"
+    together = f"records from {put[1]} to {put[4]}, stored as a single range"
     assert capsys.readouterr().out.splitlines() == [
         f"{missing} {put[0]}",
         f"{missing} 3 of the 4 {together}",

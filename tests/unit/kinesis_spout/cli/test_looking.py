@@ -152,7 +152,7 @@ def test_an_embedded_zookeeper_that_never_ran_is_not_created(tmp_path: Path) -> 
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
         "error: --zookeeper embedded:zk: no ZooKeeper has run in that directory, so it contains "
-        "no state; correct the directory, or start the application first\n"
+        "no state; correct the directory in --zookeeper, or start the application first\n"
     )
     assert list(tmp_path.iterdir()) == []
 

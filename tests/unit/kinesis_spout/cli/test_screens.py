@@ -109,7 +109,7 @@ def test_ten_thousand_shards_are_a_summary_and_the_worst() -> None:
     lines = lines_of(status_screen(found, width=80, most=20), 80)
     assert len(lines) < 32
     assert lines[8].split()[:2] == ["7", "stalled"]
-    assert lines[-1] == "9,980 more are unknown (--all shows them)"
+    assert lines[-1] == "9,980 more are unknown (to see these shards, pass --all)"
 
 
 def test_each_verdict_has_a_colour_and_an_exit_code() -> None:

@@ -35,7 +35,7 @@ def invoked(monkeypatch: pytest.MonkeyPatch, arguments: str) -> Result:
         ("--sink parquet", 2, "needs a directory"),
         ("--sink orc", 2, "orc"),
         ("--available-now --trigger 1s", 2, "omit --trigger"),
-        ("--option secret-without-key", 2, "expected key=value"),
+        ("--option secret-without-key", 2, "must have the form KEY=VALUE"),
         ("--application etl --zookeeper zk:2181", 1, "option --stream is missing"),
         (f"{ALL} --option streamname=a/b", 1, "option streamName: 'a/b' is not a"),
         (f"{ALL} --from LATTEST", 1, "option --from: 'LATTEST'"),
