@@ -428,7 +428,7 @@ def export(
     exported = transfer.export_application(op.store, application, now_ms=op.clock.now_ms())
     if exported is None:
         raise CliError(
-            f"application {application} has no state {op.on_stream}",
+            f"application {application} has no stored state {op.on_stream}",
             "correct --application or --stream, or start the application before the export",
         )
     data = encode_export(exported)

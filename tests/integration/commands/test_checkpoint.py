@@ -189,7 +189,7 @@ def test_characters_that_the_locale_lacks_end_no_command(shell: Shell) -> None:
     assert shown.stdout.splitlines()[2:] == [
         "  key      key",
         r"  data     gr\xfcn\u65e5",
-        r"  \xe9tl: not read yet; the application has no state of the shard",
+        r"  \xe9tl: not read yet, because the application has no state for the shard",
     ]
     as_json = peek(shell, number, *named, "--json", **ASCII_LOCALE)
     assert json.loads(as_json.stdout)["records"][0]["data"] == "grün日"

@@ -31,7 +31,7 @@ def test_a_running_consumer_is_paused_and_goes_on(
         first, last = ended.stdout.splitlines()
         assert first.startswith("application etl on stream orders is paused by ")
         assert first.endswith("('deploy')")
-        assert last.startswith("nothing is in flight; ")
+        assert last.startswith("the application has no records in flight; ")
         assert "keep" in last
         # Which a slow process may see after a wait this short.
         assert any("application etl is paused" in line for line in consumer.stderr)

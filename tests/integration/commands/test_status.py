@@ -125,7 +125,7 @@ def test_a_position_that_stands_still_while_the_stream_moves_is_stalled(
     save(store, ShardState(shard_id="shardId-000000000009", read_position=TRIM_HORIZON))
     unknown = look(shell, "explain", "99", "--window", "0s")
     assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert "does not list shardId-000000000099" in unknown.stderr.replace("\n", " ")
+    assert "does not list shard shardId-000000000099" in unknown.stderr.replace("\n", " ")
 
 
 def test_without_an_application_all_of_them_are_shown_the_worst_first(

@@ -68,7 +68,7 @@ def test_lines_of_consume_are_counted_by_reason(tmp_path: Path) -> None:
 
 
 def test_folders_of_plans_in_all_formats_are_read_together(tmp_path: Path) -> None:
-    """Also compressed. Spark's own files and files of other names are left out."""
+    """Also compressed. Spark's own files and files of other names are not shown."""
     for plan in ("plan=1-a", "plan=2-b", "plan=3-c", "plan=4-d"):
         (tmp_path / plan).mkdir()
     (tmp_path / "plan=1-a" / "part-0.json").write_bytes(lines(spark_letter(1), spark_letter(2)))
@@ -100,6 +100,6 @@ def test_what_is_there_twice_counts_once_and_others_letters_not_at_all(tmp_path:
     found = folder(tmp_path).read()
     assert counts(found) == {"no rates": 1}
     assert sorted(found["notes"]) == [
-        "2 dead letters of other applications or streams are left out.",
+        "2 dead letters of other applications or streams are not shown.",
         "3 lines are not dead letters.",
     ]

@@ -57,7 +57,7 @@ def test_a_time_without_a_zone_is_repeated_with_it(text: str, *, is_repeated: bo
         return
     assert found is not None
     assert found.endswith(":00.000Z")
-    assert said == [f"--since {text} is {found}: a time without a zone is in UTC"]
+    assert said == [f"--since {text} means {found}: a time without a time zone is in UTC"]
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_wrong_usage_is_exit_code_2(
         (("--task-index", "1"), "option --task-index: 1 must be from 0 to"),
         (("--total-tasks", "2"), "option --total-tasks: 2 "),
         (("--aggregated-records", "keep"), "option --aggregated-records: 'keep' must be unpack,"),
-        (("--exec", "python 'quote"), 'option --exec: "python \'quote" cannot be split'),
+        (("--exec", "python 'quote"), 'option --exec: "python \'quote" is not a valid'),
         (("--read-mode", "efo"), "option --consumer-name: "),
     ],
 )
