@@ -36,8 +36,8 @@ _TEXT = """
         the current batch
     [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
         since the job started, the last at {refused_at_ms}
-    [throttled] its limit of five reads or 2 MB per second is used up
-    [throttled] the job itself has read {own_mb_per_second} MB per second of it
+    [throttled] the shard's limit of five reads or 2 MB per second is used up
+    [throttled] the job itself has read {own_mb_per_second} MB per second of the shard
 
 :: how it ended
     [end=stopped] last run: pid {pid:id} on {host}, stopped cleanly at {ended_at_ms}
@@ -46,125 +46,129 @@ _TEXT = """
     [end=silent] last run: pid {pid:id} on {host}, started at {started_at_ms}, ended without a
         message
     [suspect=refusal] ZooKeeper may have refused to store how the run ended
-    [suspect=kill] it was killed (kill -9, out of memory) or its host failed
-    [suspect=worker] its query was stopped, its driver was killed (kill -9, out of memory), or a
-        record of the batch crashed its Python worker
-    [suspect=stop] its query was stopped, or its driver was killed (kill -9, out of memory)
-    [suspect=sink] most likely its sink or foreachBatch function raised an error, which Spark
-        reports only to a frame of read_stream
-    [suspect=sink] its query may also have been stopped, or its driver killed (kill -9, out of
+    [suspect=kill] the process was killed (kill -9, out of memory), or its host failed
+    [suspect=worker] the query was stopped, its driver was killed (kill -9, out of memory), or a
+        record of the batch crashed a Python worker
+    [suspect=stop] the query was stopped, or its driver was killed (kill -9, out of memory)
+    [suspect=sink] most likely, the query's sink or foreachBatch function raised an error: Spark
+        reports such an error only to a DataFrame made by read_stream
+    [suspect=sink] the query may also have been stopped, or its driver killed (kill -9, out of
         memory)
 
 :: find the end
-    [suspect=refusal] fix look: read in its log on {host} how it ended
-    [suspect=worker] fix look: read the end of the job's own log: if a Python worker crashes at each
-        start, the cause is a record of the batch, its memory use, or a bug in the function #worker
-    [suspect=sink] fix look: read the end of the job's own log for the exception of its sink or
-        function
-    [suspect=kill|stop|worker] fix look: find out on {host} what ended it: read its log, dmesg (OOM
-        killer) and the log of its supervisor
-    [suspect=sink] or look: if there is no exception, find out on {host} what killed or stopped it:
+    [suspect=refusal] fix look: read in the log of that run on {host} how it ended
+    [suspect=worker] fix look: read the end of the job's log: if a Python worker crashes at each
+        start, the cause is a record of the batch, the worker's memory use, or a bug in the function
+        #worker
+    [suspect=sink] fix look: look for the exception of the sink or function at the end of the job's
+        log
+    [suspect=kill|stop|worker] fix look: find out on {host} what ended the process: read its log,
+        dmesg (OOM killer) and the log of its supervisor
+    [suspect=sink] or look: if there is no exception, find out on {host} what ended the process:
         read dmesg (OOM killer), its memory limit and the log of its supervisor
 
 :: look at the batch
-    [stage=settling] fix look: read in the driver's log what blocks the settling
-    [stage=not begun, is_first] fix look: check in Spark's UI whether an executor has a free core,
-        and in its log whether it reaches Kinesis and ZooKeeper
+    [stage=settling] fix look: read in the driver's log why the outcomes of the batch are not stored
+    [stage=not begun, is_first] fix look: check in Spark's UI whether an executor has a free core;
+        check in the executor's log whether it reaches Kinesis and ZooKeeper
     [stage=not begun] fix look: check in Spark's UI whether a Spark job of the batch runs: if none
-        does, your function (foreachBatch) hangs before it asks for the rows, and a stack dump of
-        the driver's Python shows where
-    [stage=not begun, !is_first] fix look: check in Spark's UI whether an executor has a free core,
-        and in its log whether it reaches Kinesis and ZooKeeper
+        runs, your function (foreachBatch) hangs before it asks for the rows; a stack dump of the
+        driver's Python process shows where
+    [stage=not begun, !is_first] fix look: check in Spark's UI whether an executor has a free core;
+        check in the executor's log whether it reaches Kinesis and ZooKeeper
     [stage=reading] fix look: read in the executor's log whether the shard is throttled
-    [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record may
-        crash the process
-    [stage=function, !is_late] fix look: check in Spark's UI why its sink or function does not
-        answer
-    [stage=reported] fix look: read in the driver's log why Spark asks for no batch: a trigger's
-        interval, or a query that hangs
-    [stage=not reported] fix look: check whether source.tracked(...) is passed to foreachBatch, and
-        what its query waits for
-    [stage=sink, !is_late] fix look: check in Spark's UI what the batch does
-    [is_late] fix look: check in Spark's UI what the function or its sink waits for: a thread dump
-        of the driver and a stack dump of its Python process show it
-    [is_late] fix start: restart the job if that hangs: the batch is redelivered
+    [stage=unanswered] fix look: find out how the driver and the Python workers ended: a record of
+        the batch may crash them
+    [stage=function, !is_late] fix look: check in Spark's UI what the sink or function waits for
+    [stage=reported] fix look: read in the driver's log why Spark asks for no new batch: the trigger
+        is not due, or the query hangs
+    [stage=not reported] fix look: check that source.tracked(...) is passed to foreachBatch; check
+        in Spark's UI what the query waits for
+    [stage=sink, !is_late] fix look: check in Spark's UI which stage of the batch is running
+    [is_late] fix look: take a thread dump of the driver (Spark's UI) and a stack dump of its Python
+        process: they show what the function or its sink waits for
+    [is_late] fix start: if the function or its sink hangs, restart the job: the batch is
+        redelivered
 
 :: read faster
-    [consumer=spark] fix change: give the job more cores, or reduce the work of its function; split
-        the shard if it is read at 2 MB per second; check maxRecordsPerTrigger and readsPerSecond
-    [consumer=spout] fix change: make its program, or the command given to --exec, faster; raise
-        max_pending; share the shards among more processes (total_tasks); split the shard if it is
-        read at 2 MB per second
+    [consumer=spark] fix change: give the job more cores, or make its function faster; if the shard
+        is read at 2 MB per second, split it; check maxRecordsPerTrigger and readsPerSecond
+    [consumer=spout] fix change: make the program (or the command of --exec) faster; raise
+        max_pending; share the shards among more processes (total_tasks); if the shard is read at 2
+        MB per second, split it
 
 :: other readers
-    [throttled, reads_itself] fix look: find out from CloudWatch whether others read shard {shard}
-        too (OutgoingBytes, ReadProvisionedThroughputExceeded)
-    [throttled, reads_itself] fix change: if others read it, reduce their calls, or move them to
-        enhanced fan-out; if this job alone reads 2 MB per second, split the shard
-    [throttled, !reads_itself] fix look: find the other readers of shard {shard} in CloudWatch
+    [throttled, reads_itself] fix look: check in CloudWatch whether other consumers read shard
+        {shard} too (OutgoingBytes, ReadProvisionedThroughputExceeded)
+    [throttled, reads_itself] fix change: if other consumers read the shard, let them read less
+        often, or move them to enhanced fan-out; if this job alone reads 2 MB per second, split the
+        shard
+    [throttled, !reads_itself] fix look: find the other consumers of shard {shard} in CloudWatch
         (OutgoingBytes, ReadProvisionedThroughputExceeded), or ask the team that owns the stream
-    [throttled, !reads_itself] fix change: reduce the calls of the other readers, move them to
-        enhanced fan-out, or split the shard
+    [throttled, !reads_itself] fix change: let the other consumers of the shard read less often,
+        move them to enhanced fan-out, or split the shard
 
 :: save the records
-    [expires_soon] first change: raise the stream's retention first (aws kinesis
+    [expires_soon] first change: raise the stream's retention (aws kinesis
         increase-stream-retention-period), so that unread records do not expire in the meantime
 
 :: correct the error
-    [topic=command] fix look: look in the job's log on {host} for the command's stderr
-    [end=failed, !remedy, topic=access|loss|network|other|right] fix look: read its log and the log
-        of its supervisor (systemd, Kubernetes, cron)
+    [topic=command] fix look: read what the --exec command wrote to stderr: it is in the job's log
+        on {host}
+    [end=failed, !remedy, topic=access|loss|network|other|right] fix look: read the log of that run
+        and the log of its supervisor (systemd, Kubernetes, cron)
     [end=failed] fix change: {remedy} #{topic}
-    [end=failed, !remedy] fix change: resolve that error #{topic}
+    [end=failed, !remedy] fix change: correct the cause of the error that ended the run #{topic}
 
 :: correct the fault
-    [fault=program] first change: find out what the program, or the command given to --exec, does
-        with a record: restart it if it hangs, make it ack or fail each record, and make it faster
-        than --message-timeout (message_timeout_s; 30 s unless set) or raise that #answers
+    [fault=program] first change: check that the program (or the command of --exec) acks or fails
+        each record within --message-timeout (message_timeout_s; 30 s unless set); if the program
+        hangs, restart it; if it is slow, raise the timeout #answers
     [fault=worker] fix look: find out whether the record crashes the process that receives it,
-        through memory use or a bug in the program #worker
+        because of its memory use or a bug in the program #worker
     [fault=reason] fix change: correct the cause of {reason:quoted}
 
 :: read its log
-    fix look: if this lasts, read in its log what it does
+    fix look: if this lasts, read in the job's log what the job does
 
 :: ask again
     [!remedy] fix wait: wait until Kinesis answers
-    [!remedy] fix look: read the AWS Health Dashboard of the region if it lasts
+    [!remedy] fix look: if Kinesis does not answer for long, read the AWS Health Dashboard of the
+        stream's region
 
 # Without a state of this very stream, nothing below is about this stream.
 == other stream: Blocked
     [is_earlier] the application's state belongs to an earlier stream of this name
     that earlier stream was created at {state_created_at_ms}
     the current stream was created at {stream_created_at_ms}
-    [is_earlier] a job refuses to read it with that state
+    [is_earlier] a job refuses to read the current stream with the state of the earlier one
     the application's state belongs to {state_arn}
-    you are looking at {stream_arn}, for which the application has no state
-    [is_earlier] fix run: remove the old state of all shards while no process runs $ reset
-    [is_earlier] or change: to keep that state, give the job another application name, or correct
+    this command looks at {stream_arn}, for which the application has no state
+    [is_earlier] fix run: stop all processes of the application and remove its old state $ reset
+    [is_earlier] or change: to keep the old state, give the job another application name, or correct
         the job's region, account and endpoint
-    [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): from LATEST,
-        its default, it skips the records that the new stream already contains
-    fix look: look at the stream of the state: pass its region, account and endpoint (--region
-        {region})
-    [!region, !is_earlier] fix look: look at the stream of the state: pass its region, account and
-        endpoint
-    [!is_earlier] or change: if the job is to read this stream, give it another application name
+    [is_earlier] fix start: start the job from TRIM_HORIZON (startingPosition, --from): from the
+        default, LATEST, it skips the records that the new stream already contains
+    fix look: look at the stream to which the state belongs: pass its region, account and endpoint
+        (--region {region})
+    [!region, !is_earlier] fix look: look at the stream to which the state belongs: pass its region,
+        account and endpoint
+    [!is_earlier] or change: to have the job read this stream, give it another application name
 
 # Nothing is stored, so nothing below can be judged.
 == no application: Unknown
     application {application} does not exist on stream {stream}
-    it has never run there, its state was removed or lost, or the job has another application name,
-        stream, ZooKeeper or --zookeeper-root
+    the application has never read the stream, its state was removed or lost, or its job uses
+        another application name, stream, ZooKeeper or --zookeeper-root
     ZooKeeper has state of this stream for {applications:names} and {more_applications} more
     [!more_applications] ZooKeeper has state of this stream for {applications:names}
     ZooKeeper has state of this application on {streams:names}
-    fix look: look at an existing application, with --application {likely_application}
-    fix look: look at a stream that the application reads, with --stream {likely_stream}
+    fix look: look at an existing application: pass --application {likely_application}
+    fix look: look at a stream that the application reads: pass --stream {likely_stream}
     fix look: compare --application, --stream, --zookeeper and --zookeeper-root with the options of
         the job
-    or run: if the application's state is lost, stop the job, restore ZooKeeper's data or the last
-        export (PATH), and start the job again $ checkpoint import PATH
+    or run: if the application's state is lost, stop the job, restore ZooKeeper's data or import the
+        last export (PATH), and start the job again $ checkpoint import PATH
     or start: if the application has never run, start the job
 
 # It is known, and no shard has a state yet. Of one that ended so, the job says why.
@@ -172,40 +176,40 @@ _TEXT = """
     [stage=starting] the application has just started and has not stored its starting position yet
     [stage=ended] the application ended before it read anything
     the application's state was removed at {removed_at_ms} (kinesis-spout reset)
-    pid {pid:id} on {host} removed it
-    [stage=removed] the application was not started since
-    [stage=starting] fix wait: wait until it has listed the shards
+    process {pid:id} on {host} removed the state
+    [stage=removed] the application was not started after that
+    [stage=starting] fix wait: wait until the application has listed the stream's shards
     [stage=starting] <read its log>
-    [stage=removed] fix start: start the job: it begins at its starting position; a Spark query
-        needs a new checkpointLocation
+    [stage=removed] fix start: start the job: it reads from its starting position; give a Spark
+        query a new checkpointLocation
 
 # Without a state of the shard there is nothing more to say of it.
 == not tracked: Waiting
     [is_unknown] shard {shard} does not exist
-    [is_unknown] the stream does not list it
-    [is_unknown] the application has no state of it
+    [is_unknown] the stream does not list the shard
+    [is_unknown] the application has no state for the shard
     [!is_unknown] the application does not know shard {shard} yet
     [is_to_be_listed] the job finds the shard when it lists the shards again
-    [is_unknown] fix look: see the shards $ shards
+    [is_unknown] fix look: list the shards of the stream $ shards
     fix wait: wait until the job lists the shards again ({option})
-    [is_to_be_listed] fix look: if this lasts, check whether the job is limited to some shards
-        (shards, --shard)
+    [is_to_be_listed] fix look: if the job does not find the shard, check whether it is limited to
+        some shards (shards, --shard)
 
 # What is lost is lost whatever else holds the shard, and the rest is to be saved first.
 == records expired: Lost, below
     [is_gone] the stream no longer lists shard {shard}, which was not read to its end
     [!is_gone] records of shard {shard} may have expired unread
-    its unread records arrived from {from_at_ms} to {to_at_ms}
-    [is_gone] right after a split or merge, the list may also be out of date
+    the unread records arrived from {from_at_ms} to {to_at_ms}
+    [is_gone] right after a split or merge, the stream's list of shards may be out of date
     [!is_gone] the shard was last read completely {age_ms} ago
     [!is_gone] the stream keeps records for {retention_ms}
-    [!is_gone] first change: raise the stream's retention while unread records are left
-    [is_gone] first look: look again in a minute: if the stream does not list the shard then, its
+    [!is_gone] first change: raise the stream's retention while it still contains unread records
+    [is_gone] first look: look again in a minute: if the stream still does not list the shard, its
         unread records are lost
-    [consumer=spark] first change: set failOnDataLoss to false to continue with the remaining
-        records: otherwise the job stops with that error #loss
-    [consumer=spout] first change: set the shard to the oldest remaining record while no process
-        runs: otherwise the spout stops with that error, unless fail_on_data_loss is False (consume:
+    [consumer=spark] first change: to continue with the remaining records, set failOnDataLoss to
+        false: otherwise the job stops with an error #loss
+    [consumer=spout] first change: stop all processes and set the shard to its oldest remaining
+        record: otherwise the spout stops with an error, unless fail_on_data_loss is False (consume:
         --no-fail-on-data-loss) #loss $ checkpoint set {lost_shards} --to TRIM_HORIZON --allow-skip
 
 # Not even a job that runs may read a child before its parents.
@@ -215,12 +219,14 @@ _TEXT = """
 # Polling may read the shard meanwhile, so a shard that keeps up has this cause, too.
 == not subscribed: Slow, below
     shard {shard} has had no subscription (enhanced fan-out) since {since_at_ms}: {error}
-    it is polled instead and shares its limit of five reads and 2 MB per second with all its pollers
+    the shard is polled instead, within the limit of five reads and 2 MB per second that all its
+        pollers share
     the job subscribes again by itself
     first change: {remedy}
-    [!remedy] first change: check that its consumer exists (kinesis-spout consumers list)
-    [is_missing] first or change: if the consumer was removed permanently, use another consumer for
-        the job (consumerName, --consumer-name)
+    [!remedy] first change: check that the job's registered consumer exists (kinesis-spout consumers
+        list)
+    [is_missing] first or change: if the registered consumer was removed for good, name another one
+        (consumerName, --consumer-name)
 
 # A shard that is read, but never acked, looks like one that keeps up.
 == no answers: Blocked
@@ -229,27 +235,27 @@ _TEXT = """
         its end
     {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
     [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
-    each is redelivered
-    after its last attempt it becomes a dead letter, although it may have been processed
-    first change: make the program ack or fail each record, and restart it if it hangs; the command
-        given to --exec must flush each line that it writes (print(..., flush=True), stdbuf -oL)
+    each record that timed out is redelivered
+    after its last attempt such a record becomes a dead letter, although it may have been processed
+    first change: make the program ack or fail each record; if the program hangs, restart it; the
+        command of --exec must flush each line that it writes (print(..., flush=True), stdbuf -oL)
         #answers
 
 # Nothing is unread: no row below is about a shard whose records are all read and acked.
 == caught up: OK, remark
     [progress=past] shard {shard} expired before the application began
     [progress=finished] shard {shard} is read to its end
-    [progress=finished] all its records are acked
-    [progress=not settled] shard {shard} is read up to its newest record by batch {plan_id}, which
-        is not settled
+    [progress=finished] all records of shard {shard} are acked
+    [progress=not settled] shard {shard} is read up to its newest record; the outcomes of batch
+        {plan_id} are not stored yet
     [progress=idle|not read] shard {shard} is read up to its newest record
-    [leaves_next] new records are not read
+    [leaves_next] new records of shard {shard} are not read
     [progress=reading] shard {shard} is read as fast as records arrive
     no process is running: the last run finished at {ended_at_ms}
     [has_no_owner, !ended_at_ms] no process is running
     <throttled>
     <other readers>
-    [ended_at_ms] fix nothing: nothing to do until its next run is due
+    [ended_at_ms] fix nothing: nothing to do until the job's next run is due
     [has_no_owner, !ended_at_ms] fix nothing: nothing to do until new records arrive; the job must
         run to read them
     [!has_no_owner, !throttled, progress=finished|idle|past|reading] fix nothing: nothing to do
@@ -257,8 +263,8 @@ _TEXT = """
 # It explains an old lag, whatever is found below.
 == set back: Waiting, remark, below
     an operator set shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command})
-    it is read again on purpose
-    [is_read] fix wait: wait until it has caught up
+    the shard is read again on purpose
+    [is_read] fix wait: wait until the shard has caught up
 
 # Failed records hold the shard, even where its position has just moved.
 == held by order: Blocked, effect, below
@@ -267,37 +273,39 @@ _TEXT = """
     [held=new records, !holder] no new record of shard {shard} is read until its failed records are
         resolved
     [held=retries] {unresolved:records} of shard {shard} {unresolved:waits|wait} for earlier records
-        of shard {holder:shard}
-    the job keeps their order ({order})
+        of shard {holder:shard} to be resolved
+    the job delivers records in order ({order})
 
 # It is read, so nothing holds it. A process that ends again and again is explained below.
 == behind: Behind
     [pace=catching up] shard {shard} is {lag_ms} behind but catches up
     [pace=not known] shard {shard} is {lag_ms} behind
     [pace=not known, !lag_ms] shard {shard} is read
-    [pace=not known] it is not known yet how fast it is read
+    [pace=not known] the reading speed of the shard is not known yet
     [is_in_loop] shard {shard} is read only between two crashes of its process
     [pace=interrupted, !is_in_loop] shard {shard} was read until just now
-    [pace=interrupted] it is {lag_ms} behind
+    [pace=interrupted] the shard is {lag_ms} behind
     [pace=falling behind] shard {shard} is {lag_ms} behind
-    [pace=falling behind] its lag grows
+    [pace=falling behind] the lag of the shard grows
     [pace=falling behind, !lag_ms] the lag of shard {shard} grows
-    in the last {window_ms} the job read {read_ms} of the stream
-    [is_after_burst] most likely, many records arrived at once
-    each batch takes as many records as its limit allows ({batch_limit})
-    its consumer is limited to {reads_per_second} reads per second
-    its consumer is limited to {mb_per_second} MB per second
+    in the last {window_ms} the job read records that had arrived within {read_ms}
+    [is_after_burst] most likely, many records arrived in the shard at once
+    each batch contains as many records of the shard as its limit allows ({batch_limit})
+    the job is limited to {reads_per_second} reads of the shard per second
+    the job is limited to {mb_per_second} MB of the shard per second
     at this pace unread records expire in {expires_in_ms}
     [pace=falling behind] at this pace unread records expire in more than {retention_ms}
     <throttled>
-    fix wait: wait: at this pace it reaches its tip at {tip_at_ms}
+    fix wait: wait: at this pace the shard is caught up at {tip_at_ms}
     <other readers>
     [pace=not known] fix wait: wait a minute and look again
     <save the records>
-    [reads_per_second] fix change: raise its limit of reads (readsPerSecond, or a spout's rate)
-    [mb_per_second] fix change: raise its limit of bytes (readBytesPerSecond, or a spout's rate)
-    [batch_limit] fix change: raise the limit of the batches: maxRecordsPerTrigger, which all shards
-        share, or maxRecordsPerShard
+    [reads_per_second] fix change: raise the job's limit of reads per second (readsPerSecond, or a
+        spout's rate)
+    [mb_per_second] fix change: raise the job's limit of bytes per second (readBytesPerSecond, or a
+        spout's rate)
+    [batch_limit] fix change: raise the number of records per batch: maxRecordsPerTrigger for all
+        shards together, or maxRecordsPerShard
     [is_after_burst] fix wait: wait some minutes and look again
     [pace=falling behind, !has_reason] <read faster>
     [has_reason] or <read faster>
@@ -306,115 +314,119 @@ _TEXT = """
 == unresolved record: Waiting
     {unresolved:records} of shard {shard} {unresolved:is|are} not acked
     [is_at_end] the shard is read to its end
-    [keeps_end] its end, which its children wait for, is read once each of them is acked or
+    [keeps_end] the children of shard {shard} are read once all these records are acked or
         dead-lettered
     {failed:records} failed
-    {waiting:records} {waiting:waits|wait} behind {failed:it|them}
+    {waiting:records} {waiting:waits|wait} for the failed {failed:record|records}
     [is_out] record {record:position} was delivered
-    [is_out] it is neither acked nor failed yet
-    it has been in flight since {out_since_at_ms} or earlier ({out_ms} at least)
+    [is_out] the program has neither acked nor failed the record yet
+    the record has been in flight since {out_since_at_ms} or earlier (at least {out_ms})
     record {record:position} is on attempt {attempt} of {attempts_max}
     [!attempts_max] record {record:position} is on attempt {attempt}
     record {record:position} failed {failures} {failures:time|times}
-    [is_rejected] record {record:position} was rejected
-    its retry is due at {due_at_ms}
-    [is_due] its retry is due now
-    [fault=reason|worker] it fails with {reason:quoted}
-    [!fault] it failed with {reason:quoted}
-    [fault=program] its program did not answer within its timeout (message_timeout_s)
-    the checkpoint did not move in {still_ms}
-    [is_blocked] an earlier record blocks it
-    [becomes_letter, !letter_is_far] after its last attempt it becomes a dead letter
-    [is_expired] its first failure was so long ago that the stream no longer contains it
-    [stage=delivered] the current batch delivers it
-    [stage=letter refused] its dead letter is refused
-    [stage=dead letter] it is dead-lettered next
-    {other_failures} of them failed, one with {other_reason:quoted}
-    [stage=due|waits] fix look: see the record $ peek {shard} {sequence}
-    [stage=besides|delivered, fault] fix look: see the record $ peek {shard} {sequence}
+    [is_rejected] record {record:position} was rejected, so it is not retried
+    the record's retry is due at {due_at_ms}
+    [is_due] the record's retry is due now
+    [fault=reason|worker] the record fails with {reason:quoted}
+    [!fault] the record failed with {reason:quoted}
+    [fault=program] the program did not answer within the record's timeout (message_timeout_s)
+    the shard's checkpoint did not move in {still_ms}
+    [is_blocked] an earlier record blocks the record
+    [becomes_letter, !letter_is_far] after its last attempt the record becomes a dead letter
+    [is_expired] the record first failed so long ago that the stream no longer contains it
+    [stage=delivered] the current batch delivers the record
+    [stage=letter refused] the record's dead letter cannot be written
+    [stage=dead letter] the record is about to be dead-lettered
+    {other_failures} of these records failed, one with {other_reason:quoted}
+    [stage=due|waits] fix look: show the record $ peek {shard} {sequence}
+    [stage=besides|delivered, fault] fix look: show the record $ peek {shard} {sequence}
     <correct the fault>
-    [stage=with the program, out_since_at_ms] fix look: find out why the program, or the command
-        given to --exec, keeps the record: it may hang #answers
-    [stage=with the program] fix wait: wait for its ack or failure: --message-timeout
-        (message_timeout_s) fails it after {timeout_ms}
-    [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for its ack or failure:
-        --message-timeout (message_timeout_s) fails it, after 30 s unless set
-    [has_no_timeout] fix wait: wait for its ack or failure: it never times out, because
+    [stage=with the program, out_since_at_ms] fix look: find out why the program (or the command of
+        --exec) does not answer for the record: it may hang #answers
+    [stage=with the program] fix wait: wait for the record's ack or failure: it times out after
+        {timeout_ms} (--message-timeout, message_timeout_s)
+    [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for the record's ack or
+        failure: it times out after --message-timeout (message_timeout_s; 30 s unless set)
+    [has_no_timeout] fix wait: wait for the record's ack or failure: it never times out, because
         message_timeout_s is not set
-    [stage=with the program, !out_since_at_ms] fix look: find out why the program, or the command
-        given to --exec, keeps the record: it may hang #answers
+    [stage=with the program, !out_since_at_ms] fix look: find out why the program (or the command of
+        --exec) does not answer for the record: it may hang #answers
     fix change: correct the cause of {other_reason:quoted}
-    [stage=dead letter] fix wait: wait until its letter is written
-    [stage=dead letter] fix look: if this lasts, read in the log why its letter cannot be written:
-        it is acked only with its letter
-    [stage=waits, !fault] fix wait: wait until {due_at_ms}, when it is retried
-    [stage=waits, fault] or wait: if the cause is removed already, wait until {due_at_ms}, when the
-        record is retried
-    [stage=due|waits, consumer=spark, !letter_is_far] or run: if it is dead-lettered after its last
-        attempt, put it back (PATH: the path of the job's DeadLetter) $ redrive PATH
-    [stage=due|waits] or run: if the record is not needed, stop the job and give the record up $
+    [stage=dead letter] fix wait: wait until the record's dead letter is written
+    [stage=dead letter] fix look: if this lasts, read in the log why the dead letter cannot be
+        written: the record is acked only after that
+    [stage=waits, !fault] fix wait: wait until {due_at_ms}, when the record is retried
+    [stage=waits, fault] or wait: if the cause is already corrected, wait until {due_at_ms}, when
+        the record is retried
+    [stage=due|waits, consumer=spark, !letter_is_far] or run: if the record is dead-lettered after
+        its last attempt, put it on the stream again (PATH: the path of the job's DeadLetter) $
+        redrive PATH
+    [stage=due|waits] or run: if the record is not needed, stop the job and skip the record $
         checkpoint skip --shard {shard} {record}
 
 # Nothing of the shard itself holds it.
 == unread: Blocked, effect, job
-    [left=settling] shard {shard} is read to its end by the current batch
-    [left=end] the end of shard {shard}, which its children wait for, is not read
-    [left=end] all its records are read
+    [left=settling] the current batch has read shard {shard} to its end
+    [left=end] the children of shard {shard} wait, because the job has not yet read that the shard
+        has ended
+    [left=end] all records of shard {shard} are read
     [left=records] shard {shard} has unread records
-    [left=records] the oldest arrived {lag_ms} ago
+    [left=records] the oldest unread record arrived {lag_ms} ago
     [left=not known] shard {shard} may have unread records
-    [left=not known, !is_never_read] all records that arrived more than {lag_ms} ago are read
-    [left=not known, is_never_read] it was never read completely
-    [left=records] the oldest expires in {expires_in_ms}
+    [left=not known, !is_never_read] all records of shard {shard} that arrived more than {lag_ms}
+        ago are read
+    [left=not known, is_never_read] shard {shard} was never read up to its newest record
+    [left=records] the oldest unread record expires in {expires_in_ms}
     <save the records>
-    [was_skipped] first look: before you start the job, find out whether its records were skipped on
-        purpose $ checkpoint history
+    [was_skipped] first look: before you start the job, find out whether records of the shard were
+        skipped on purpose $ checkpoint history
 
 # While it is paused, nothing else helps. Where no process runs besides, the rows below say so.
 == paused: Paused, below
     the application is paused
-    it was paused by {by} at {since_at_ms}, {age_ms} ago
-    [!by] it was paused at {since_at_ms}, {age_ms} ago
-    [!since_at_ms] it was paused by {by}
-    the reason is {reason:quoted}
-    [!is_running] resume alone is not enough to read shard {shard}
-    fix resume: end the pause when its reason no longer applies $ resume
+    the application was paused by {by} at {since_at_ms}, {age_ms} ago
+    [!by] the application was paused at {since_at_ms}, {age_ms} ago
+    [!since_at_ms] the application was paused by {by}
+    the reason of the pause is {reason:quoted}
+    [!is_running] the command resume alone is not enough to have shard {shard} read
+    fix resume: end the pause once its reason no longer applies $ resume
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
 == kinesis refuses: Blocked, below
     Kinesis refuses reads of shard {shard}: {error}
-    [is_key] nobody can read the stream until its KMS key works
+    [is_key] no consumer can read the stream until its KMS key can be used
     [!is_key] a job with the same credentials ends with the same error
     first change: {remedy} #right
-    [!remedy] first change: give the credentials of the job the right to read it #right
+    [!remedy] first change: give the job's credentials the right to read the stream #right
 
 # The same in ZooKeeper: an owner ends with its first write.
 == zookeeper refuses: Blocked, below
-    [!writers] nobody may write {nodes} {nodes:node|nodes} in ZooKeeper ({node}): its access control
-        list forbids it
-    [!writers] an owner fails when it tries to
-    only {writers:names} may write {nodes} {nodes:node|nodes} in ZooKeeper ({node})
+    [!writers] the access control list of {nodes} {nodes:node|nodes} in ZooKeeper ({node}) lets
+        nobody write
+    [!writers] the job ends with an error when it writes there
+    only the identity {writers:names} may write {nodes} {nodes:node|nodes} in ZooKeeper ({node})
     [writers] other identities may write the application's other nodes
-    [writers] an owner with another identity fails when it tries to write there
-    first change: give the application's identity all rights to {nodes:it|them} again (setAcl in
+    [writers] a job with another identity ends with an error when it writes there
+    first change: give the job's identity all rights to the {nodes:node|nodes} again (setAcl in
         zkCli.sh, as {keepers:names}) #access
-    [!keepers, !writers] first change: give the application's identity all rights to {nodes:it|them}
+    [!keepers, !writers] first change: give the job's identity all rights to the {nodes:node|nodes}
         again (setAcl in zkCli.sh, as ZooKeeper's superuser, who alone may do this) #access
-    first look: check whether the application is {writers:names} (zookeeperAuth, zookeeperUser); if
-        not, give its identity all rights to {nodes:it|them} (setAcl in zkCli.sh) #access
+    first look: check whether the job has the identity {writers:names} (zookeeperAuth,
+        zookeeperUser); if not, give the job's identity all rights to the {nodes:node|nodes} (setAcl
+        in zkCli.sh) #access
 
 # A start does not help what ends after each start, so this comes before what asks for a start.
 == crash loop: Blocked
     [starts] the job ends soon after each start
     [!starts] the job has made no progress since its last run failed
-    it was started {starts} times since {first_at_ms}, about every {every_ms}
-    [lasted_ms] {silent} of the runs ended without a message
-    a run lasted about {lasted_ms}
+    the job was started {starts} times since {first_at_ms}, about every {every_ms}
+    [lasted_ms] {silent} of these runs ended without a message
+    each run lasted about {lasted_ms}
     <how it ended>
-    [is_over] it was not started again since then
-    it was started again at {restarted_at_ms}
-    [has_same_batch] it works on the same batch again
-    another start alone does not help
+    [is_over] the job was not started again since then
+    the job was started again at {restarted_at_ms}
+    [has_same_batch] the job works on the same batch again
+    one more start alone does not help
     <correct the error>
     <find the end>
     [is_over] fix start: start the job again
@@ -423,26 +435,28 @@ _TEXT = """
 # to start another one.
 == process halted: Blocked
     [halt=jvm stopped] Spark's JVM (pid {halted:id} on {host}) is suspended, so no batch continues
-    [halt=jvm stopped] its Python process (pid {pid:id}) still runs and keeps the session with
+    [halt=jvm stopped] the job's Python process (pid {pid:id}) still runs and keeps the session with
         ZooKeeper
     [halt=stopped] the process (pid {pid:id} on {host}) is suspended
-    [halted] SIGSTOP, or Ctrl-Z in its terminal, has suspended it
-    [halt=stopped, owns] ZooKeeper ends its session {session_timeout_ms} after that
-    [halt=stopped, !owns] ZooKeeper has ended its session
+    [halted] SIGSTOP, or Ctrl-Z in the process's terminal, has suspended it
+    [halt=stopped, owns] ZooKeeper ends the session of a suspended process after
+        {session_timeout_ms}
+    [halt=stopped, !owns] ZooKeeper has ended the process's session
     [halt=gone] the process (pid {pid:id} on {host}) is gone
-    [halt=gone] ZooKeeper keeps its session until {session_until_at_ms} at the latest
+    [halt=gone] ZooKeeper keeps the session of that process until {session_until_at_ms} at the
+        latest
     [halt=cut off] the process (pid {pid:id} on {host}) runs, but has lost its session
     [halt=cut off] ZooKeeper ended the session after {session_timeout_ms} without a heartbeat
     [halt=cut off] either the process is cut off from ZooKeeper, or its spout was not closed
-    fix start: continue it: kill -CONT {halted:id} (on {host})
-    or start: if it must not continue, end it (kill -KILL {halted:id}, as a suspended process does
-        not react to TERM) and start the job again
-    [halt=gone] fix start: start it again: on {host} it takes over at once, elsewhere it waits for
-        that session
-    [halt=gone] fix look: find out what ended it: read its log and dmesg (OOM killer)
-    [halt=cut off] fix look: read in its log whether it reaches ZooKeeper; it continues by itself
-        when it does
-    [halt=cut off] or start: if it hangs, end it and start it again
+    fix start: continue the process: kill -CONT {halted:id} (on {host})
+    or start: if the process must not continue, end it with kill -KILL {halted:id} (a suspended
+        process does not react to TERM) and start the job again
+    [halt=gone] fix start: start the job again: on {host} it takes over at once; on another host it
+        waits for the old session to end
+    [halt=gone] fix look: find out what ended the process: read its log and dmesg (OOM killer)
+    [halt=cut off] fix look: read in the log of the process whether it reaches ZooKeeper: as soon as
+        it does, it continues by itself
+    [halt=cut off] or start: if the process hangs, end it and start the job again
 
 # Nothing below can be judged of a process that does not run.
 == not running: Blocked
@@ -450,61 +464,63 @@ _TEXT = """
     [is_nobody] no process is running, so consumer task {task_index} of {total_tasks} is missing
     [!task_index] no process is running
     <how it ended>
-    [end=never ran] it has never run
-    [!left] it read all records up to {until_at_ms}
-    [left] it was to read all records up to {until_at_ms}
-    work is left: {left}
-    [schedule=due|not known, !left_by] the next run reads the records that arrived since
-    it was limited to {only_shards:shards}
+    [end=never ran] that task has never run
+    [!left] that run read all records up to {until_at_ms}
+    [left] that run was to read all records up to {until_at_ms}
+    the run left work for the next one: {left}
+    [schedule=due|not known, !left_by] the next run reads the records that have arrived since then
+    that run was limited to {only_shards:shards}
     shard {shard} continues {continued:shards}
     [left_by=shards] a run with the same --shard does not read shard {shard}
-    [left_by=limit] it left records of shard {shard} that had arrived before it began
-    [left_by=limit, consumer=spout] it was probably limited (--until, --max-records)
-    [schedule=overdue] the next run is overdue: the runs before began within {interval_ms} of each
-        other
-    [!starts_with_batch] batch {plan_id} is redelivered at the next start
-    batch {plan_id}, which it had at {starts_with_batch} earlier {starts_with_batch:start|starts},
-        is redelivered at the next one
+    [left_by=limit] that run left records of shard {shard} that had arrived before it started
+    [left_by=limit, consumer=spout] that run was probably limited (--until, --max-records)
+    [schedule=overdue] the next run is overdue: the earlier runs started within {interval_ms} of
+        each other
+    [!starts_with_batch] batch {plan_id} is redelivered when the job starts
+    batch {plan_id} was redelivered at {starts_with_batch} {starts_with_batch:start|starts} and is
+        redelivered when the job starts again
     <correct the error>
     [end=failed] fix start: start the job again
     [starts_with_batch] <find the end>
     [end=silent, starts_with_batch] fix start: start the job again
-    fix start: start the job again without --shard, or with {left_shards:shards} too
+    fix start: start the job again without --shard, or with --shard for {left_shards:shards} too
     [left_by=limit, consumer=spout] fix start: start the job again with a later --until or a higher
-        --max-records: it continues at its checkpoint
-    [left_by=limit, consumer=spark] fix start: start the job again: it continues at its checkpoint
-    [schedule=not known, !left_by] fix look: check in its scheduler when its next run is due
-    [schedule=due|not known, !left_by] fix start: start the job again when its next run is due: it
-        continues at its checkpoint
-    [schedule=overdue, !left_by] fix start: start the job again: it continues at its checkpoint
-    [schedule=overdue] fix look: find out why its schedule has not started it
+        --max-records: the job continues at its checkpoint
+    [left_by=limit, consumer=spark] fix start: start the job again: the job continues at its
+        checkpoint
+    [schedule=not known, !left_by] fix look: check in the job's scheduler when its next run is due
+    [schedule=due|not known, !left_by] fix start: start the job again when its next run is due: the
+        job continues at its checkpoint
+    [schedule=overdue, !left_by] fix start: start the job again: the job continues at its checkpoint
+    [schedule=overdue] fix look: find out why the job's scheduler has not started it
     [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start consumer task
         {task_index} (--task-index {task_index} --total-tasks {total_tasks})
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
-    [end=unknown|stopped] or look: if somebody has started it since, compare its --application,
-        --zookeeper and --zookeeper-root with these
+    [end=unknown|stopped] or look: if somebody has started the job since, compare its --application,
+        --zookeeper and --zookeeper-root with those of this command
     [!starts_with_batch] <find the end>
 
 # From here on a process runs. One that is limited to other shards never reads this one.
 == not assigned: Blocked
-    nobody reads shard {shard}
+    no process reads shard {shard}
     the running job (pid {pid:id} on {host}) is limited to {shards:shards}
-    fix change: start it again without --shard, or with this shard too; a second process beside it
-        needs --task-index and --total-tasks
+    fix change: start the job again without --shard, or with this shard too; to run a second
+        process, give both --task-index and --total-tasks
 
 # What the process itself reports is nearer to the truth than what is concluded below.
 == reads fail: Blocked
     [!error] the reads of the spout (pid {pid:id} on {host}) have had no response since
         {since_at_ms}
     the reads of the spout (pid {pid:id} on {host}) have failed since {since_at_ms} with: {error}
-    [explain_too] this command cannot read the stream either
+    [explain_too] kinesis-spout explain cannot read the stream either
     the spout tries again by itself
     fix change: {remedy}
     [explain_too] <ask again>
-    [!remedy, !explain_too, answers_explain] fix look: find out why Kinesis, which answers here,
-        does not answer the spout on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
+    [!remedy, !explain_too, answers_explain] fix look: find out why Kinesis does not answer the
+        spout on {host} (endpoint, DNS, proxy, VPC endpoint, security groups): it answers on this
+        machine
     [!remedy, !explain_too, !answers_explain] fix look: find out why Kinesis does not answer the
-        spout on {host}: its endpoint, DNS, proxy, VPC endpoint, security groups
+        spout on {host} (endpoint, DNS, proxy, VPC endpoint, security groups)
 
 # The program asks for nothing, or answers nothing: then no limit below counts.
 == program waits: Blocked
@@ -513,99 +529,110 @@ _TEXT = """
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
     [hold=not taken] no new record is read while records wait for the program to take them
     [hold=full] the program (pid {pid:id} on {host}) has sent no ack or failure since {since_at_ms}
-    it has {max_pending:records}, as many as max_pending allows, so it gets no new ones
-    [hold=full, !max_pending] it has as many as max_pending allows, so it gets no new ones
+    the program has {max_pending:records} in flight, as many as max_pending allows, so it gets no
+        new records
+    [hold=full, !max_pending] the program has as many records in flight as max_pending allows, so it
+        gets no new records
     [hold=deactivated] fix change: make the program call activate()
-    [hold=not taken] fix look: see on {host} what the program waits for (py-spy dump --pid
-        {pid:id}, or strace): the records that it has, or a reader of its output #answers
-    [hold=not taken] or start: if it hangs, restart it
-    [hold=full] fix look: see on {host} what the program waits for (py-spy dump --pid {pid:id}, or
-        strace): it must ack or fail the records that it has #answers
-    [hold=full] or change: if it needs more records at a time, raise max_pending
+    [hold=not taken] fix look: find out on {host} what the program waits for (py-spy dump --pid
+        {pid:id}, or strace): for an answer about its records, or for a reader of its output
+        #answers
+    [hold=not taken] or start: if the program hangs, restart it
+    [hold=full] fix look: find out on {host} what the program waits for (py-spy dump --pid {pid:id},
+        or strace): it must ack or fail its records in flight #answers
+    [hold=full] or change: if the program needs more records at a time, raise max_pending
 
 # Records that cannot leave fill the room of the shard: before the limits, which they reach.
 == letters refused: Blocked
-    the dead {letters:letter|letters} of {letters:records} cannot be written
-    the last write to dead_letter failed at {refused_at_ms} with: {error}
+    the dead {letters:letter|letters} for {letters:records} cannot be written
+    the last write of a dead letter failed at {refused_at_ms} with: {error}
     {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
-    the shard's checkpoint stays below {unresolved:it|them}
-    no new record is read once max_unresolved_per_shard ({max_unresolved}) is reached
-    fix change: repair the file or function of dead_letter; the letters are written again within
-        60 s
-    fix change: correct the cause of {reason:quoted}, or more records become dead letters
+    the shard's checkpoint stays before the first unresolved record
+    no new record is read once the shard has max_unresolved_per_shard ({max_unresolved}) unresolved
+        records
+    fix change: repair the file or function to which dead_letter is set: the dead letters are
+        written again within 60 s
+    fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
 
 # In an outage nothing is wrong with the records, or the limits that they reach.
 == outage: Blocked
     nearly all records of the last batch failed, so the job assumes an outage
-    {records} failed with {reason:quoted}
-    attempts do not count
-    nothing new is read until records succeed
-    the next attempt is due at {until_at_ms}
-    fix change: repair the sink that the records are written to, or the service that the function
-        calls; the log has all reasons; do not skip the records
+    {records:records} failed with {reason:quoted}
+    during an outage, failed attempts do not count
+    no new records are read until a failed record succeeds
+    the next attempt for the failed records is due at {until_at_ms}
+    fix change: repair the sink to which the function writes, or the service that it calls; the log
+        contains all reasons; do not skip the records
     fix wait: wait until {until_at_ms}
 
 # A batch that does not read the shard at all, as too much of it is unresolved.
 == unresolved limit: Blocked
-    nothing new of shard {shard} is read while {unresolved:records} {unresolved:is|are} not acked
-    [is_reached] the limit of unresolved records is reached ({max_unresolved})
-    [!is_reached] the limit of unresolved records may be reached ({max_unresolved})
-    the limit of unresolved records is not stored ({usual_max} unless set): it may be reached
-    max_pending of its program counts the unresolved records of all shards ({total} now)
-    [fault] fix look: see the record $ peek {shard} {sequence}
+    no new record of shard {shard} is read while {unresolved:records} {unresolved:is|are} not acked
+    [is_reached] the shard has reached its limit of unresolved records ({max_unresolved})
+    [!is_reached] the shard may have reached its limit of unresolved records ({max_unresolved})
+    the shard may have reached its limit of unresolved records ({usual_max} unless set), which a
+        Spark job does not store
+    max_pending limits the unresolved records of all shards together ({total} now)
+    [fault] fix look: show the record $ peek {shard} {sequence}
     <correct the fault>
     [!fault] fix change: repair the system that these records depend on
     or change: if {option} is set as low as {unresolved} ({usual_max} unless set), raise it
-    or change: if more may be unresolved at a time, raise {option} from {max_unresolved}
+    or change: to allow more unresolved records, raise {option} from {max_unresolved}
     <read its log>
 
 # The job is at work. It is the answer where nothing above has found it hindered.
 == batch under way: Busy
-    [last_batch=none] no batch is under way
-    [last_batch=done] the last batch is done
-    [last_batch=read] batch {plan_id} is read: its sink has written or is writing it
-    the next batch is due at about {due_at_ms}: the trigger fires every {trigger_ms}
-    [stage=search] batch {plan_id} ended without reporting outcomes, so one of its records may crash
+    [last_batch=none] no batch is running
+    [last_batch=done] the last batch has finished
+    [last_batch=read] the records of batch {plan_id} are read; the sink has written them or is
+        writing them
+    the next batch starts at about {due_at_ms}: the trigger fires every {trigger_ms}
+    [stage=search] batch {plan_id} ended without reporting outcomes: one of its records may crash
         the process that receives it
-    the job delivers at most {delivery_limit:records} at a time until it has found the record
-    [stage=settling] the outcomes of batch {plan_id} are being written
+    the job delivers at most {delivery_limit:records} at a time until it has found the record that
+        crashes the process
+    [stage=settling] the outcomes of batch {plan_id} are being stored
     [stage=no answer] batch {plan_id} waits for Kinesis, which does not answer for the shard:
         {error}
     [stage=not begun] batch {plan_id} has read nothing yet
-    [stage=not begun, !throttled] either its task waits for an executor with a free core, or your
-        function has not asked for its rows
+    [stage=not begun, !throttled] either the batch's task waits for an executor with a free core, or
+        your function has not asked for the rows
     [stage=reading] batch {plan_id} is being read ({rows:records} so far)
     [stage=unanswered] batch {plan_id} was delivered {openings} times without reporting outcomes
-    [stage=unanswered] the process that ran it ended each time, or still runs
-    [stage=function] your function is processing batch {plan_id}: its report is open
-    [stage=reported] batch {plan_id} is read and reported: it is settled when Spark asks for the
-        next one
-    [stage=not reported] batch {plan_id} is read, without a report of its outcomes so far
-    [stage=sink, !is_late] batch {plan_id} is read: its sink writes it, or Spark waits for its next
+    [stage=unanswered] each time, the process that ran the batch ended; the last one may still be
+        running
+    [stage=function] your function is processing batch {plan_id}
+    [stage=reported] batch {plan_id} is processed: its outcomes are stored when Spark asks for the
+        next batch
+    [stage=not reported] the records of batch {plan_id} are read, but its outcomes are not reported
+        yet
+    [stage=sink, !is_late] the records of batch {plan_id} are read: the sink is writing them, or
+        Spark waits for its next trigger
+    [stage=sink, is_late] the records of batch {plan_id} are read, but the batch has not ended: the
+        function (foreachBatch) has not returned, the sink is still writing, or Spark waits for a
         trigger
-    [stage=sink, is_late] batch {plan_id} has not ended, though its records are read: its function
-        (foreachBatch) has not returned, its sink still writes, or Spark waits for a trigger
-    [!due_at_ms] it was planned {age_ms} ago
+    [!due_at_ms] the batch was planned {age_ms} ago
     [!due_at_ms] the previous batch took {usual_ms}
-    [!due_at_ms] this run has worked on it for {run_ms}
+    [!due_at_ms] this run has worked on the batch for {run_ms}
     <throttled>
     fix wait: wait until {due_at_ms}
-    [stage=trigger] or change: if that is too late, give the query a shorter trigger
-    [stage=search] fix wait: wait until the search is over
+    [stage=trigger] or change: for more frequent batches, give the query a shorter trigger
+    [stage=search] fix wait: wait until the job has found the record that crashes the process
     [stage=search] fix look: find out how the executors' Python workers ended #worker
     [stage=no answer, !is_restarting] fix change: {remedy}
-    [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the region
+    [stage=no answer, !is_restarting, !remedy] fix look: read the AWS Health Dashboard of the
+        stream's region
     [!is_restarting] <other readers>
     [is_long, !is_restarting, !throttled] <look at the batch>
-    [!is_restarting, !due_at_ms, !delivery_limit, !is_late] fix wait: wait for it to finish
+    [!is_restarting, !due_at_ms, !delivery_limit, !is_late] fix wait: wait for the batch to finish
     [!is_long, !is_restarting, !throttled] or <look at the batch>
 
 # Without a batch: what the service answers to whoever asks now.
 == kinesis silent: Blocked
     <throttled>
-    [throttled=batch|lately] the job itself is not blocked
+    [throttled=batch|lately] nothing in the job itself is blocked
     Kinesis does not answer for shard {shard}: {error}
-    [error] the job gets the same answer and tries again by itself
+    [error] the job gets no answer either and tries again by itself
     <other readers>
     [throttled] fix wait: wait a minute and look again
     fix change: {remedy}
@@ -613,27 +640,29 @@ _TEXT = """
 
 # Nobody asked the service for the tip, so it may be that all is well.
 == not asked: OK
-    shard {shard} was at its tip when the job last stored its state
-    [is_refused] it is not known whether records arrived since: the user who runs explain may not
-        read the stream
-    [!is_refused] it is not known whether records arrived since: its tip was not read
+    shard {shard} was read up to its newest record when the job last stored its state
+    [is_refused] it is not known whether records have arrived since then: the user who runs explain
+        may not read the stream
+    [!is_refused] it is not known whether records have arrived since then: explain did not read the
+        shard's newest record
     [is_refused] fix change: give the user who runs explain the right to read (kinesis:GetRecords)
     [is_refused] <read its log>
-    [!is_refused] fix look: explain this shard alone, or raise --ask
+    [!is_refused] fix look: explain this shard alone, or raise --ask, to read its newest record
 
 # It answers every state: a process runs, and nothing that is stored says what it waits for.
 == not visible: Unknown, remark
-    [consumer=spark] the job runs, but nothing in its stored state shows what it waits for
-    [consumer=spout] the spout runs, but nothing in its stored state shows what it waits for
-    [keeps_up] its program requests no record because max_pending records are in flight, or the
-        retry was made just now and is not stored yet
-    [!keeps_up, consumer=spout] the cause may be other consumers that use up the shard's limits, its
-        own limits (max_pending, max_unresolved_per_shard, rate), its program, which requests no
+    [consumer=spark] the job runs, but its stored state does not show what it waits for
+    [consumer=spout] the spout runs, but its stored state does not show what it waits for
+    [keeps_up] either the program requests no record because max_pending records are in flight, or a
+        retry has just been made and is not stored yet
+    [!keeps_up, consumer=spout] the cause may be other consumers that use up the shard's limits, the
+        spout's limits (max_pending, max_unresolved_per_shard, rate), a program that requests no
         record, or the network
-    [consumer=spark] the cause may be other consumers that use up the shard's limits, a trigger's
-        interval, its own limits (records per trigger, unresolved records per shard), or the network
-    its session is open, so its process (pid {pid:id} on {host}) was alive within the last
-        {session_timeout_ms}
+    [consumer=spark] the cause may be other consumers that use up the shard's limits, the interval
+        of the trigger, the job's limits (records per trigger, unresolved records per shard), or the
+        network
+    the session with ZooKeeper is open, so the process (pid {pid:id} on {host}) was alive within the
+        last {session_timeout_ms}
     [!is_restarting] fix wait: wait a moment and look again
     [!is_restarting] <read its log>
 """

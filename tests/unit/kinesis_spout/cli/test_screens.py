@@ -129,7 +129,7 @@ def test_what_others_have_written_is_text_and_no_markup() -> None:
 def test_commands_are_whole_and_can_be_pasted() -> None:
     """A line that goes on ends with a backslash."""
     lines = lines_of(explained(80), 80)
-    first = lines.index("  -> Fix: see the record:")
+    first = lines.index("  -> Fix: show the record:")
     assert lines[first + 1 : first + 3] == [
         "     kinesis-spout peek shardId-000000000001 3 --application etl \\",
         "       --stream orders --zookeeper zk1:2181,zk2:2181",

@@ -170,27 +170,31 @@ def with_access(seen: Look, access: Mapping[str, NodeAccess]) -> Look:
 
 
 NEVER_ASKED = look(ONE, state(1, after(5), at_tip=True))
-MEND, START, WAIT = "correct the cause of 'no rates'", "start the job", "wait for it to finish"
+MEND, START, WAIT = (
+    "correct the cause of 'no rates'",
+    "start the job",
+    "wait for the batch to finish",
+)
 # A look, the chain of causes that explain it, facts of its root, the kind of the first action and
 # how it begins.
 TABLE: list[tuple[Look, str]] = [
-    (stood(identity=RECREATED, tips={}), "other stream -> run: remove the old state of"),
+    (stood(identity=RECREATED, tips={}), "other stream -> run: stop all processes of"),
     # the stream of another region
     (
         stood(identity=structs.replace(IDENTITY, arn=IDENTITY.arn.replace("eu", "us")), tips={}),
-        "other stream -> look: look at the stream of",
+        "other stream -> look: look at the stream to",
     ),
     (look(ONE, pin=None, owners=()), "no application -> look: compare --application, --stream,"),
     (
         look(ONE, identity=None, pin=None, owners=(), reset=OWNER.info),
-        "not begun [stage=removed] -> start: start the job: it begins",
+        "not begun [stage=removed] -> start: start the job: it reads",
     ),
-    (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait until it has listed"),
+    (look(ONE, pin=None), "not begun [stage=starting] -> wait: wait until the application has"),
     (
         look(ONE, pin=None, owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "not begun > not running [end=failed] -> look: read its log and the log",
+        "not begun > not running [end=failed] -> look: read the log of that run",
     ),
-    (look(listed(2), state(2)), "not tracked -> look: see the shards"),
+    (look(listed(2), state(2)), "not tracked -> look: list the"),
     (look(listed(2, 1), state(2, after(1), 1)), "caught up [progress=past] -> nothing: nothing to"),
     (drained(), "caught up [progress=finished] -> nothing: nothing to do"),
     (look(HERE), "records expired -> look: look again in a minute"),
@@ -214,33 +218,33 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         in_plan(TaskLog(entries=(read_of(1, 9, at_shard_end=True, tip_ms=NOW_MS),), sealed=True)),
-        "unread > batch under way [stage=sink] -> wait: wait for it to finish",
+        "unread > batch under way [stage=sink] -> wait: wait for the batch to",
     ),
     (stood(tips={1: behind(1_000)}), "caught up [progress=reading] -> nothing: nothing to do"),
-    (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait: at this pace it"),
+    (moved(NOW_MS - 120_000), "behind [pace=catching up] -> wait: wait: at this pace"),
     (moved(NOW_MS - 61_000), "behind [pace=falling behind] -> change: give the job more cores,"),
     (moved(None), "behind [pace=not known] -> wait: wait a minute and look"),
     (
         moved(NOW_MS - 61_000, **YOUNG),
-        "behind > crash loop [end=silent, suspect=sink] -> look: read the end of the",
+        "behind > crash loop [end=silent, suspect=sink] -> look: look for the exception",
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason] -> look: see the record",
+        "held by order > unresolved record [stage=waits, fault=reason] -> look: show the",
     ),
     (
         family(failed(3), policy=BLOCK_SHARD, tips=BEHIND),
-        "held by order > unresolved record [stage=waits, fault=reason] -> look: see the record",
+        "held by order > unresolved record [stage=waits, fault=reason] -> look: show the",
     ),
     (
         family(
             failed(3, key="k"), failed(8, key="k", due_ms=NOW_MS - 1), policy=BLOCK_KEY, tips=TIP
         ),
-        "caught up > held by order > unresolved record [stage=waits] -> look: see the record",
+        "caught up > held by order > unresolved record [stage=waits] -> look: show the",
     ),
     (
         drained(failed(3), policy=CONTINUE),
-        "unresolved record [stage=waits, fault=reason] -> look: see the record",
+        "unresolved record [stage=waits, fault=reason] -> look: show the",
     ),
     (
         look(
@@ -256,11 +260,11 @@ TABLE: list[tuple[Look, str]] = [
                 )
             ),
         ),
-        "unresolved record > batch under way [stage=not begun] -> look: see the record",
+        "unresolved record > batch under way [stage=not begun] -> look: show the",
     ),
     (
         drained(failed(3, due_ms=NOW_MS - 9_000)),
-        "unresolved record > not visible -> look: see the record",
+        "unresolved record > not visible -> look: show the",
     ),
     (
         drained(failed(3, attempts=4), policy=CONTINUE),
@@ -268,21 +272,21 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         look(ONE, state(1, after(5), unresolved=(failed(3),)), tips=BEHIND, policy=CONTINUE),
-        "unread > unresolved limit [fault=reason] -> look: see the record",
+        "unread > unresolved limit [fault=reason] -> look: show the",
     ),
     (
         look(ONE, HERE, state(2, SHARD_END, unresolved=(failed(3),)), tips=BEHIND, **OUTAGE),
-        "unread > outage -> change: repair the sink that the",
+        "unread > outage -> change: repair the sink to which",
     ),
     # the runs of the job
     (stood(owners=()), "unread > not running [end=unknown] -> start: start the job"),
     (
         stood(owners=(), log=run_log(60_000, ends=(FAILURE,))),
-        "unread > not running [end=failed] -> look: read its log and the log",
+        "unread > not running [end=failed] -> look: read the log of that run",
     ),
     (
         stood(owners=(), log=run_log(60_000, 40_000, 20_000)),
-        "unread > crash loop [end=silent, suspect=sink] -> look: read the end of the",
+        "unread > crash loop [end=silent, suspect=sink] -> look: look for the exception",
     ),
     # runs that are hours apart are no loop
     (
@@ -298,7 +302,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         stood(**ended(DONE) | {"tips": {1: behind(90_000)}}),
-        "unread > not running [end=done, left_by=limit] -> start: start the job again: it",
+        "unread > not running [end=done, left_by=limit] -> start: start the job again:",
     ),
     (
         stood(**ended(DONE, shards=(shard(0),))),
@@ -308,7 +312,7 @@ TABLE: list[tuple[Look, str]] = [
     (stood(**GONE), "unread > not running [end=silent, suspect=sink] -> start: start the job"),
     (
         stood(process=ProcessState.RUNS, **GONE),
-        "unread > process halted [halt=cut off] -> look: read in its log whether",
+        "unread > process halted [halt=cut off] -> look: read in the log of the",
     ),
     (
         stood(**(GONE | {"tips": TIP})),
@@ -316,11 +320,11 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         stood(log=run_log(HOUR_MS), process=ProcessState.GONE),
-        "unread > process halted [halt=gone] -> start: start it again: on host-a",
+        "unread > process halted [halt=gone] -> start: start the job again: on",
     ),
     (
         stood(log=run_log(HOUR_MS), process=ProcessState.STOPPED),
-        "unread > process halted [halt=stopped] -> start: continue it: kill -CONT 42",
+        "unread > process halted [halt=stopped] -> start: continue the process: kill",
     ),
     (
         stood(
@@ -329,8 +333,11 @@ TABLE: list[tuple[Look, str]] = [
         ),
         "unread > crash loop > batch under way [stage=not begun] -> look: check in Spark's UI",
     ),
-    (stood(log=run_log(HOUR_MS, shards=(shard(0),))), "unread > not assigned -> change: start it"),
-    (stood(paused=True), "unread > paused -> resume: end the pause when its"),
+    (
+        stood(log=run_log(HOUR_MS, shards=(shard(0),))),
+        "unread > not assigned -> change: start the job",
+    ),
+    (stood(paused=True), "unread > paused -> resume: end the pause once its"),
     (
         stood(log=run_log(HOUR_MS, trigger_ms=900_000)),
         "unread > batch under way [stage=trigger, last_batch=none] -> wait: wait until 08:15:00",
@@ -343,17 +350,17 @@ TABLE: list[tuple[Look, str]] = [
     # records that were not answered in time
     (
         spout_look(failed(3, reason=TIMED_OUT), tip=behind(60_000)),
-        "unread > unresolved limit [fault=program] -> change: find out what the program,",
+        "unread > unresolved limit [fault=program] -> change: check that the program",
     ),
     (held_back(DEACTIVATED), "unread > program waits [hold=deactivated] -> change: make the"),
-    (held_back(FULL), "unread > program waits [hold=full] -> look: see on host-a what"),
+    (held_back(FULL), "unread > program waits [hold=full] -> look: find out on"),
     (
         held_back(NOT_TAKEN, 10_000),
-        "unread > program waits [hold=not taken] -> look: see on host-a",
+        "unread > program waits [hold=not taken] -> look: find out on",
     ),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
-        "caught up > unresolved record > letters refused -> change: repair the file or function of",
+        "caught up > unresolved record > letters refused -> change: repair the file or function to",
     ),
     # letters refused, of a spout that has not told its limit
     (
@@ -372,7 +379,7 @@ TABLE: list[tuple[Look, str]] = [
             tip=behind(60_000),
             max_unresolved_per_shard=1,
         ),
-        "unread > letters refused -> change: repair the file or function of",
+        "unread > letters refused -> change: repair the file or function to",
     ),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),
@@ -389,11 +396,11 @@ TABLE: list[tuple[Look, str]] = [
             tips=TIP,
             **SPOUT,
         ),
-        "unresolved record [stage=with the program] -> look: find out why the program,",
+        "unresolved record [stage=with the program] -> look: find out why the program",
     ),
     (
         spout_look(tip=behind(60_000), failing_reads=ReadTrouble(since_ms=NOW_MS - 50_000)),
-        "unread > reads fail -> look: find out why Kinesis, which",
+        "unread > reads fail -> look: find out why Kinesis does",
     ),
     # the service refuses its reads
     (
@@ -408,28 +415,28 @@ TABLE: list[tuple[Look, str]] = [
     (in_plan(None, delivery_limit=5), "unread > batch under way [stage=search] -> wait: wait"),
     (
         in_plan(SEALED, status=PlanStatus.CLOSED),
-        "unread > batch under way [stage=settling] -> wait: wait for it to finish",
+        "unread > batch under way [stage=settling] -> wait: wait for the batch to",
     ),
-    (in_plan(None), "unread > batch under way [stage=not begun] -> wait: wait for it to finish"),
-    (in_plan(UNSEALED), "unread > batch under way [stage=reading] -> wait: wait for it to finish"),
-    (in_plan(SEALED), "unread > batch under way [stage=sink] -> wait: wait for it to finish"),
+    (in_plan(None), "unread > batch under way [stage=not begun] -> wait: wait for the batch to"),
+    (in_plan(UNSEALED), "unread > batch under way [stage=reading] -> wait: wait for the batch to"),
+    (in_plan(SEALED), "unread > batch under way [stage=sink] -> wait: wait for the batch to"),
     # sink writes, for longer than the batch before took
     (
         in_plan(SEALED, created_ms=NOW_MS - HOUR_MS, previous_ms=NOW_MS - HOUR_MS - 8_000),
-        "unread > batch under way [stage=sink] -> look: check in Spark's UI what",
+        "unread > batch under way [stage=sink] -> look: take a thread dump of",
     ),
     (in_plan(SEALED, CONTINUE), "unread > batch under way [stage=not reported] -> wait: wait for"),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=1),
-        "unread > batch under way [stage=function] -> wait: wait for it to finish",
+        "unread > batch under way [stage=function] -> wait: wait for the batch to",
     ),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.OPEN, openings=3),
-        "unread > batch under way [stage=unanswered] -> wait: wait for it to finish",
+        "unread > batch under way [stage=unanswered] -> wait: wait for the batch to",
     ),
     (
         in_plan(SEALED, CONTINUE, report=ReportStatus.DONE),
-        "unread > batch under way [stage=reported] -> wait: wait for it to finish",
+        "unread > batch under way [stage=reported] -> wait: wait for the batch to",
     ),
     # a batch whose reads the service fails
     (
@@ -444,7 +451,7 @@ TABLE: list[tuple[Look, str]] = [
     (NEVER_ASKED, "unread > not asked -> look: explain this shard alone, or"),
     (
         replace(NEVER_ASKED, throttled={shard(1)}),
-        "unread > kinesis silent [throttled=now] -> look: find the other readers of",
+        "unread > kinesis silent [throttled=now] -> look: find the other consumers",
     ),
     # the service fails
     (
@@ -469,7 +476,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         with_access(stood(), {"/a/state": NodeAccess(NOBODY, NOBODY)}),
-        "unread > zookeeper refuses > not visible -> change: give the application's identity all",
+        "unread > zookeeper refuses > not visible -> change: give the job's identity all",
     ),
     (
         with_access(
@@ -483,7 +490,7 @@ TABLE: list[tuple[Look, str]] = [
             frozen := stood(log=run_log(HOUR_MS)),
             now=replace(frozen.now, stopped_jvms={OWNER.info: 77}),
         ),
-        "unread > process halted [halt=jvm stopped] -> start: continue it: kill -CONT 77",
+        "unread > process halted [halt=jvm stopped] -> start: continue the process: kill",
     ),
     # parents in a circle, which no service creates
     (
@@ -596,14 +603,17 @@ def test_a_run_that_left_the_children_of_its_shards_is_no_reason_to_wait_for_the
     )
     root = explain(seen, shard(1)).root
     assert root.text == (
-        "no process is running. Last run: pid 42 on host-a, finished at 08:00:00. It was limited "
-        "to shard 0. Shard 1 continues shard 0. A run with the same --shard does not read shard 1."
+        "no process is running. Last run: pid 42 on host-a, finished at 08:00:00. That run was "
+        "limited to shard 0. Shard 1 continues shard 0. A run with the same --shard does not read "
+        "shard 1."
     )
-    assert actions_of(seen) == ["start the job again without --shard, or with shard 1 too"]
+    assert actions_of(seen) == [
+        "start the job again without --shard, or with --shard for shard 1 too"
+    ]
 
 
 # what it asks for --------------------------------------------------------------------------------
-SEE = "see the record"
+SEE = "show the record"
 HELD = state(1, after(9), unresolved=(failed(3),))
 READ = plan(task(slice_of(HELD), log=TaskLog(sealed=True)), report=ReportStatus.DONE)
 
@@ -622,7 +632,7 @@ def holding(**stored: Any) -> Look:
         (holding(plan=READ), [SEE, MEND, WAIT]),
         (
             look(HERE, **ended(STOPPED)),
-            ["look again in a minute", "set the shard to the oldest", START],
+            ["look again in a minute", "stop all processes and set the shard", START],
         ),
         (stood(tips={1: behind(20 * HOUR_MS)}, owners=()), ["raise the stream's ret", START]),
         (look(ONE, LAPSED, tips=BEHIND, owners=()), ["raise the stream's retention", START]),
@@ -631,7 +641,7 @@ def holding(**stored: Any) -> Look:
         (look(ONE, LAPSED, tips=BEHIND, paused=True), ["end the pause", "raise the stream's"]),
         (
             stood(paused=True, log=run_log(HOUR_MS), process=ProcessState.GONE),
-            ["end the pause", "start it"],
+            ["end the pause", "start the job again"],
         ),
     ],
 )
@@ -673,8 +683,8 @@ def test_a_record_that_is_given_up_has_no_retry() -> None:
         seen = spout_look(failed(3, attempts=4, due_ms=due_ms), refused_letters=REFUSED)
         causes = explain(seen, shard(1)).causes
         record = next(one for one in causes if one.kind is Kind.UNRESOLVED_RECORD)
-        assert "Its retry is due" not in record.text
-        assert record.text.endswith("Its dead letter is refused.")
+        assert "The record's retry is due" not in record.text
+        assert record.text.endswith("The record's dead letter cannot be written.")
 
 
 def test_the_remedy_of_an_error_is_the_arrow() -> None:
@@ -688,7 +698,7 @@ def test_the_remedy_of_an_error_is_the_arrow() -> None:
     old = RunEnd(time_ms=NOW_MS, kind=FAILED, says="the disk is full; free some of it")
     seen = stood(owners=(), log=run_log(60_000, ends=(old,)))
     assert "with: the disk is full; free some of it." in explain(seen, shard(1)).root.text
-    assert "resolve that error" in actions_of(seen)
+    assert "correct the cause of the error that ended the run" in actions_of(seen)
 
 
 @pytest.mark.parametrize(
@@ -716,7 +726,7 @@ def test_a_crash_loop_that_has_ended_is_started_again_after_its_error_is_resolve
     end = RunEnd(time_ms=NOW_MS - 30 * 60_000, kind=FAILED, says="no", remedy="repair it")
     log = run_log(HOUR_MS, HOUR_MS - 20_000, HOUR_MS - 40_000, ends=(end, end, end))
     seen = stood(owners=(), log=log)
-    assert "It was not started again since then." in explain(seen, shard(1)).root.text
+    assert "The job was not started again since then." in explain(seen, shard(1)).root.text
     assert actions_of(seen) == ["repair it", "start the job again"]
 
 
@@ -749,7 +759,7 @@ def test_a_pause_says_where_its_end_alone_does_not_help(
     explained = explain(stood(paused=True, **stored), shard(1))
     pause = next(one for one in explained.chain if one.kind is Kind.PAUSED)
     assert explained.root.kind.value == kind
-    assert ("Resume alone is not enough to read shard 1." in pause.text) is alone
+    assert ("The command resume alone is not enough to have shard 1 read." in pause.text) is alone
     assert "process" not in pause.text
 
 
@@ -757,13 +767,13 @@ def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     """Both are named: this job, whose pace is known within a batch, and others."""
     throttled: dict[str, Any] = {"throttled": {shard(1)}}
     first, then, *_ = actions_of(replace(moved(None), **throttled))
-    assert first.startswith("find out from CloudWatch whether others read shard 1 too")
+    assert first.startswith("check in CloudWatch whether other consumers read shard 1 too")
     assert then.endswith("if this job alone reads 2 MB per second, split the shard")
     (first, *_) = actions_of(replace(NEVER_ASKED, **throttled))
-    assert first.startswith("find the other readers of shard 1 in CloudWatch")
+    assert first.startswith("find the other consumers of shard 1 in CloudWatch")
     read = read_of(1, 9, payload_bytes=9_000_000, throttled=3)
     root = explain(in_plan(TaskLog(entries=(read,))), shard(1)).root
-    assert "The job itself has read 1.8 MB per second of it." in root.text
+    assert "The job itself has read 1.8 MB per second of the shard." in root.text
 
 
 def test_an_application_without_state_may_have_lost_it() -> None:
@@ -784,8 +794,8 @@ def test_the_error_of_a_command_is_in_the_log_of_the_job() -> None:
     for log in (once, loop):
         found = actions_of(stood(owners=(), log=log))
         assert found[:2] == [
-            "look in the job's log on host-a for the command's stderr",
-            "resolve that error",
+            "read what the --exec command wrote to stderr: it is in the job's log on host-a",
+            "correct the cause of the error that ended the run",
         ]
         assert sum(" log on " in one for one in found) == 1
 

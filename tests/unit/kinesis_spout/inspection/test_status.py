@@ -82,7 +82,7 @@ DIED = RunEnd(time_ms=NOW_MS - 1_000, kind=FAILED, says="the disk is full; free 
 SILENT = run_log(HOUR_MS, kind="spout", no_answers=NoAnswers(since_ms=NOW_MS, count=3))
 REFUSED = RefusedLetters(count=2, last_ms=NOW_MS - 1_000, says="PermissionError: letters")
 READ = task(slice_of(HERE), log=TaskLog(entries=(read_of(1, 9),), sealed=True))
-NOT_SEEN = "the job runs, but nothing in its stored state shows what it waits for"
+NOT_SEEN = "the job runs, but its stored state does not show what it waits for"
 
 
 def one(tip_ms: int | None = None, **stored: Any) -> Look:
@@ -165,7 +165,10 @@ VERDICTS: list[tuple[Look, str]] = [
     # on purpose
     (
         one(60_000, paused=True),
-        "paused: it was paused by ann on host-a at 07:00:00, 60 min ago; the reason is 'deploy'; ",
+        (
+            "paused: the application was paused by ann on host-a at 07:00:00, 60 min ago; the "
+            "reason of the pause is 'deploy'; "
+        ),
     ),
     # a cause that is known is named before one that is not
     (
@@ -177,7 +180,10 @@ VERDICTS: list[tuple[Look, str]] = [
     (one(owners=()), "not running: no process is running; all records are read"),
     (
         one(paused=True, owners=()),
-        "paused: it was paused by ann on host-a at 07:00:00, 60 min ago; the reason is 'deploy'; ",
+        (
+            "paused: the application was paused by ann on host-a at 07:00:00, 60 min ago; the "
+            "reason of the pause is 'deploy'; "
+        ),
     ),
     (
         one(HOUR_MS, **over(2 * HOUR_MS)),
@@ -201,7 +207,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         spout(failed(3, attempts=4)),
-        "stalled: the dead letters of 2 records cannot be written",
+        "stalled: the dead letters for 2 records cannot be written",
     ),
 ]
 
@@ -219,7 +225,7 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
         (look(*PARTS, tips={1: AT_TIP}), "the tips of 1 of 4 shards were not read"),
         (
             one(paused=True, owners=()),
-            "; the reason is 'deploy'; no process is running; all records are read",
+            "; the reason of the pause is 'deploy'; no process is running; all records are read",
         ),
         (
             one(HOUR_MS, paused=True, **HALF),
