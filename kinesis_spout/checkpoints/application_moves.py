@@ -164,9 +164,9 @@ def past_position(requested: RequestedPosition, now_ms: int) -> Position:
     position = requested.at(now_ms)
     if position.timestamp_ms is not None and position.timestamp_ms > now_ms:
         raise MoveRefusedError(
-            f"{position} is in the future: the service's clock is at "
+            f"{position} is in the future: the clock of Kinesis is at "
             f"{Position.at_timestamp(now_ms)}",
-            "use LATEST or an earlier time",
+            "pass LATEST or an earlier time",
         )
     return position
 
@@ -243,9 +243,10 @@ def find_rewind(
     past = past_at(entries, requested.timestamp_ms or 0) if entries else None
     if past is None:
         raise MoveRefusedError(
-            f"the history begins later, at {Position.at_timestamp(entries[0].time_ms)}"
+            "the application's history starts later than that, at "
+            f"{Position.at_timestamp(entries[0].time_ms)}"
             if entries
-            else "the application has no history yet. Its job writes the history while it runs",
+            else "the application has no history yet. The job writes the history while it runs",
             f"move the application with `kinesis-spout checkpoint set --to {requested}`",
         )
 
@@ -295,4 +296,6 @@ def read_history(history: HistoryStore) -> list[HistoryEntry]:
         whole = [entry for entry in entries if entry is not None]
         if len(whole) == len(marks):
             return whole
-    raise ConflictError("the history changed each time it was read", "run the command again")
+    raise ConflictError(
+        "the application's history changed each time it was read", "run the command again"
+    )

@@ -71,8 +71,8 @@ class MoveRefusedError(RemediedError):
 
 def unknown_shard(shard_id: str, known: Collection[str]) -> MoveRefusedError:
     """The refusal of a shard that the application does not have."""
-    hint = did_you_mean(shard_id, known, f"name one of {', '.join(sorted(known))}")
-    return MoveRefusedError(f"the application has no state of shard {shard_id}", hint)
+    hint = did_you_mean(shard_id, known, f"pass one of the shards {', '.join(sorted(known))}")
+    return MoveRefusedError(f"the application has no state for shard {shard_id}", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,8 @@ def gone_move(state: ShardState, *, horizon_ms: int, has_children: bool) -> Move
         gone=True,
         expired_ms=expired_unread(state, horizon_ms),
         notes=(
-            "the shard has expired; its children were never listed, so their records are not read"
+            "the shard has expired, and its children were never listed, so the children's records "
+            "are not read"
             if state.end_was_read
             else "the stream no longer lists the shard, so its unread records cannot be read",
         ),
@@ -165,7 +166,7 @@ def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
             if not goal.was_there:
                 raise
             notes.append(
-                f"Kinesis refuses {goal.position}, the shard's position at that time, so the shard "
+                f"Kinesis refuses {goal.position}, the shard's position at that time. The shard "
                 "moves to its oldest record"
             )
             goal = replace(goal, position=TRIM_HORIZON)
@@ -176,8 +177,8 @@ def move_of(search: ShardSearch, state: ShardState, goal: Goal) -> Move:
         except RequestRefusedError:
             origin = None
             notes.append(
-                f"Kinesis refuses the shard's position {state.read_position}, so all its records "
-                "count as unread"
+                f"Kinesis refuses the shard's position {state.read_position}. All records of the "
+                "shard count as unread"
             )
         found = _reached(search, state, found, origin, notes)
         unread = origin or search.locate(TRIM_HORIZON)
@@ -211,8 +212,8 @@ def _reached(
     outside = position_outside_ranges(state, found.position)
     if outside != found.position:
         notes.append(
-            f"{found.position} is inside a stored range of failed records, so the shard moves to "
-            "the first record of that range"
+            f"{found.position} is inside a range of failed records that are stored as one. The "
+            "shard moves to the first record of that range"
         )
         found = search.locate(outside)
     left = moved_state(state, found.position, verified_until_ms=None).unresolved
@@ -223,13 +224,13 @@ def _reached(
     # Those that have expired become dead letters only as unresolved records.
     if first is None:
         if origin is not None:
-            notes.append("no record is left to read again, so the shard's state does not change")
+            notes.append("the shard has no record left to read again, so its state does not change")
             return origin
         # Nothing is in the shard, so a time lies behind all that was read of it.
         behind = Located(Position.at_timestamp(search.horizon_ms), None)
         return END if found.at_shard_end else behind
     notes.append(
-        "the oldest failed or waiting records of the shard have expired, so they stay unresolved"
+        "the oldest failed or waiting records of the shard have expired; they stay unresolved"
     )
     return Located(position_outside_ranges(state, Position.at(first)), first, found.arrival_ms)
 
@@ -279,8 +280,8 @@ def _check(search: ShardSearch, goal: Goal, notes: list[str]) -> None:
     shard = search.shard
     if goal.position.is_end and not shard.is_closed:
         raise MoveRefusedError(
-            f"shard {shard.shard_id} is open, so it has no end yet",
-            "use LATEST to skip the records that the shard contains now",
+            f"shard {shard.shard_id} is open, so SHARD_END is not a position in it yet",
+            "pass LATEST to skip the records that the shard contains now",
         )
     sequence = goal.position.sequence
     if sequence is None or goal.was_there:

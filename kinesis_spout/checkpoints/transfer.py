@@ -80,7 +80,7 @@ def check_stream(exported: ExportedApplication, known: StreamIdentity | None) ->
         raise StreamMismatchError(
             f"the export belongs to stream {exported.stream.arn}, which was created at "
             f"{Position.at_timestamp(exported.stream.created_ms)}; stream {known.arn} was created "
-            f"at {Position.at_timestamp(known.created_ms)} and has other sequence numbers",
+            f"at {Position.at_timestamp(known.created_ms)} , so its sequence numbers differ",
             "pass an export of this stream",
         )
 

@@ -53,13 +53,13 @@ def read_snapshot(
             raise
         raise StreamNotFoundError(
             f"{client.where} does not exist, but ZooKeeper has the state of application "
-            f"{application} for {len(stored.states):,} of the stream's shards: the stream was "
-            "deleted with its unread records, or the job uses a region, account or endpoint other "
-            "than this one",
-            "pass the region and endpoint of the job to this command; if the stream was deleted, "
-            "remove the state with `kinesis-spout reset` before the job reads a new stream of that "
-            "name, and start the job from TRIM_HORIZON (from LATEST, it skips the records that the "
-            "new stream already contains)",
+            f"{application} for {len(stored.states):,} of the stream's shards: either the stream "
+            "was deleted with its unread records, or the job uses another region, account or "
+            "endpoint than this command",
+            "pass the job's region and endpoint to this command; if the stream was deleted, run "
+            "`kinesis-spout reset` before the job reads a new stream of that name, and start the "
+            "job from TRIM_HORIZON (from LATEST, it skips records that the new stream already "
+            "contains)",
         ) from exc
     runs = [log.newest.owner for log in stored.runs.values() if log.newest is not None]
     owners = [*(one.info for one in stored.owners), *runs]

@@ -348,16 +348,21 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
         window = duration(look.window_ms)
         yield f"no shard is more than {window} behind" if live else "all records are read and acked"
         if not_asked := status.unknown["notAsked"]:
-            yield f"the tips of {not_asked:,} of {shards} were not read"
+            yield f"the newest records of {not_asked:,} of {shards} were not read"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
-        yield f"nothing is known of {shards}"
-        yield "Kinesis refused the read" if look.refusal else "no shard's tip was read"
+        yield f"nothing is known about {shards}"
+        yield (
+            "Kinesis refused the read" if look.refusal else "the newest record of no shard was read"
+        )
     elif verdict is Health.UNKNOWN:
         yield causes[0].sentences[0]
         if status.silent and look.now.is_readable:
-            yield f"the tips of {status.silent:,} of {shards} are not known"
+            yield f"the newest records of {status.silent:,} of {shards} are not known"
     elif verdict is Health.LOSING:
-        yield f"records may be lost: some of {len(alike):,} of {shards} expired unread, or may have"
+        yield (
+            f"records may be lost: some records of {len(alike):,} of {shards} have expired unread "
+            "or may have"
+        )
     elif verdict is Health.STALLED:
         others = len({one.kind for one in causes}) - 1
         yield causes[0].sentences[0]
@@ -416,7 +421,7 @@ def _lagging(look: Look, lagging: Sequence[ShardStatus], shards: str) -> Iterato
     waits = trigger_ms > look.window_ms and all(map(look.waits_for_trigger, ids))
     if due_ms is not None and waits and not is_outage:
         at = moment(due_ms, look.now.now_ms)
-        yield f"the next batch is due at about {at}, by its trigger"
+        yield f"the trigger starts the next batch at about {at}"
 
 
 def _unread(status: ApplicationStatus, shards: str) -> Iterator[str]:
@@ -471,16 +476,19 @@ def owners_sentence(look: Look) -> str:
     if not owners:
         ended = ""
         if run is not None and run.end is None:
-            kept = {ProcessState.STOPPED: "is suspended", ProcessState.RUNS: "lost its session"}
+            kept = {
+                ProcessState.STOPPED: "is suspended",
+                ProcessState.RUNS: "has lost its ZooKeeper session",
+            }
             if fate := kept.get(look.now.process_states.get(run.owner, ProcessState.GONE)):
                 who = f"pid {run.owner.pid} on {run.owner.host}"
-                return f"none: the process of the last run ({who}) {fate}"
+                return f"no process: that of the last run ({who}) {fate}"
             ended = "; the last run ended without a message"
         elif run is not None and run.end is not None:
             how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}
             at = moment(run.end.time_ms, now_ms)
             ended = f"; the last run {how.get(run.end.kind, 'ended')} at {at}"
-        return f"none: no process is running{ended}"
+        return f"no process is running{ended}"
     oldest_ms = min(one.info.since_ms for one in owners)
     since = f"since {moment(oldest_ms, now_ms)} ({duration(max(0, now_ms - oldest_ms))})"
     first, total = owners[0], stored.total_tasks or 1
@@ -516,7 +524,9 @@ def plan_sentence(look: Look) -> str | None:
     is_running = any(one is not ProcessState.GONE for one in states)
     batch = cause_of(look, Kind.BATCH, "") if is_running else None
     stage = (
-        "the process ended before the batch was settled" if batch is None else batch.sentences[0]
+        "the process ended before the outcomes of the batch were stored"
+        if batch is None
+        else batch.sentences[0]
     )
     read = f"{sealed:,} of {len(plan.tasks):,} tasks have read all their records"
     return f"{plan.plan_id} {plan.status.value}, {made}: {read}; {stage}"
@@ -531,7 +541,7 @@ def unresolved_sentence(status: ApplicationStatus) -> str:
         return "no record is read yet"
     said = list(_unresolved(status))
     if not said and now.open_plan is not None:
-        return "no record failed; the current batch is not settled"
+        return "no record has failed; the outcomes of the current batch are not stored yet"
     if not said and all(state.checkpoint is None for state in now.states.values()):
         return "no record is acked yet"
     return "; ".join(said) or "every record that was read is acked"
@@ -558,7 +568,7 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
     if in_batch:
         yield f"{records(in_batch)} of the current batch {are(in_batch)} not settled"
     elif out:
-        yield "a spout does not store how many are in progress"
+        yield "a spout does not store how many records are in flight"
 
 
 def _may_be_out(look: Look) -> bool:
@@ -604,9 +614,9 @@ def move_sentence(look: Look) -> str | None:
     if skipped and move.time_ms >= look.horizon_ms:
         was = are(len(skipped), "was", "were")
         said.append(
-            f"{shards_named(skipped)} {was} set forward {at}: the records in between are skipped "
-            "(to read them while the stream still contains them, run kinesis-spout checkpoint "
-            "rewind with an earlier time)"
+            f"{shards_named(skipped)} {was} set forward {at}, so the records in between are "
+            "skipped (to read them while the stream still contains them, run kinesis-spout "
+            "checkpoint rewind with an earlier time)"
         )
     return "; ".join(said) or None
 
@@ -623,7 +633,7 @@ def unrest(before: StoredApplication, now: StoredApplication) -> str | None:
     is_spout = now.total_tasks is not None
     plan = now.plan
     if plan is not None and not is_spout and plan.status is not PlanStatus.SETTLED:
-        return f"the batch of plan {plan.plan_id} is not settled"
+        return f"the outcomes of batch {plan.plan_id} are not stored yet"
     pending = sum(
         one.count
         for state in now.states.values()
@@ -631,8 +641,8 @@ def unrest(before: StoredApplication, now: StoredApplication) -> str | None:
         if is_spout and one.first_failure_ms is None
     )
     if pending:
-        return f"{records(pending)} of the spout {are(pending)} not acked or failed yet"
+        return f"the spout's program has not acked or failed {records(pending)} yet"
     was = None if before.plan is None else before.plan.plan_id
     if before.states != now.states or was != (None if plan is None else plan.plan_id):
-        return "the last outcomes have just been stored"
+        return "outcomes were stored a moment ago"
     return None

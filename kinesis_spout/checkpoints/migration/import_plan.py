@@ -45,8 +45,8 @@ _Value = TypeVar("_Value")
 MAX_NAMED = 5
 IMPORT_FROM = "import from "  # what an imported application started with, and a system's name
 COPY_AGAIN = "copy the state of the other consumer again"
-GIVE_UNCHANGED = "pass the state exactly as the other consumer stored it"
-GIVE_THIS_STREAMS = "pass the state of this stream"
+GIVE_UNCHANGED = "pass the other consumer's state without any change"
+GIVE_THIS_STREAMS = "pass the state that the other consumer has for this stream"
 
 
 class MigrationError(RemediedError):
@@ -116,7 +116,8 @@ def number_in(text: str, where: str) -> SequenceNumber:
         return SequenceNumber(SequenceNumber.parse(text).sequence)
     except InvalidSequenceNumberError as exc:
         raise MigrationError(
-            f"{where} contains {text[:60]!r}, which is not a sequence number", GIVE_UNCHANGED
+            f"{where} contains {text[:60]!r}, which is not a Kinesis sequence number",
+            GIVE_UNCHANGED,
         ) from exc
 
 
@@ -231,26 +232,26 @@ def positions(
         # A shard may be listed as open for a moment after its children are.
         if one is not None and one.position == SHARD_END and not (shard.is_closed or below):
             raise MigrationError(
-                f"{origin.name} says that {shard_id} is done, but the shard is open: the state "
-                "belongs to another stream, or to an earlier stream of the same name",
+                f"{origin.name} says that {shard_id} is read to its end, but the shard is open: "
+                "the state belongs to another stream, or to an earlier stream of the same name",
                 GIVE_THIS_STREAMS,
             )
         if one is None and origin.drops_finished and below & origin.shards.keys():
             one = OriginShard(
-                stored="none, but a descendant of the shard has a position",
+                stored="no position, but a descendant of the shard has one",
                 position=SHARD_END,
                 passed_over=True,
-                note=f"{origin.name} has finished the shard or never read it",
+                note=f"{origin.name} has read the shard to its end, or has never read it",
             )
         elif (one is None or one.position is None) and _reached(shard_id, parents) & begun:
-            stored = one.stored if one else "none yet, but an ancestor of the shard has a position"
+            stored = one.stored if one else "no position yet, but an ancestor of the shard has one"
             one = OriginShard(stored=stored, position=TRIM_HORIZON)
         elif (one is None or one.position is None) and at is not None:
             one = OriginShard(
                 stored=one.stored if one else "none",
                 position=at,
                 passed_over=True,
-                note="the shard is read from the --at position",
+                note="the shard is read from the position in --at",
             )
         if one is None or one.position is None:
             unknown.append(shard_id)
@@ -261,8 +262,8 @@ def positions(
         named = ", ".join(unknown[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         raise MigrationError(
             f"{origin.name} has no position of {named}",
-            "pass --at with the time from which to read these shards, e.g. --at -1h, or --at "
-            "TRIM_HORIZON to read all their records",
+            "pass the time from which to read these shards, e.g. --at -1h, or read all their "
+            "records with --at TRIM_HORIZON",
         )
     return found
 

@@ -33,9 +33,7 @@ from kinesis_spout.checkpoints.migration.import_plan import (
 )
 from state.position import SHARD_END, TRIM_HORIZON, Position
 
-_GIVE_LEASES = (
-    "pass --lease-table with the name of the lease table, which is the name of the KCL application"
-)
+_GIVE_LEASES = "pass the name of the KCL application: its lease table has the same name"
 _OF_SEVERAL = re.compile(r"(\d+):([^:]+):(\d+):([^:]+)")
 # LATEST and AT_TIMESTAMP are where a consumer begins that has processed nothing. They say when it
 # began, not where: LATEST is past by now, and the time is in its configuration.
@@ -74,7 +72,7 @@ def origin_of(
         where = f"item {key} of table {table}"
         if item.get("entityType", {}).get("S", "LEASE") != "LEASE":
             continue
-        lease = in_item(item, _Lease, f"{where} is not a lease", _GIVE_LEASES)
+        lease = in_item(item, _Lease, f"{where} is not a lease of the KCL", _GIVE_LEASES)
         shard_id, of_several = lease.lease_key, _OF_SEVERAL.fullmatch(lease.lease_key)
         if of_several is not None:
             its_account, its_stream, its_creation_s, shard_id = of_several.groups()
@@ -104,9 +102,9 @@ def origin_of(
         shards=shards,
         drops_finished=True,
         notes=(
-            "records that a worker processed after its last checkpoint are read again",
+            "records that a KCL worker processed after its last checkpoint are read again",
             *(
-                f"worker {owner} still has leases; stop it first: the records that it processes "
+                f"worker {owner} still has leases. Stop the worker: the records that it processes "
                 "from now on would be read again"
                 for owner in sorted(owners)
             ),

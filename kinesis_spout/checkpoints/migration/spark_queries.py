@@ -87,7 +87,7 @@ def read_checkpoint(location: Path) -> tuple[PlannedBatch | None, PlannedBatch |
     if str(location).partition("/")[0].endswith(":"):
         raise MigrationError(
             f"{location} is not a folder on this machine",
-            "copy it to this machine first, for example with `aws s3 sync`",
+            "copy the folder to this machine, for example with `aws s3 sync`",
         )
     if not location.is_dir():
         raise MigrationError(f"{location} is not a folder", "pass the query's checkpointLocation")
@@ -95,7 +95,7 @@ def read_checkpoint(location: Path) -> tuple[PlannedBatch | None, PlannedBatch |
     if not offsets:
         raise MigrationError(
             f"{location} has no offsets/<batch>",
-            "pass the query's checkpointLocation itself, not a folder above or below it",
+            "pass the checkpointLocation of the query, not a folder above or below it",
         )
     last = max(commits, default=-1)
     if last >= 0 and last not in offsets:
@@ -140,7 +140,7 @@ def _batch(location: Path, number: int) -> PlannedBatch:
     lines = text_of(file).splitlines()
     if not lines or lines[0] != "v1":
         raise MigrationError(
-            f"{file} does not begin with v1, so this version cannot read it",
+            f"{file} does not start with v1, so this version of kinesis-spout cannot read it",
             "pass --at with a time before the query's last batch",
         )
     metadata = decoded("".join(lines[1:2]), _Metadata, f"the second line of {file}")
@@ -171,13 +171,14 @@ class _End(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
                 return Position.at_timestamp(int(self.iterator_position))
             except (ValueError, InvalidPositionError) as exc:
                 raise MigrationError(
-                    f"{where} is at time {self.iterator_position[:40]!r}, which is not a number "
-                    "of milliseconds",
+                    f"{where} is at time {self.iterator_position[:40]!r}, which is not a time in "
+                    "milliseconds",
                     COPY_AGAIN,
                 ) from exc
         if kind not in {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"}:
             raise MigrationError(
-                f"{where} is a {self.iterator_type!r}, which this version does not support",
+                f"{where} is a {self.iterator_type!r}, which this version of kinesis-spout does "
+                "not support",
                 GIVE_UNCHANGED,
             )
         number = number_in(self.iterator_position, where)
@@ -240,9 +241,9 @@ def awslabs_origin(
     notes = []
     if is_committed and starts and not ended:
         notes.append(
-            f"the connector's metadata does not say where the last batch, {current.number}, "
-            "ended, so the whole batch is read again. If the metadata is stored elsewhere, pass "
-            "--metadata-path or --metadata-table"
+            "the connector's metadata does not contain the end of the last batch "
+            f"({current.number}), so the whole batch is read again. If the metadata is in another "
+            "place, pass --metadata-path or --metadata-table"
         )
     if begun or (is_committed and planned is not None):
         notes.append(f"batch {current.number + is_committed} {_NOT_COMMITTED}")
@@ -250,7 +251,10 @@ def awslabs_origin(
         shard: _awslabs_shard(shard, ended.get(shard, start), begun.get(shard), latest)
         for shard, start in starts.items()
     }
-    left = "the connector stopped reading the shard when it was closed; its remaining records "
+    left = (
+        "the connector stopped reading the shard when the shard was closed; the shard's remaining "
+        "records "
+    )
     for batch in sorted((one for one in ends if one <= last), reverse=True):
         for shard, end in ends[batch].items():
             position = end.position(shard)
@@ -267,8 +271,8 @@ def awslabs_origin(
 
 def _ends_in_table(items: Iterable[Item]) -> dict[int, dict[str, _End]]:
     ends: dict[int, dict[str, _End]] = {}
-    wrong = "the table contains an item without the end position of a batch"
-    remedy = "pass the table that the connector's option kinesis.dynamodb.tableName sets"
+    wrong = "the metadata table contains an item without the end position of a batch"
+    remedy = "pass the table that is named in the connector's option kinesis.dynamodb.tableName"
     for item in items:
         found = in_item(item, _TableItem, wrong, remedy)
         batch, shard = found.metadata_key, found.metadata_sort_key
@@ -301,7 +305,7 @@ def _of_stream(
         raise MigrationError(
             f"the query of {location} {problem if found else f'does not read stream {stream}'} "
             f"(batch {batch.number})",
-            "pass the checkpointLocation of a query that reads the stream in one source",
+            "pass the checkpointLocation of a query in which one source reads the stream",
         )
     return found[0]
 
@@ -312,8 +316,8 @@ def _awslabs_shard(shard: str, end: _End, begun: _End | None, latest_ms: int | N
         # It has found no record in this shard yet, and looked up to its last batch at least.
         position = Position.at_timestamp(latest_ms)
         note = (
-            "the query had read no record of the shard, so reading starts at the time of the "
-            "last batch"
+            "the query has read no record of the shard, so reading starts at the time of its last "
+            "batch"
         )
     read_to = None if begun is None else begun.position(shard)
     return OriginShard(stored=str(end), position=position, read_to=read_to, note=note)
@@ -358,7 +362,7 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
         committed, planned = read_checkpoint(location)
         if committed is None:
             raise MigrationError(
-                f"{location} has no commits/0, so no batch was committed",
+                f"{location} has no commits/0, so the query has committed no batch",
                 "pass the time at which the query started with --at, and omit "
                 "--checkpoint-location",
             )
@@ -369,7 +373,7 @@ def databricks_origin(stream: str, *, progress: Path | None, location: Path | No
                 f"{location}/offsets/{committed.number} has no offset of stream {stream} in the "
                 "format that Databricks documents",
                 f"pass --at with a time that is earlier than {time} (when the last committed "
-                "batch was planned) by at least the query's lag at that moment"
+                "batch was planned) by at least the query's lag at that time"
                 if time
                 else "pass --at with a time before the query's last batch",
             )
@@ -391,9 +395,9 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
             if one.shard.shard_id in found:
                 raise MigrationError(
                     f"the query reads shard {one.shard.shard_id} of stream {stream} in several "
-                    "sources, which may have stopped at different records",
-                    "pass --at with a time before all these records, without "
-                    "--checkpoint-location and --progress",
+                    "sources, and these may have stopped at different records",
+                    "omit --checkpoint-location and --progress, and pass --at with a time before "
+                    "all these records",
                 )
             found[one.shard.shard_id] = _databricks_shard(one)
     return found
@@ -402,7 +406,7 @@ def _shards(texts: Iterable[str], stream: str) -> dict[str, OriginShard]:
 def _databricks_shard(one: _ShardOffset) -> OriginShard:
     last = one.last_record_seq_num or one.last_seq_num
     if not last:
-        return OriginShard(stored="no record read yet", position=None)
+        return OriginShard(stored="the query has read no record yet", position=None)
     return OriginShard(
         stored=f"last record {last}",
         position=Position.after(number_in(last, f"the offset of {one.shard.shard_id}")),

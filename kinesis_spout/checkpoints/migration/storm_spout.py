@@ -36,20 +36,21 @@ def origin_of(store: StoreTopics, where: str, *, in_place: bool = False) -> Orig
     if not is_begun and (start is not None or store.identity.read() is not None):
         raise MigrationError(
             f"{where} is already an application of kinesis-spout",
-            "start that application, or pass the name of a topology",
+            "start that application, or pass the name of a Storm topology",
         )
     states = store.shard_states.load()
     listed = store.shard_list.read()
     if not states and listed is None:
         raise MigrationError(
-            f"{where} has no shardList and no state of a shard",
-            "check the prefix, the topology's name and the stream",
+            f"{where} contains neither a shardList nor the state of a shard",
+            "correct --prefix, --topology or --stream",
         )
-    notes = ["records after a checkpoint that were acked out of order are read again"]
+    notes = ["records that were acked out of order, after the checkpoint, are read again"]
     if listed is not None:
         notes.append(
-            "the topology has a shardList, which it removes when it is deactivated; stop it "
-            "first: the records that it processes from now on would be read again"
+            "the topology may still run: it has a shardList, which it removes when it is "
+            "deactivated. Stop the topology: the records that it processes from now on would be "
+            "read again"
         )
     # An empty checkpoint is that of a shard without an acked record, wherever it began.
     shards = dict.fromkeys(

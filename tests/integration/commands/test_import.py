@@ -56,7 +56,7 @@ def test_the_metadata_of_awslabs_may_be_in_a_table(
     make_table(moto_endpoint, table, items, METADATA_KEYS)
     options = ("--from", "awslabs", "--checkpoint-location", str(location), "--yes")
     without = import_(shell, *options, "--dry-run")
-    assert "does not say where the last batch, 0, ended, so the whole batch is read again" in (
+    assert "does not contain the end of the last batch (0), so the whole batch is read again" in (
         without.stderr
     )
     place = ("--metadata-table", table, "--dynamodb-endpoint-url", moto_endpoint)
@@ -80,8 +80,8 @@ def test_what_cannot_be_imported_is_a_sentence(
         ),
         (("kcl",), 2, "needs --lease-table"),
         (("kcl", "--topology", "a", "--lease-table", "b"), 2, "is not an option of --from kcl"),
-        (("awslabs", "--checkpoint-location", "s3://b/c"), 1, "copy it to this machine first"),
-        (("storm-spout", "--topology", "typo"), 1, "has no shardList and no state"),
+        (("awslabs", "--checkpoint-location", "s3://b/c"), 1, "copy the folder to this machine"),
+        (("storm-spout", "--topology", "typo"), 1, "contains neither a shardList nor the state"),
         (("databricks", "--at", "AT:5"), 2, "is a position in one shard"),
     ):
         ended = import_(shell, "--from", *arguments, "--yes")

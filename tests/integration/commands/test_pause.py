@@ -80,5 +80,5 @@ def test_a_wait_that_is_over_is_a_failure_and_the_pause_stays(shell: Shell) -> N
         store.plans.create(plan(1))
         ended = shell.operate("pause", "--before-start", "--wait", "--timeout", "100ms")
         assert ended.returncode == 1
-        assert "the batch of plan 1-aa is not settled; to wait longer, run" in ended.stderr
+        assert "the outcomes of batch 1-aa are not stored yet; to wait longer, run" in ended.stderr
         assert store.pause.read() is not None

@@ -270,7 +270,7 @@ def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob)
     assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
     assert move.after.read_position == Position.at(SequenceNumber(young[0]))
     assert move.notes == (
-        "the oldest failed or waiting records of the shard have expired, so they stay unresolved",
+        "the oldest failed or waiting records of the shard have expired; they stay unresolved",
     )
 
 
@@ -347,7 +347,7 @@ def test_a_shard_that_stands_where_the_service_refuses_to_read_is_moved_like_eve
     move = moved(one, f"AFTER:{numbers[1]}" if to == "AFTER" else to, shard(0))[shard(0)]
     assert (effect(move), move.before.read_position) == ((skipped, "0"), REFUSED)
     assert move.notes == (
-        "Kinesis refuses the shard's position AT:123, so all its records count as unread",
+        "Kinesis refuses the shard's position AT:123. All records of the shard count as unread",
     )
     assert run_job(one)[1] == numbers[len(numbers) - left :]
 

@@ -90,7 +90,7 @@ def test_nobody_knows_where_an_application_was_before_its_history(one: Simulated
     run_.read()
     with pytest.raises(
         MoveRefusedError,
-        match=r"the history begins later, at .* `kinesis-spout checkpoint set --to 20",
+        match=r"history starts later than that, at .* `kinesis-spout checkpoint set --to 20",
     ):
         rewound(one, start_ms)
     with pytest.raises(MoveRefusedError, match="in the future"):

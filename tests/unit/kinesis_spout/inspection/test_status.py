@@ -131,7 +131,10 @@ VERDICTS: list[tuple[Look, str]] = [
     # nothing is ok of which nothing is known
     # not asked, beside others
     (look(*PARTS, tips={1: AT_TIP}), "ok: "),
-    (one(tips={}), "unknown: nothing is known of 1 shard; no shard's tip was read"),
+    (
+        one(tips={}),
+        "unknown: nothing is known about 1 shard; the newest record of no shard was read",
+    ),
     (
         one(identity=RECREATED),
         "unknown: the application's state belongs to an earlier stream of this name",
@@ -142,7 +145,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         three(throttled={shard(2)}),
-        "unknown: Kinesis throttles shard 2 now; the tips of 1 of 3 shards are not known",
+        "unknown: Kinesis throttles shard 2 now; the newest records of 1 of 3 shards are not known",
     ),
     (
         three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
@@ -222,7 +225,7 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
 @pytest.mark.parametrize(
     ("seen", "says"),
     [
-        (look(*PARTS, tips={1: AT_TIP}), "the tips of 1 of 4 shards were not read"),
+        (look(*PARTS, tips={1: AT_TIP}), "the newest records of 1 of 4 shards were not read"),
         (
             one(paused=True, owners=()),
             "; the reason of the pause is 'deploy'; no process is running; all records are read",
@@ -253,7 +256,10 @@ def test_the_headline_ends_with_what_is_to_be_known_besides(seen: Look, says: st
     ("process", "says"),
     [
         (ProcessState.STOPPED, "the process of the last run (pid 42 on host-a) is suspended"),
-        (ProcessState.RUNS, "the process of the last run (pid 42 on host-a) lost its session"),
+        (
+            ProcessState.RUNS,
+            "the process of the last run (pid 42 on host-a) has lost its ZooKeeper session",
+        ),
         (ProcessState.GONE, "no process is running; the last run ended without a message"),
     ],
 )
@@ -341,7 +347,7 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
         (one(**SPOUT), "no record is acked yet"),
         (
             one(HOUR_MS, **SPOUT),
-            "none failed; a spout does not store how many are in progress",
+            "none failed; a spout does not store how many records are in flight",
         ),
         (
             look(ONE, HERE, plan=plan(READ)),
@@ -365,8 +371,8 @@ SPOUTS: dict[str, Any] = {"owners": (spout_task(0, 2), spout_task(1, 2)), "total
 SETTLED = plan(status=PlanStatus.SETTLED)
 PENDING = failed(3, first_failure_ms=None, due_ms=0, attempts=0)
 UNSETTLED, STORED = (
-    "the batch of plan 7-ab is not settled",
-    "the last outcomes have just been stored",
+    "the outcomes of batch 7-ab are not stored yet",
+    "outcomes were stored a moment ago",
 )
 
 

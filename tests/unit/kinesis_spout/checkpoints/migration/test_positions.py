@@ -93,7 +93,11 @@ def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgo
         ({"c": "AFTER:5"}, LINE, "has no position of a, b; pass --at"),
         ({"a": None}, BOTH, "has no position of a, b; pass --at"),
         # of a stream that was created again under the name: nothing of it would ever be read
-        ({"a": "SHARD_END"}, BOTH[:1], "says that a is done, but the shard is open: the state"),
+        (
+            {"a": "SHARD_END"},
+            BOTH[:1],
+            "says that a is read to its end, but the shard is open: the state",
+        ),
     ],
 )
 def test_a_shard_without_a_position_and_an_open_one_that_is_done_are_refused(
