@@ -143,8 +143,8 @@ def main(arguments: list[str]) -> int:
         if arguments == ["run"]:
             with running(DEFAULT_DIRECTORY.parent / "kinesis-local.log") as emulator:
                 print(
-                    f"Kinesis is at {emulator.endpoint_url}, its log at {emulator.log}; "
-                    "Ctrl-C stops it"
+                    f"Kinesis is at {emulator.endpoint_url}, the log of the emulator at "
+                    f"{emulator.log}. Ctrl-C stops the emulator"
                 )
                 _wait_for_interrupt()
             return 0

@@ -53,7 +53,7 @@ def refuse_other_hosts(event: str, arguments: tuple[object, ...]) -> None:
     if not is_loopback(host):
         sys.stderr.write(f"refused: {event} to {host!r}\n")
         raise ConnectionRefusedError(
-            f"{host!r} is not on this machine, and LocalStack is confined to it"
+            f"{host!r} is not on this machine: LocalStack may only reach this machine"
         )
 
 

@@ -115,7 +115,7 @@ def seed(client: Any, *, stream: str, shards: int, records: int, split: bool) ->
     if split:
         lines.append(f"{split_first(client, stream)} is split")
         put(client, stream, half, records)
-        lines.append(f"{records - half} more records are in the shards that are open now")
+        lines.append(f"{records - half} more records are in the shards that are now open")
     return lines
 
 
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--endpoint",
         default="http://127.0.0.1:4566",
-        help="the local Kinesis (default: %(default)s)",
+        help="endpoint of the local Kinesis (default: %(default)s)",
     )
     parser.add_argument("--region", default="us-east-1", help="(default: %(default)s)")
     parser.add_argument("--stream", default="demo", help="(default: %(default)s)")
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
         "--shards",
         type=int,
         default=2,
-        help="of a new stream (default: %(default)s)",
+        help="number of shards of a new stream (default: %(default)s)",
     )
     parser.add_argument("--records", type=int, default=1_000, help="(default: %(default)s)")
     parser.add_argument(
@@ -159,7 +159,10 @@ def main(arguments: Sequence[str]) -> int:
         )
         print(*lines, sep="\n")
     except (SeedError, BotoCoreError, ClientError) as error:
-        print(f"{options.stream} at {options.endpoint} was not seeded: {error}", file=sys.stderr)
+        print(
+            f"{options.stream} at {options.endpoint} did not get all records: {error}",
+            file=sys.stderr,
+        )
         return 1
     finally:
         client.close()

@@ -75,7 +75,7 @@ def without_docker(port: int) -> Iterator[list[str]]:
     """The pip runtime, which is set up first if necessary. Yields lines for the user."""
     if set_up.main(["--localstack"]):
         raise runtime.LocalStackError(
-            "LocalStack's pip runtime could not be set up; the reason is above"
+            "LocalStack's pip runtime could not be set up; its output above says why"
         )
     with runtime.running(runtime.DEFAULT_DIRECTORY / "localstack.log", port=port) as service:
         yield [f"Kinesis is at {service.endpoint_url}", f"log: {service.log}"]
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
         prog="localstack.start", description="A local Kinesis until Ctrl-C."
     )
     parser.add_argument(
-        "--pip", action="store_true", help="use the pip runtime even if there is Docker"
+        "--pip", action="store_true", help="use the pip runtime even if Docker is installed"
     )
     parser.add_argument(
         "--port",

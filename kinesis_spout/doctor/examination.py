@@ -93,7 +93,7 @@ class Cluster:
             if not file.is_file():
                 lines = filter(None, map(str.strip, log.read_text(errors="replace").split("\n")))
                 last = ["no output", *lines][-1][:200]
-                return failed(f"the job that checks the executors ended early: {last}")
+                return failed(f"the Spark job that checks the executors ended early: {last}")
             seen: Answer = msgspec.json.decode(file.read_bytes(), type=Answer)
         if isinstance(seen, str):
             return failed(seen)
@@ -117,13 +117,14 @@ def executor_findings(
     without = [one for one in seen if one.error is not None]
     if without:
         cannot = f"kinesis-spout cannot be imported on {_hosts(without)} ({without[0].error})"
-        install = "install it in the Python of the executors"
-        ship = "ship an environment that contains it (spark.archives)"
+        install = "install kinesis-spout in the Python of the executors"
+        ship = "ship an environment that contains kinesis-spout (spark.archives)"
         yield failed(f"{cannot}; {install}, or {ship}", PACKAGE)
     others = [one for one in seen if one.error is None and one.version != version]
     if others:
         differs = (
-            f"kinesis-spout has version {others[0].version} on {_hosts(others)}, but {version} here"
+            f"kinesis-spout has version {others[0].version} on {_hosts(others)}, but version "
+            f"{version} on this machine"
         )
         yield failed(f"{differs}; install the same version everywhere", PACKAGE)
     elif not without:
@@ -180,7 +181,7 @@ FAN_OUT = (
         ["stream"],
         refused=warning,
         meaning="the credentials are not allowed to call {action}. Readers do not need this action",
-        remedy="to use kinesis-spout consumers, allow {action} in their IAM policy",
+        remedy="to use kinesis-spout consumers, allow {action} in the IAM policy",
     ),
     tried(
         _CONSUMER,
@@ -189,7 +190,7 @@ FAN_OUT = (
         meaning=(
             "the credentials are not allowed to call {action} on {consumer}, so shards are polled"
         ),
-        remedy="allow {action} on the stream's consumers in their IAM policy",
+        remedy="allow {action} on the stream's consumers in the IAM policy of the credentials",
     ),
     Check("kinesis:RegisterStreamConsumer", Stream.check_registering, [_CONSUMER]),
     Check("kinesis:SubscribeToShard", Stream.check_subscribing, [_CONSUMER]),

@@ -119,12 +119,12 @@ def _looked(check: Check[Subject], subject: Subject) -> list[Finding]:
             is_away = isinstance(exc, ServiceUnavailableError | StoreUnavailableError)
             found[:] = [failed(str(exc), unreachable=is_away)]
         except Exception as exc:  # noqa: BLE001  # one that breaks must not hide what others find
-            report = "report this, with the output of kinesis-spout doctor --json"
+            report = "report this error, with the output of kinesis-spout doctor --json"
             found[:] = [failed(f"the check itself failed with a {type(exc).__name__}; {report}")]
         ended.set()
 
     threading.Thread(target=look, name=f"doctor-{check.name}", daemon=True).start()
     if ended.wait(check.limit_s):
         return found
-    advice = "check that this machine can reach the service, then try again"
+    advice = "check that this machine can reach the server, then try again"
     return [failed(f"no answer within {check.limit_s:g} s; {advice}", unreachable=check.is_remote)]

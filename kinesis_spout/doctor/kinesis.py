@@ -94,18 +94,20 @@ class Stream:
                 raise
             self._refusal = exc
         took_ms = (time.monotonic() - began_s) * 1_000
-        return ok(f"the service accepts the credentials; a call takes {took_ms:.0f} ms")
+        return ok(f"Kinesis accepts the credentials; a request takes {took_ms:.0f} ms")
 
     def check_clock(self) -> Finding:
         if self._ahead_s is None:
-            return not_tried("the endpoint's responses have no date")
+            return not_tried(
+                "the clock cannot be checked, because the endpoint's responses have no date"
+            )
         off_s = abs(self._ahead_s)
         if off_s <= WRONG_CLOCK_S:
-            return ok(f"this machine's clock is within {WRONG_CLOCK_S} s of the service's")
+            return ok(f"this machine's clock is within {WRONG_CLOCK_S} s of the clock of Kinesis")
         off = f"{off_s / 60:.0f} min" if off_s >= 120 else f"{off_s:.0f} s"
         side = "ahead of" if self._ahead_s > 0 else "behind"
-        shown = f"this machine's clock is {off} {side} the service's"
-        verdict, effect = warning, "start times and lags are wrong by that much"
+        shown = f"this machine's clock is {off} {side} the clock of Kinesis"
+        verdict, effect = warning, "start times and lags are wrong by that amount"
         if off_s > SIGNED_FOR_S:
             verdict, effect = failed, "AWS refuses requests whose time is off by more than 5 min"
         return verdict(f"{shown}; {effect}; set the clock of this machine")
@@ -117,7 +119,7 @@ class Stream:
 
     def check_stream(self) -> Finding:
         if isinstance(self._refusal, StreamNotFoundError):
-            advice = "check its name, the region and the account"
+            advice = "check the stream's name, the region and the account"
             return failed(f"{self.client.where} does not exist; {advice}")
         found = self.described
         if found is None:
@@ -130,13 +132,15 @@ class Stream:
         shown = ", ".join(fact for fact in facts if fact)
         if found.status in {"ACTIVE", "UPDATING"}:
             return ok(shown)
-        advice = "create it again" if found.status == "DELETING" else "wait until it is ACTIVE"
-        return failed(f"{shown}; it cannot be read; {advice}")
+        advice = (
+            "create the stream again" if found.status == "DELETING" else "wait until it is ACTIVE"
+        )
+        return failed(f"{shown}; the stream cannot be read; {advice}")
 
     def list_shards(self) -> Finding:
         shards = self.client.list_shards()
         if not shards:
-            return failed(f"{self.client.where} lists no shards; wait until it is ACTIVE")
+            return failed(f"{self.client.where} lists no shards; wait until the stream is ACTIVE")
         # an open one, if there is one
         self._shard_id = min(shards, key=lambda shard: shard.is_closed).shard_id
         return ok(f"allowed; {counted(len(shards), 'shard')}, closed ones included")
@@ -179,7 +183,7 @@ class Stream:
         except ConsumerNotFoundError:
             if not is_arn:
                 return ok(f"allowed; consumer {self.consumer} is not registered yet")
-            others = "see the existing ones with kinesis-spout consumers list"
+            others = "list the existing consumers with kinesis-spout consumers list"
             remedy = "or pass --consumer-name: the spout then registers the consumer itself"
             return failed(f"consumer {self.consumer} does not exist; {others}, {remedy}")
         self._registered = found.name
@@ -193,7 +197,7 @@ class Stream:
         if self._registered:
             return ok(f"not needed: {self._registered} is registered")
         allow = "allow kinesis:RegisterStreamConsumer on the stream"
-        other = "register the consumer once and pass its ARN"
+        other = "register the consumer yourself and pass its ARN"
         return not_tried(f"a test would register {self.consumer}; {allow}, or {other}")
 
     def check_subscribing(self) -> Finding:
@@ -204,7 +208,7 @@ class Stream:
             )
         return not_tried(
             "a test would take a shard from the process that reads with "
-            f"{self._registered}; {allow}, and check that the spout's metric "
+            f"{self._registered}; {allow}. Check that the spout's metric "
             "kinesis_spout_polled_shards stays 0"
         )
 
@@ -225,7 +229,7 @@ class Stream:
         actions = ", ".join(map(action_of, drill))
         yield not_tried(
             f"needs {actions}; a test would change streams",
-            "drill on AWS",
+            "a drill on AWS",
         )
 
 
@@ -236,7 +240,7 @@ def tried(
     *,
     refused: Callable[[str], Finding] = failed,
     meaning: str = "the credentials are not allowed to call {action} on {stream}",
-    remedy: str = "allow {action} in their IAM policy",
+    remedy: str = "allow {action} in the IAM policy of the credentials",
 ) -> Check[Stream]:
     """The row of an IAM action that is tried. `call` calls it, and reports what it found.
 
@@ -248,9 +252,9 @@ def tried(
         try:
             return call(stream)
         except ThrottledError as exc:
-            return warning(f"allowed, but throttled: {exc}")
+            return warning(f"allowed, but Kinesis throttled the request: {exc}")
         except ShardNotFoundError:
-            return warning("allowed, but the shard has expired in the meantime; try again")
+            return warning("allowed, but the shard has just expired; try again")
         except AccessDeniedError as exc:
             if isinstance(exc, KeyAccessError):
                 return refused(str(exc))
@@ -268,7 +272,7 @@ def credentials_finding(found: CredentialsInUse, now_ms: int) -> Finding:
     if found.expires_ms is None:
         if is_renewed or not found.is_temporary:
             return ok(source)
-        advice = "use a role or a profile for a job that runs for days"
+        advice = "for a job that runs for days, use a role or a profile"
         return warning(f"{source}; these credentials are temporary and are not renewed; {advice}")
     left_s = (found.expires_ms - now_ms) / 1_000
     until = Position.at_timestamp(found.expires_ms)

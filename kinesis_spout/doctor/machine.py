@@ -91,7 +91,7 @@ class Machine:
         lowest = next((one.lowest for one in self.required if one.name == PYTHON), "")
         if _numbers_of(self.python) >= _numbers_of(lowest):
             return ok(shown)
-        remedy = f"install Python {lowest} or newer, and kinesis-spout in it"
+        remedy = f"install Python {lowest} or newer, and install kinesis-spout in it"
         return failed(f"{shown} is older than {lowest}; {remedy}")
 
     def check_packages(self) -> list[Finding]:
@@ -125,7 +125,7 @@ class Machine:
     def check_spark(self) -> Finding:
         """PySpark, and the Spark of the JVM that it would start: they must be of one version."""
         if self.pyspark_home is None:
-            why = "PySpark is not installed; a Spark job needs it, the spout does not"
+            why = "PySpark is not installed. Only Spark jobs need PySpark"
             return not_tried(f"{why}; {how_to_install('spark')}")
         version = self.version_of("pyspark")
         given = self.environment.get("SPARK_HOME")
@@ -135,7 +135,7 @@ class Machine:
         core = next((match[1] for jar in jars if (match := _CORE_JAR.fullmatch(jar.name))), None)
         if core is None:
             reinstall = "run pip install --force-reinstall pyspark"
-            remedy = "unset SPARK_HOME, or correct it" if given else reinstall
+            remedy = "unset or correct SPARK_HOME" if given else reinstall
             return failed(f"{named} contains no Spark jars; {remedy}")
         if version and _numbers_of(core) != _numbers_of(version):
             differs = f"PySpark is {version}, but the JVM's Spark in {named} is {core}"

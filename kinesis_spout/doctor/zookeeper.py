@@ -71,7 +71,7 @@ class Ensemble:
             except StoreUnavailableError as exc:
                 errors.append(str(exc))
         for error in errors:
-            others = f"{error}; the other servers answer"
+            others = f"{error}; the other ZooKeeper servers answer"
             yield warning(others) if answers else failed(error, unreachable=True)
         if answers:
             yield ok("; ".join(answers))
@@ -97,7 +97,7 @@ class Ensemble:
         if median_ms <= SLOW_MS:
             return ok(shown)
         advice = "run ZooKeeper closer to the job, or on faster disks"
-        return warning(f"{shown}; each batch waits for several reads; {advice}")
+        return warning(f"{shown}; each batch waits for several such reads; {advice}")
 
     def check_access(self) -> Finding:
         """Reads, creates and deletes below the deepest node that exists.
@@ -116,12 +116,12 @@ class Ensemble:
         try:
             self._tree.commit(operations)
         except TransactionRefusedError:
-            return warning(f"another process has changed {below}; try again")
+            return warning(f"another process has just changed {below}; try again")
         except StoreUnavailableError:
             raise
         except StateError:
             shown = f"this client may read {below}, but may not create or delete nodes below it"
-            give = "give it the permissions create and delete in the access control list"
+            give = "give this client the permissions create and delete in the access control list"
             return failed(f"{shown}; {give} of that node")
         first = f"; the first run creates {made[0]}" if len(made) > 1 else ""
         return ok(f"{below} may be read and written{first}")
@@ -139,7 +139,7 @@ class Ensemble:
         topics = StoreTopics(self._tree, paths, reset_command="kinesis-spout reset")
         known = topics.identity.read()
         if known is None:
-            yield ok(f"application {application} has no state yet")
+            yield ok(f"application {application} has no stored state yet")
         elif known.is_same(self._described.identity):
             yield ok(f"the state of application {application} belongs to this stream")
         else:

@@ -33,7 +33,7 @@ def choose(
             chosen[SOAK] = soak(setting, minutes)
             continue
         if name not in DRILLS and name != ALL:
-            hint = did_you_mean(name, [*DRILLS, ALL, SOAK], "see all with --list")
+            hint = did_you_mean(name, [*DRILLS, ALL, SOAK], "list the drills with --list")
             raise ConfigError(f"there is no drill {name!r}", hint)
         wanted = [one for one in DRILLS.values() if one.of_all] if name == ALL else [DRILLS[name]]
         for one in wanted:

@@ -139,7 +139,9 @@ def disturbed(world: World, drill: Drill) -> Drilled:
             world.job.end()
     troubles += drill.after(world)
     if drill.outlasts is Outlasts.ANY:
-        troubles += [f"{run} did not survive the disturbance" for run in world.restarts.ended]
+        troubles += [
+            f"{run} ended because of the drill's disturbance" for run in world.restarts.ended
+        ]
     return Drilled(
         drill=drill.name,
         history=world.history(),

@@ -140,7 +140,7 @@ class Job:
         """
         one = next((one for one in self.running if one.task == task), None)
         if one is None:
-            raise DrillError(f"no running process can be killed: {name}")
+            raise DrillError(f"the drill found no process to kill: {name}")
         began_ns = time.monotonic_ns()
         one.kill()
         name = name or f"kill -9 of {one.run}"
@@ -169,7 +169,7 @@ class Job:
             one.kill()
         is_too_young = code == -signal.SIGTERM and not self.path(one.run).exists()
         if code and not is_too_young:
-            raise DrillError(f"{one.run} failed when it was closed: {self.errors(one.run)}")
+            raise DrillError(f"{one.run} failed while it stopped: {self.errors(one.run)}")
         return time.monotonic()
 
     def ended(self) -> Iterator[tuple[str, str]]:

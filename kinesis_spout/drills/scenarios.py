@@ -67,7 +67,7 @@ _ALL = (
     ),
     _cold(
         "kill-driver-at-every-step",
-        "kills a driver at each step of a batch, one step for each start",
+        "kills the driver at each step of a batch, and starts it again each time",
         (*(do(verbs.kill_at)(step) for step in STEPS), start, work(100)),
     ),
     *(
@@ -140,17 +140,17 @@ _ALL = (
     ),
     _of_service(
         "brown-out",
-        "leaves every call to the service unanswered for a few seconds",
+        "leaves every request to Kinesis unanswered for a few seconds",
         (strike("no call answered", service_unavailable(), operations=(None,), seconds=5),),
     ),
     _of_service(
         "expired-iterators",
-        "lets every iterator expire for a few seconds",
+        "makes every shard iterator expire for a few seconds",
         (strike("every iterator expired", expired_iterator()),),
     ),
     _of_service(
         "slow-and-truncated-answers",
-        "delays, truncates and drops responses of the service",
+        "delays, truncates and drops responses of Kinesis",
         (
             strike(
                 "slow, dropped and truncated responses",
@@ -181,7 +181,8 @@ _ALL = (
     ),
     Drill(
         "zookeeper-cut-off",
-        "cuts the job off from ZooKeeper, for less and for more than a session lasts",
+        "cuts the job off from ZooKeeper, first for less and then for more time than its session "
+        "lasts",
         _and_work(50, do(verbs.cut_link)(_LESS_S), do(verbs.cut_link)(_SESSION_S)),
         needs=_LINK,
         outlasts=Outlasts.SPOUT,
@@ -203,13 +204,13 @@ _ALL = (
     ),
     Drill(
         "zombie-worker",
-        "lets a killed driver's Python workers continue after their plan was closed",
+        "lets a killed driver's Python workers continue after their batch was closed",
         (verbs.wake_workers_late, start),
         needs=_SPARK | _OWN,
     ),
     Drill(
         "poison",
-        "puts a record that kills each process that receives it",
+        "puts a record on the stream that kills each process that receives it",
         (start, verbs.wait_for_poison),
         needs=frozenset({Need.POISON}),
         is_cold=True,
@@ -218,7 +219,7 @@ _ALL = (
     ),
     _of_service(
         "service-clock",
-        "sets the service's clock forward and back, by minutes and by hours",
+        "sets the clock of Kinesis forward and back, by minutes and by hours",
         _and_work(30, *(do(verbs.set_service_clock)(minutes) for minutes in _JUMPS)),
     ),
     Drill(
@@ -261,7 +262,7 @@ _ALL = (
     ),
     _cold(
         "plan-removed",
-        "removes plans, and the pointer to them, from ZooKeeper",
+        "removes the plans of batches, and the pointer to the newest plan, from ZooKeeper",
         (
             remove("the pointer to the plan", lambda _: ["plan"], at="sink-written"),
             remove("the plan", lambda world: [verbs.plan_of(world)], at="plan-closed"),
@@ -271,7 +272,8 @@ _ALL = (
     ),
     _of_spark(
         "application-removed",
-        "removes the whole application from ZooKeeper, then follows the error's advice",
+        "removes the whole application from ZooKeeper, then follows the advice of the error "
+        "message",
         (verbs.lose_application, start),
     ),
     _of_spark(

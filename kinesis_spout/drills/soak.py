@@ -103,7 +103,7 @@ def _play_at_random(world: World, drills: Sequence[Drill], seconds: float) -> No
     grows.
     """
     if not drills:
-        raise DrillError("no drill supports these options, so the soak has no drill to run")
+        raise DrillError("no drill supports these options, so soak has nothing to run")
     random, end_s = _random(world.setting, 0), time.monotonic() + seconds
     sparing = [one for one in drills if one.outlasts is Outlasts.ANY] or drills
     while (left_s := end_s - time.monotonic()) > 0:
@@ -209,7 +209,7 @@ class _SpoutSoak:
             f"{operation} {fault.code or ('undecodable' if fault.replace else fault.kind.value)}"
             for operation, fault in self._fake.faults.struck
         )
-        yield f"{kinds.total():,} calls to Kinesis hit injected faults of {len(kinds)} kinds"
+        yield f"{kinds.total():,} requests to Kinesis met injected faults of {len(kinds)} kinds"
 
     def _loop(
         self, random: Random, between_s: tuple[float, float], act: Callable[[Random], object]

@@ -124,7 +124,11 @@ class RemoteStream:
         except StreamNotFoundError:
             pass
         except KinesisError as exc:
-            log.warning("%s may still exist. Delete it by hand: %s", self._client.where, exc)
+            log.warning(
+                "%s may still exist. Delete the stream in the AWS console: %s",
+                self._client.where,
+                exc,
+            )
 
 
 class ServiceClock(SystemClock):

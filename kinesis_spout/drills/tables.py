@@ -37,8 +37,8 @@ def verdict_text(verdict: Verdict) -> str:
     ]
     if delays is not None:
         what = (
-            f"from a put to the first delivery; 99 % within {_seconds(delays.p99_s)}, at most "
-            f"{_seconds(delays.max_s)}"
+            "from the put of a record to its first delivery; 99 % within "
+            f"{_seconds(delays.p99_s)}, at most {_seconds(delays.max_s)}"
         )
         figures.append((_seconds(delays.median_s), what))
     figures.append((_seconds(verdict.drained_s), "to drain at the end"))

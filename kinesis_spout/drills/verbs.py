@@ -188,7 +188,10 @@ def wake_workers_late(world: World) -> None:
         stop_at(world, "plan-closed")
         late = [one for one in workers if runs(one)]
         if not late:
-            raise DrillError("no stopped worker outlived its driver, so no worker can publish late")
+            raise DrillError(
+                "no stopped Python worker outlived its driver, so no worker can publish records "
+                "late"
+            )
         published = _published(world)
         resume(late)
         world.wait(_AWAKE_S)
@@ -196,8 +199,8 @@ def wake_workers_late(world: World) -> None:
             raise DrillError("a worker has published records of a plan that was closed")
         left = sum(runs(one) for one in late)
         world.notes.append(
-            f"{len(late)} workers of the killed driver continued after their plan was closed; "
-            f"{left} of them still ran {_AWAKE_S:.0f} s later"
+            f"{len(late)} workers of the killed driver continued after their batch was closed; "
+            f"{left} of these workers still ran {_AWAKE_S:.0f} s later"
         )
     finally:
         _kill_all([*workers, *others])
@@ -240,7 +243,7 @@ def plan_of(world: World) -> str:
     """The newest one."""
     plans = world.stored.names("batches")
     if not plans:
-        raise DrillError("the job has made no plan")
+        raise DrillError("the job has planned no batch")
     return f"batches/{max(plans, key=plan_number)}"
 
 
@@ -268,8 +271,8 @@ def lose_application(world: World) -> None:
     _, words = world.wait_for_end("the loss of its progress")
     if "ZooKeeper has no state of" not in words:
         raise DrillError(
-            f"{run} did not report that ZooKeeper has lost the application's state. Its last "
-            f"output: {words[-500:]}"
+            f"{run} did not report that ZooKeeper has lost the application's state. The last "
+            f"output of {run}: {words[-500:]}"
         )
     lose_checkpoint(world)
     world.add_fault(f"{run} refused to continue", began_ns, run=run, rewinds=True)
@@ -321,7 +324,9 @@ def strike(
                 plan.add(fault, operation=operation, times=None)
             world.wait(seconds / len(faults))
         plan.clear()
-    world.notes.append(f"{len(plan.struck) - struck_before} calls to Kinesis hit an injected fault")
+    world.notes.append(
+        f"{len(plan.struck) - struck_before} requests to Kinesis met an injected fault"
+    )
 
 
 def reshard(world: World, rounds: int) -> None:

@@ -291,7 +291,10 @@ class World:
         the seconds it took. The verdict says what is missing then.
         """
         self.producers.stop()
-        self.tell(f"{len(self.producers.puts)} records were put; draining")
+        self.tell(
+            f"{len(self.producers.puts)} records were put; the drill waits until the job has read "
+            "all of them"
+        )
         began_s = time.monotonic()
         try:
             self.wait_until(self._is_drained, "the end of the backlog", limit_s=limit_s)

@@ -482,7 +482,7 @@ def owners_sentence(look: Look) -> str:
             }
             if fate := kept.get(look.now.process_states.get(run.owner, ProcessState.GONE)):
                 who = f"pid {run.owner.pid} on {run.owner.host}"
-                return f"no process: that of the last run ({who}) {fate}"
+                return f"none, because the process of the last run ({who}) {fate}"
             ended = "; the last run ended without a message"
         elif run is not None and run.end is not None:
             how = {DONE: "finished", STOPPED: "was stopped cleanly", FAILED: "failed"}

@@ -175,11 +175,11 @@ def _reason(record: UnresolvedRecord) -> str:
     if record.reason:
         return record.reason
     if record.rejected:
-        return "(rejected: waits for its dead letter)"
+        return "(rejected: its dead letter is not written yet)"
     if record.blocked:
         return "(has not failed: waits for an earlier record)"
     if record.first_failure_ms is None:
-        return "(delivered: not acked or failed yet)"
+        return "(delivered, but not acked or failed yet)"
     return "(no reason given)"
 
 

@@ -37,19 +37,24 @@ def demo(
         Path | None,
         typer.Option(file_okay=False, help="Keep all files in this directory, which must be new."),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the temporary directory of the demo.")
+    ] = False,
     kill: Annotated[
-        bool, typer.Option("--kill/--no-kill", help="Kill the job (kill -9), and start it again.")
+        bool, typer.Option("--kill/--no-kill", help="Kill the job (kill -9) and start it again.")
     ] = True,
     faults: Annotated[
         bool,
-        typer.Option("--faults", help="Make each cancelled flight fail; it becomes a dead letter."),
+        typer.Option(
+            "--faults",
+            help="Make the record of each cancelled flight fail, so that it becomes a dead letter.",
+        ),
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Only check the earlier demo in --directory again.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")
+        bool, typer.Option("--json", help="Print only one JSON object on stdout.")
     ] = False,
 ) -> None:
     """Kill a Spark job that reads real flights from a local Kinesis: no record is lost.
@@ -59,7 +64,7 @@ def demo(
     """
     if check and directory is None:
         raise typer.BadParameter(
-            "name the directory of an earlier demo with --directory", param_hint="--check"
+            "pass the directory of an earlier demo with --directory", param_hint="--check"
         )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     with StopSignals(once=True), one_sentence(errors(), ctx=ctx):
@@ -95,7 +100,7 @@ def _run(place: Path, console: Console, records: int, *, kill: bool, faults: boo
     for note in drilled.notes:
         console.print(f"note: {escape(note)}")
     if problem := drilled.undone or "; ".join(drilled.troubles):
-        remedy = "run the demo with --keep to keep its log"
+        remedy = "to keep its log, run the demo with --keep"
         raise CliError(problem, remedy, log_file=Path(drilled.log) if drilled.log else None)
 
 

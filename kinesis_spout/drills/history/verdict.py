@@ -223,11 +223,11 @@ def _recoveries_s(history: History) -> dict[Fault, float]:
 
 def _notes(history: History, again: Sequence[Redelivery]) -> Iterator[str]:
     if strangers := unanswered_puts(history):
-        yield f"delivered records of put requests without a response: {strangers}"
+        yield f"delivered records whose put request got no response: {strangers}"
     if letters := sum(one.told.step is Step.LETTER and one.explained for one in again):
         yield f"dead letters that were written again because of a fault: {letters}"
     if not history.fates_known:
         yield (
-            "the function itself decides which records it acks, so each ack and each dead letter "
+            "your own function decides which records it acks, so each ack and each dead letter "
             "counts as correct"
         )

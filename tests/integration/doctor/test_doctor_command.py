@@ -107,7 +107,7 @@ def test_the_state_of_a_deleted_stream_is_a_failure(
 ) -> None:
     """As after a local Kinesis was started again. Before a first run there is no state."""
     before = doctor(tmp_path, "doctor", "--json", *place(fake, zookeeper_chroot))
-    assert "etl has no state yet" in findings(before)["ZooKeeper", "state"]["sentence"]
+    assert "etl has no stored state yet" in findings(before)["ZooKeeper", "state"]["sentence"]
     arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
     with closing(
         ZookeeperStateStore(zookeeper_chroot, application="etl", stream="orders")

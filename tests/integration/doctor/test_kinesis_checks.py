@@ -162,7 +162,7 @@ def test_an_action_that_is_denied_is_a_failure_with_its_name(
     deny(fake, action)
     found = examined(fake)
     assert found[action].verdict is FAILED
-    assert f"allow {action} in their IAM policy" in found[action].sentence
+    assert f"allow {action} in the IAM policy of the credentials" in found[action].sentence
     assert {name for name, one in found.items() if one.verdict is FAILED} == {action}
     assert found["clock"].verdict is OK
     order = [action_of(name) for name in PERMISSIONS[Use.READ].operations][1:]
@@ -183,7 +183,7 @@ def test_a_stream_that_is_not_there_is_a_failure(fake: ServedFake) -> None:
     ("status", "verdict", "advice"),
     [
         ("CREATING", FAILED, "wait until it is ACTIVE"),
-        ("DELETING", FAILED, "create it again"),
+        ("DELETING", FAILED, "create the stream again"),
         ("UPDATING", OK, "UPDATING"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_range_or_a_whole_aggregate_is_given_up_as_a_whole(
 def test_what_is_not_unresolved_is_refused(named: SequenceNumber, said: str) -> None:
     with pytest.raises(MoveRefusedError, match=f"cannot be skipped, because it is {said}"):
         skipped(state(record(30)), named)
-    with pytest.raises(MoveRefusedError, match="no state of shard shardId-0; did you mean"):
+    with pytest.raises(MoveRefusedError, match="no state for shard shardId-0; did you mean"):
         find_skip({"shardId-00": StoredState(state(), 0)}, "shardId-0", None)
 
 

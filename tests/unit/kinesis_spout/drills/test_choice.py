@@ -37,7 +37,7 @@ def test_all_leaves_out_what_is_not_possible_and_says_why(setting: Setting) -> N
         ("throttling", REMOTE, "only the drill's own Kinesis"),
         ("record-outage", Setting(process="jobs:process"), "run the drill without --process"),
         ("kill-drivr", SPARK, "did you mean kill-driver"),
-        ("qqqqqqqq", SPARK, "see all with --list"),
+        ("qqqqqqqq", SPARK, "list the drills with --list"),
     ],
 )
 def test_a_drill_that_cannot_be_run_is_refused(name: str, setting: Setting, says: str) -> None:

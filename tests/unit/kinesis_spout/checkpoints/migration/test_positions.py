@@ -90,8 +90,8 @@ def test_a_shard_that_a_named_one_comes_from_is_done_where_such_shards_are_forgo
 @pytest.mark.parametrize(
     ("stored", "family", "error"),
     [
-        ({"c": "AFTER:5"}, LINE, "has no position of a, b; pass --at"),
-        ({"a": None}, BOTH, "has no position of a, b; pass --at"),
+        ({"c": "AFTER:5"}, LINE, "has no position of a, b; pass "),
+        ({"a": None}, BOTH, "has no position of a, b; pass "),
         # of a stream that was created again under the name: nothing of it would ever be read
         (
             {"a": "SHARD_END"},

@@ -67,7 +67,10 @@ def test_of_a_table_of_several_streams_the_streams_own_leases_are_read() -> None
         ([], "table t has no lease of stream orders"),
         ([{"id": {"S": "x"}}], "item without leaseKey of table t is not a lease"),
         ([{"leaseKey": {"S": A}}], f"item {A} of table t is not a lease .*`checkpoint`"),
-        ([lease(A, "SHARD_START")], "contains 'SHARD_START', which is not a sequence number"),
+        (
+            [lease(A, "SHARD_START")],
+            "contains 'SHARD_START', which is not a Kinesis sequence",
+        ),
         ([{**lease(A, "5"), "checkpointSubSequenceNumber": {"N": "x"}}], "is not a lease .*`int`"),
         ([lease(A, "5", 10**17)], "record 5 has no user record 1"),
     ],
@@ -135,8 +138,8 @@ def test_a_shard_that_it_left_when_it_was_closed_is_read_on(tmp_path: Path) -> N
     ("files", "said"),
     [
         ({"a": ""}, "has no offsets/<batch>"),
-        ({"offsets/0": ""}, "does not begin with v1"),
-        ({"offsets/0": "v2\n{}\n"}, "does not begin with v1"),
+        ({"offsets/0": ""}, "does not start with v1"),
+        ({"offsets/0": "v2\n{}\n"}, "does not start with v1"),
         ({"offsets/0": "v1"}, "the second line of .* is damaged"),
         ({"offsets/0": "v1\n{}\n-"}, "does not read stream orders"),
         ({"offsets/0": "v1\n{}\n{"}, "is damaged"),
@@ -146,9 +149,12 @@ def test_a_shard_that_it_left_when_it_was_closed_is_read_on(tmp_path: Path) -> N
         ({"offsets/0": offsets(0, {A: place("MIDDLE")})}, "does not support"),
         (
             {"offsets/0": offsets(0, {A: place("AT_TIMESTAMP", "soon")})},
-            "is not a number of milliseconds",
+            "is not a time in milliseconds",
         ),
-        ({"offsets/0": offsets(0, {A: place("AT_SEQUENCE_NUMBER", "x")})}, "not a sequence number"),
+        (
+            {"offsets/0": offsets(0, {A: place("AT_SEQUENCE_NUMBER", "x")})},
+            "not a Kinesis sequence",
+        ),
         ({"offsets/1": offsets(1, {}), "commits/2": ""}, "not offsets/2"),
     ],
 )
