@@ -44,8 +44,8 @@ function whyAndWhat(groups, more = 0) {
   unfold.addEventListener("toggle", () => { isUnfolded = unfold.open; });
   return [el("h2", {}, "Why, and what to do"), list(groups.slice(0, 3)),
     rest.length ? unfold : null,
-    more > 0 ? soft(plural(more, "more shard needs", "more shards need"), " attention: the page ",
-      "of each explains it.") : null];
+    more > 0 ? soft(plural(more, "more shard needs", "more shards need"), " attention. The page ",
+      "of each shard explains the cause.") : null];
 }
 
 function groupItem(group) {
@@ -72,7 +72,7 @@ function stateFacts({ status }) {
     ...data.facts.map(([title, said]) => [title, el("bdi", {}, cut(said, 600))]),
     ["shards", states.join(", ") || "none"], ["health", healths.length ? healths : "none"],
     ...(expires.length ? [["expires in", soonest ? expiry(soonest)
-      : "now: records expire, or have expired"]] : [])])];
+      : "now: records are expiring or have expired"]] : [])])];
 }
 
 function shardPicture({ status }) {
@@ -96,9 +96,9 @@ function shardPicture({ status }) {
   return [el("h2", {}, "Shards over time"), choose("Time shown", ["", ...Object.keys(SPANS)]
     .map((one) => [{ span: one }, one || "what matters", one === span])),
   timeline(shown, from, now, { isNow: true }),
-  hidden ? soft(plural(hidden, "shard"), " ended before the time that is shown.") : null,
-  guessed ? soft(`It is not known when ${plural(guessed, "shard")} began: the picture starts such `,
-    "a shard halfway between the beginning of its parents and now.") : null];
+  hidden ? soft(plural(hidden, "shard"), " ended before the time shown.") : null,
+  guessed ? soft(`The start time of ${plural(guessed, "shard")} is not known. The picture `,
+    "starts such a shard halfway between the start of its parents and now.") : null];
 }
 
 function throughput({ status, samples }) {
@@ -112,7 +112,7 @@ function throughput({ status, samples }) {
     [kind, label, samples.filter((one) => one.stage === stage).length]);
   const seen = sum(stages.map(([, , many]) => many));
   return [el("h2", {}, "Throughput"), el("div", { class: "charts" },
-    draw("Stream time read in a second", [["reads", "", of("pace")]],
+    draw("Stream time read per second", [["reads", "", of("pace")]],
       (one) => `${one.toFixed(2)} s`),
     draw("Largest lag", [["reads", "", of("lagMs")]], duration),
     draw("Rows read", [["reads", "", of("rowsPerS")]], perSecond, false),
@@ -121,9 +121,9 @@ function throughput({ status, samples }) {
     perSecond, false),
     seen ? shares("How the time of batches splits", `seen in ${plural(seen, "observation")}`,
       stages) : null),
-  soft("1 s of stream time in a second keeps pace with the clock. Rows and outcomes are those of ",
-    "a Spark job's batches that an observation has seen, so there may be more. A standalone spout ",
-    "stores no counts: its metrics have them.")];
+  soft("A job that reads 1 s of stream time per second keeps up. The page counts rows and ",
+    "outcomes of those batches of a Spark job that it has observed. A standalone spout stores ",
+    "no counts, but its metrics contain them.")];
 }
 
 function shardTable({ status }) {
@@ -213,16 +213,16 @@ function shardView(shardId) {
     ["expires in", one.expiresInMs === null ? null : expiry(one.expiresInMs)],
     ["speed", one.speed === null ? null : `${rounded(one.speed)}x`],
     ["waits for", links(one.waitsFor)], ["parents", links(lane?.parents ?? [])],
-    ["waited for by", own ? links(groups.flatMap((each) => each.holdsUp)) : null],
+    ["waiting shards", own ? links(groups.flatMap((each) => each.holdsUp)) : null],
     ["children", links(children.map((each) => each.shardId))],
     ["hash keys", lane?.hashKeys ? value(lane.hashKeys.join(" to ")) : null]];
   return [[head(el("h1", {}, value(shardId, 200), " ", chip(one.health))), groups.length
-    ? whyAndWhat(groups) : soft("This page does not contain its explanation."),
+    ? whyAndWhat(groups) : soft("This page does not explain the shard."),
   el("h2", {}, "State"), facts(pairs.filter(([, said]) => said !== null)),
   el("h2", {}, "Unresolved records"), records.list.length
     ? recordTables(records, status.timeMs, false) : el("p", {}, own?.unsettled
-      ? `None; ${plural(own.unsettled, "record")} of it in the current batch, not settled yet.`
-      : "None: every record of it that was read is acked.")], []];
+      ? `No record failed; ${plural(own.unsettled, "record")} in the current batch not acked yet.`
+      : "Every record of the shard that was read is acked.")], []];
 }
 
 function applicationsView() {

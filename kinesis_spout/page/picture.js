@@ -215,8 +215,8 @@ function timeline(lanes, from, to, { bands = [], isNow = false } = {}) {
         "aria-label": said }, drawn.map(([bar]) => bar), drawAxis(at, isNow), faults,
       drawn.map(([, shapes]) => shapes), joints,
       rows.map((row, index) => drawName(at, row, index)))),
-    isShared ? el("figcaption", {}, plural(lanes.length, "shard"), ". Neighbours share a row, ",
-      "which is named by its part of all hash keys.") : null);
+    isShared ? el("figcaption", {}, plural(lanes.length, "shard"), ". Shards with neighbouring ",
+      "hash keys share a row, whose label is its part of all hash keys.") : null);
 }
 
 // From the bottom: a strip of the deliveries; above it, as an area, the records that were put, and
