@@ -229,7 +229,7 @@ class Stream:
         actions = ", ".join(map(action_of, drill))
         yield not_tried(
             f"needs {actions}; a test would change streams",
-            "a drill on AWS",
+            "drill on AWS",
         )
 
 

@@ -115,18 +115,18 @@ def _show(console: Console, found: Verdict) -> None:
     console.print("", shards, "", sep="\n")
     color = "red" if found.missing else "green"
     console.print(
-        f"[bold]Records in {found.put:,}   rows out {found.written:,}   duplicates "
-        f"{found.duplicates:,}   [{color}]lost {found.missing:,}[/][/]"
+        f"[bold]Records put: {found.put:,}   Rows written: {found.written:,}   Duplicates: "
+        f"{found.duplicates:,}   [{color}]Lost: {found.missing:,}[/][/]"
     )
     if found.cancelled is not None:
-        cancelled = f"[bold]Cancelled flights {found.cancelled:,}   dead-lettered "
+        cancelled = f"[bold]Cancelled flights: {found.cancelled:,}   Dead-lettered: "
         console.print(f"{cancelled}{found.dead_lettered:,}[/]")
     for problem in found.problems:
         console.print(f"[bold red]Wrong:[/] {escape(problem)}")
     if not found.problems:
         console.print(
-            "[bold green]Nothing was lost.[/] Every row equals its flight, and every checkpoint is "
-            "at its shard's last record."
+            "[bold green]Nothing was lost.[/] Every row equals its flight, and the checkpoint of "
+            "every shard is at its last record."
         )
 
 

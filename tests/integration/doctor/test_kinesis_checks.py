@@ -174,7 +174,10 @@ def test_a_stream_that_is_not_there_is_a_failure(fake: ServedFake) -> None:
     found = examined(fake, "oders")
     assert found["stream"].verdict is FAILED
     assert "stream oders" in found["stream"].sentence
-    assert "does not exist; check its name, the region and the account" in found["stream"].sentence
+    assert (
+        "does not exist; check the stream's name, the region and the account"
+        in found["stream"].sentence
+    )
     assert found["kinesis:DescribeStreamSummary"].verdict is OK
     assert found["kinesis:ListShards"].verdict is NOT_TRIED
 
@@ -265,8 +268,8 @@ class OffClock(SystemClock):
 @pytest.mark.parametrize(
     ("service_ahead_ms", "verdict", "said"),
     [
-        (HOUR_MS, FAILED, "60 min behind the service's; AWS refuses"),
-        (60_000, WARNING, "s behind the service's; start times and lags"),
+        (HOUR_MS, FAILED, "60 min behind the clock of Kinesis; AWS refuses"),
+        (60_000, WARNING, "s behind the clock of Kinesis; start times and lags"),
     ],
 )
 def test_a_clock_that_is_off_is_found(service_ahead_ms: int, verdict: Verdict, said: str) -> None:
