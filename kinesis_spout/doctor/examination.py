@@ -123,8 +123,7 @@ def executor_findings(
     others = [one for one in seen if one.error is None and one.version != version]
     if others:
         differs = (
-            f"kinesis-spout has version {others[0].version} on {_hosts(others)}, but version "
-            f"{version} on this machine"
+            f"kinesis-spout has version {others[0].version} on {_hosts(others)}, but {version} here"
         )
         yield failed(f"{differs}; install the same version everywhere", PACKAGE)
     elif not without:

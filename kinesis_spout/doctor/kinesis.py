@@ -98,9 +98,7 @@ class Stream:
 
     def check_clock(self) -> Finding:
         if self._ahead_s is None:
-            return not_tried(
-                "the clock cannot be checked, because the endpoint's responses have no date"
-            )
+            return not_tried("the endpoint's responses contain no date")
         off_s = abs(self._ahead_s)
         if off_s <= WRONG_CLOCK_S:
             return ok(f"this machine's clock is within {WRONG_CLOCK_S} s of the clock of Kinesis")
@@ -132,9 +130,7 @@ class Stream:
         shown = ", ".join(fact for fact in facts if fact)
         if found.status in {"ACTIVE", "UPDATING"}:
             return ok(shown)
-        advice = (
-            "create the stream again" if found.status == "DELETING" else "wait until it is ACTIVE"
-        )
+        advice = "create it again" if found.status == "DELETING" else "wait until it is ACTIVE"
         return failed(f"{shown}; the stream cannot be read; {advice}")
 
     def list_shards(self) -> Finding:

@@ -37,18 +37,13 @@ def demo(
         Path | None,
         typer.Option(file_okay=False, help="Keep all files in this directory, which must be new."),
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the temporary directory of the demo.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
     kill: Annotated[
         bool, typer.Option("--kill/--no-kill", help="Kill the job (kill -9) and start it again.")
     ] = True,
     faults: Annotated[
         bool,
-        typer.Option(
-            "--faults",
-            help="Make the record of each cancelled flight fail, so that it becomes a dead letter.",
-        ),
+        typer.Option("--faults", help="Fail each cancelled flight, so that it is dead-lettered."),
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Only check the earlier demo in --directory again.")
