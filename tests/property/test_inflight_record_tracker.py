@@ -15,7 +15,7 @@ from state.position import Position, PositionKind
 from state.retry_policy import RetryPolicy
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
-from state.tracker.transitions import NodeState
+from state.tracker.transitions import Effect, NodeState
 from tests.support.state.tracker import check_structure, make_tracker, restart, take_retry
 from tests.support.state.tracker_oracle import FIRST_DELAY_MS, LIMIT, MAX_AGE_MS, Oracle
 
@@ -124,11 +124,21 @@ class TrackerMachine(RuleBasedStateMachine):
         assert emission == self.oracle.retry(entry)
         self.made.append(emission)
 
+    @precondition(lambda self: self.oracle.in_status("queued"))
+    @rule(data=st.data(), later_ms=st.integers(0, 500))
+    def postpone(self, data: Any, later_ms: int) -> None:
+        """In memory only: the stored time stays."""
+        entry = data.draw(st.sampled_from(self.oracle.in_status("queued")))
+        entry.postponed_ms = self.now_ms + later_ms
+        self.tracker.postpone(self.seq(entry.first), self.now_ms + later_ms)
+
     @precondition(lambda self: self.oracle.read == len(self.oracle.shard))
     @rule()
     def reach_end(self) -> None:
         self.ended = self.closed = True
         self.tracker.reach_end()
+        with pytest.raises(IllegalTrackerEventError, match="after the end of the shard"):
+            self.tracker.emit(self.seq(10**6))
 
     # outcomes -------------------------------------------------------------------------------------
     @precondition(lambda self: self.oracle.in_status("pending"))
@@ -200,10 +210,21 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 50), attempt=st.integers(-1, 6))
     def outcome_of_anything(self, number: int, attempt: int) -> None:
-        assert self.tracker.fail(self.seq(number), attempt, self.now_ms) is self.oracle.fail(
+        one = self.seq(number)
+        assert self.tracker.fail(one, attempt, self.now_ms) is self.oracle.fail(
             number, attempt, self.now_ms
         )
-        assert self.tracker.ack(self.seq(number), attempt) is self.oracle.ack(number, attempt)
+        assert self.tracker.ack(one, attempt) is self.oracle.ack(number, attempt)
+        entry = self.oracle.find(number)
+        if entry is None or not entry.unresolved:
+            assert self.tracker.dead_lettered(one) is Effect.UNKNOWN
+        elif entry.status != "exhausted":
+            with pytest.raises(IllegalTrackerEventError):
+                self.tracker.dead_lettered(one)
+        if entry is None or entry.status != "queued":
+            for refused in (lambda: self.tracker.retry(one), lambda: self.tracker.postpone(one, 0)):
+                with pytest.raises(IllegalTrackerEventError):
+                    refused()
 
     @precondition(lambda self: self.oracle.in_status("pending"))
     @rule(data=st.data(), attempts=st.integers(0, 4), due_ms=st.integers(0, 5_000))
@@ -343,14 +364,19 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_waits_is_what_the_oracle_waits_for(self) -> None:
-        assert self.tracker.next_retry_ms == min(
-            (entry.due_ms for entry in self.oracle.in_status("queued")), default=None
-        )
-        deadlines = [
-            entry.deadline_ms
-            for entry in self.oracle.in_status("pending")
-            if entry.deadline_ms is not None
-        ]
+        queued, pending = self.oracle.in_status("queued"), self.oracle.in_status("pending")
+        assert self.tracker.next_retry_ms == min((one.next_ms for one in queued), default=None)
+        oldest = self.seq(pending[0].first) if pending else None
+        assert self.tracker.oldest_pending == oldest
+        for entry in self.oracle.entries:
+            awaited = self.tracker.awaited(self.seq(entry.first))
+            is_stored = entry.has_failed or entry.found_alone
+            assert (awaited is not None) is (is_stored and entry in (*queued, *pending))
+            if awaited is not None:
+                assert awaited.attempts == entry.attempts
+            is_queued = self.tracker.queued(self.seq(entry.first)) is not None
+            assert is_queued is (entry in queued)
+        deadlines = [entry.deadline_ms for entry in pending if entry.deadline_ms is not None]
         assert self.tracker.next_deadline_ms == min(deadlines, default=None)
         assert [
             self.number(record.first) for record in self.tracker.exhausted

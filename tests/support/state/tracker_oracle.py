@@ -25,6 +25,7 @@ UNRESOLVED = ("pending", "queued", "exhausted")
 class Entry:
     """Records that share an outcome: one, or those of a span. `known`: the numbers among them that
     the tracker was given. `announced_ms`: when it was announced; None when it is not.
+    `postponed_ms`: when it is tried again, if that is another time than the stored one.
     """
 
     numbers: list[int]
@@ -41,6 +42,11 @@ class Entry:
     uncounted: bool = False
     rejected: bool = False
     announced_ms: int | None = None
+    postponed_ms: int | None = None
+
+    @property
+    def next_ms(self) -> int:
+        return self.due_ms if self.postponed_ms is None else self.postponed_ms
 
     @property
     def first(self) -> int:
@@ -248,9 +254,9 @@ class Oracle:
     def take_retry(self, now_ms: int) -> tuple[int, int] | None:
         """First number and attempt of the next retry."""
         for entry in sorted(
-            self.in_status("queued"), key=lambda entry: (entry.due_ms, entry.first)
+            self.in_status("queued"), key=lambda entry: (entry.next_ms, entry.first)
         ):
-            if entry.due_ms > now_ms:
+            if entry.next_ms > now_ms:
                 return None
             old = (
                 entry.first_failure_ms is not None and now_ms - entry.first_failure_ms > MAX_AGE_MS
@@ -263,7 +269,7 @@ class Oracle:
 
     def retry(self, entry: Entry) -> tuple[int, int]:
         entry.status = "pending"
-        entry.deadline_ms = None
+        entry.deadline_ms = entry.postponed_ms = None
         return entry.first, entry.attempts + 1
 
     def expire(self, now_ms: int) -> list[tuple[int, int]]:
@@ -293,7 +299,7 @@ class Oracle:
         self.exhausted = []
         for entry in self.entries:
             entry.end_unanswered()
-            entry.deadline_ms = None
+            entry.deadline_ms = entry.postponed_ms = None
             entry.found_alone = True
             entry.uncounted = False
             if not entry.unresolved:

@@ -1,3 +1,7 @@
+"""The table of transitions, cell by cell; what is refused; and states that only another process can
+have stored. What a tracker does over any history is in its property.
+"""
+
 from __future__ import annotations
 
 from itertools import product
@@ -9,8 +13,8 @@ from msgspec.structs import replace
 from state.errors import IllegalTrackerEventError, StoredDataError
 from state.position import SHARD_END, TRIM_HORIZON, Position
 from state.retry_policy import RetryPolicy
-from state.shard_state import TIMED_OUT, Lifecycle, UnresolvedRecord
-from state.tracker.inflight_record_tracker import UNANSWERED, parse_message_id
+from state.shard_state import Lifecycle, UnresolvedRecord
+from state.tracker.inflight_record_tracker import parse_message_id
 from state.tracker.transitions import (
     CELLS,
     SEEN_AS,
@@ -128,29 +132,6 @@ def test_a_node_moves_as_the_table_says_or_raises_and_changes_nothing(
     check_structure(tracker)
 
 
-def test_the_checkpoint_stays_below_an_aggregate_until_all_of_its_user_records_are_acked() -> None:
-    """Acked records before it count, in whatever order they were acked."""
-    tracker = make_tracker(5, 6, 7)
-    tracker.emit(seq(7, 1))
-    tracker.emit(seq(7, 2))
-    for acked in (seq(6), seq(7), seq(7, 1)):
-        tracker.ack(acked, 1)
-        assert tracker.checkpoint is None
-    for acked, checkpoint in ((seq(5), seq(6)), (seq(7, 2), seq(7))):
-        tracker.ack(acked, 1)
-        assert tracker.checkpoint == checkpoint
-    for number in (seq(9), seq(9, 1), seq(9, 2)):
-        tracker.emit(number)
-    for acked in (seq(9), seq(9, 1)):
-        tracker.ack(acked, 1)
-        assert tracker.checkpoint == seq(7)
-    span = make_tracker()
-    span.emit_span(seq(5), seq(7), 2)
-    span.emit(seq(7, 1))
-    span.ack(seq(5), 1)
-    assert span.checkpoint == seq(5)
-
-
 def test_a_rest_of_another_kinesis_record_is_refused() -> None:
     """It would let the checkpoint pass an aggregate that was emitted in part."""
     tracker = make_tracker(5)
@@ -173,130 +154,6 @@ def test_after_an_aggregate_none_of_its_user_records_is_emitted_again() -> None:
     assert take_retry(again, 1_000) == (seq(7), 2)
     again.ack(seq(7), 2)
     assert again.checkpoint == seq(7)
-
-
-def test_no_record_is_emitted_twice_and_none_after_the_end_of_the_shard() -> None:
-    """After the end, a later record can only be another shard's."""
-    tracker = make_tracker(1, 2)
-    tracker.fail(seq(2), 1, 0, counts=False)
-    assert [tracker.ack(seq(2), 1) for _ in range(2)] == [Effect.ACKED, Effect.UNKNOWN]
-    tracker.reach_end()
-    for number, why in ((1, "pending"), (2, "acked"), (3, "after the end of the shard")):
-        told = f"{SHARD}: emission of {number} is not allowed because it is {why};"
-        with pytest.raises(IllegalTrackerEventError, match=told):
-            tracker.emit(seq(number))
-
-
-def test_dead_lettering_a_record_that_is_not_exhausted_is_refused() -> None:
-    """It would be acked without having been processed."""
-    tracker = make_tracker(1)
-    with pytest.raises(
-        IllegalTrackerEventError, match="dead letter of 1 is not allowed because it is pending"
-    ):
-        tracker.dead_lettered(seq(1))
-    assert tracker.checkpoint is None
-
-
-@pytest.mark.parametrize("attempt", [0, -1, 2, 99])
-def test_outcomes_of_unknown_emissions_change_nothing_and_are_reported(attempt: int) -> None:
-    """An attempt that was never made, and a record that was never emitted."""
-    tracker = make_tracker(1)
-    before = tracker.snapshot()
-    assert tracker.ack(seq(1), attempt) is Effect.UNKNOWN
-    assert tracker.fail(seq(1), attempt, 0) is Effect.UNKNOWN
-    assert tracker.ack(seq(8), 1) is Effect.UNKNOWN
-    assert tracker.fail(seq(8), 1, 0) is Effect.UNKNOWN
-    assert tracker.dead_lettered(seq(8)) is Effect.UNKNOWN
-    assert tracker.snapshot() == before
-    with pytest.raises(
-        IllegalTrackerEventError,
-        match="retry of 8 is not allowed because it is unknown or acked already",
-    ):
-        tracker.retry(seq(8))
-
-
-def test_what_is_awaited_is_a_failed_record_that_may_come_again_with_its_failures() -> None:
-    """The first pending one is looked for, whatever was acked or failed before it."""
-    tracker = make_tracker(1, 2, 3, 4)
-    assert (tracker.oldest_pending, tracker.last_read) == (seq(1), seq(4))
-    tracker.fail(seq(1), 1, 5, reason="why")
-    tracker.fail(seq(3), 1, 5, retry=False)
-    tracker.ack(seq(4), 1)
-    stored = tracker.queued(seq(1))
-    assert stored is not None
-    assert (tracker.awaited(seq(1)), tracker.oldest_pending) == (stored, seq(2))
-    assert [tracker.awaited(seq(number)) for number in (2, 3, 4, 9)] == [None] * 4
-    assert [tracker.queued(seq(number)) for number in (2, 3, 4, 9)] == [None] * 4
-    tracker.postpone(seq(1), 500)
-    assert (take_retry(tracker, 499), tracker.snapshot().unresolved[0].due_ms) == (None, 105)
-    assert take_retry(tracker, 500) is not None
-    assert (tracker.awaited(seq(1)), tracker.queued(seq(1))) == (stored, None)
-    tracker.ack(seq(1), 2)
-    tracker.ack(seq(2), 1)
-    assert (tracker.oldest_pending, tracker.last_read) == (None, seq(4))
-    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: postpone of 3 .*exhausted"):
-        tracker.postpone(seq(3), 9)
-    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: retry of 9 .*unknown"):
-        tracker.postpone(seq(9), 9)
-
-
-def test_a_record_past_its_maximum_age_is_exhausted_when_it_fails_or_its_retry_is_due() -> None:
-    """However few attempts it had. The next record that is due is emitted."""
-    policy = RetryPolicy(retry_limit=9, first_delay_ms=100, jitter=0, max_age_ms=500)
-    tracker = make_tracker(1, 2, 3, policy=policy)
-    for number, now_ms in ((1, 1_000), (2, 1_000), (3, 1_300)):
-        tracker.fail(seq(number), 1, now_ms)
-    take_retry(tracker, 1_100)
-    assert tracker.fail(seq(1), 2, 1_501) is Effect.EXHAUSTED
-    assert take_retry(tracker, 1_501) == (seq(3), 2)
-    assert [record.first for record in tracker.exhausted] == seqs(1, 2)
-    assert nodes(tracker) == [(1, EXHAUSTED), (2, EXHAUSTED), (3, PENDING)]
-    assert tracker.next_retry_ms is None
-
-
-def test_an_emission_times_out_at_its_deadline_unless_that_is_moved_or_met() -> None:
-    """A retry has a deadline of its own."""
-    tracker = make_tracker()
-    for number, deadline_ms in ((1, 300), (2, 200), (3, 100), (4, 100), (5, 100)):
-        tracker.emit(seq(number), deadline_ms=deadline_ms)
-    assert tracker.extend(seq(3), 1, None)
-    tracker.ack(seq(4), 1)
-    tracker.fail(seq(5), 1, 99)
-    assert (tracker.next_deadline_ms, tracker.expire(199)) == (200, [])
-    assert tracker.expire(300) == [(seq(2), 1), (seq(1), 1)]
-    record = tracker.awaited(seq(1))
-    assert record is not None
-    assert (record.reason, record.last_failure_ms) == (TIMED_OUT, 300)
-    tracker.retry(seq(1), deadline_ms=900)
-    assert tracker.next_deadline_ms == 900
-    assert tracker.expire(900) == [(seq(1), 2)]
-
-
-def test_an_announced_delivery_is_stored_as_a_failure_until_it_has_its_outcome() -> None:
-    tracker = make_tracker(1, 2)
-    tracker.fail(seq(1), 1, 10)
-    for number in (1, 3):
-        with pytest.raises(IllegalTrackerEventError, match=rf"(announcement|fail) of {number} is"):
-            tracker.announce(seq(number), 50)
-    with pytest.raises(IllegalTrackerEventError, match=f"{SHARD}: announcement of 1 .* is queued;"):
-        tracker.announce(seq(1), 50)
-    tracker.retry(seq(1))
-    tracker.announce(seq(1), 50)
-    (stored,) = tracker.snapshot().unresolved
-    assert (stored.attempts, stored.due_ms, stored.reason) == (2, 50, UNANSWERED)
-    assert (stored.first_failure_ms, stored.last_failure_ms) == (10, 50)
-    tracker.fail(seq(1), 2, 60, reason="no")
-    (stored,) = tracker.snapshot().unresolved
-    assert (stored.attempts, stored.reason) == (2, "no")
-    tracker.retry(seq(1))
-    tracker.announce(seq(1), 70)
-    tracker.withdraw(seq(1))
-    assert [one.reason for one in tracker.snapshot().unresolved] == ["no"]
-    tracker.announce(seq(2), 70)
-    tracker.announce(seq(1), 70)
-    tracker.ack(seq(1), 3)
-    assert [one.first for one in tracker.snapshot().unresolved] == seqs(2)
-    check_structure(tracker)
 
 
 def test_a_message_id_names_the_emission() -> None:
@@ -359,38 +216,6 @@ def test_records_that_cannot_be_in_a_span_are_refused(left: list[UnresolvedRecor
         tracker.ack_except(seq(10), left)
     assert tracker.snapshot() == before
     check_structure(tracker)
-
-
-def test_the_records_of_a_span_that_fail_are_records_of_their_own() -> None:
-    """They are stored as given. Of the acked rest, the known ends are kept."""
-    tracker = make_tracker()
-    tracker.emit_span(seq(1), seq(3), 3)
-    tracker.emit(seq(5))
-    tracker.ack(seq(5), 1)
-    tracker.emit_span(seq(10), seq(99), 50)
-    failed = [waiting(20), waiting(30, 31, count=2)]
-    tracker.ack_except(seq(10), failed)
-    assert nodes(tracker) == [(1, PENDING), (10, ACKED), (20, QUEUED), (30, QUEUED), (99, ACKED)]
-    assert tracker.count(ACKED) == 1 + 47
-    never_failed = waiting(1, 3, count=3, attempts=0, due_ms=0)
-    assert tracker.snapshot().unresolved == (never_failed, *failed)
-    check_structure(tracker)
-
-
-def test_trailing_first_attempts_are_read_again_instead_of_being_stored() -> None:
-    """A million records in flight are not a million entries in the store. Within an aggregate the
-    read begins at its first user record that is not acked.
-    """
-    tracker = make_tracker(1, 3, 7)
-    tracker.emit(seq(7, 1))
-    for acked, position in (
-        (seq(3), Position.after(seq(3))),
-        (seq(7), Position.at(seq(7, 1))),
-    ):
-        tracker.ack(acked, 1)
-        state = tracker.snapshot()
-        assert [record.first for record in state.unresolved] == seqs(1)
-        assert state.read_position == position
 
 
 def test_a_restored_range_is_split_and_what_was_acked_behind_it_is_not_read_again() -> None:
