@@ -77,6 +77,8 @@ def test_a_damaged_payload_has_a_fixed_reason_and_names_its_record(case: SchemeC
         assert "secret" not in "".join(traceback.format_exception_only(caught.value))
         assert caught.value.__cause__ is None
         assert caught.value.__context__ is None or caught.value.__suppress_context__
+        copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  # our own bytes
+        assert (copy.reason, copy.message_id) == (reason, record.message_id)
 
 
 @every_scheme

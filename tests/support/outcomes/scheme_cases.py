@@ -48,8 +48,12 @@ CASES = (
     SchemeCase(
         name="text",
         scheme=TextScheme(),
-        good={b"": ("",), "Zürich\x00".encode(): ("Zürich\x00",)},
-        damaged={b"\xff": NOT_UTF8},
+        good={
+            b"": ("",),
+            "Zürich\x00".encode(): ("Zürich\x00",),
+            b"\xef\xbb\xbfx": ("\ufeffx",),  # a byte order mark is kept
+        },
+        damaged=dict.fromkeys((b"\xff", b"secret \xe9", b"\xc0\x80", b"\xed\xa0\x80"), NOT_UTF8),
     ),
     SchemeCase(
         name="json",
