@@ -146,20 +146,6 @@ def test_a_stale_owner_writes_nothing_at_all(store_world: StoreWorld) -> None:
     assert new.identity.read() is None
 
 
-def test_a_lost_session_is_regained_by_the_next_write(store_world: StoreWorld) -> None:
-    """No other process has taken over, so the owner goes on under the same epoch, and others see it
-    as the owner again.
-    """
-    store = owned(store_world)
-    known = store.shard_states.save([StateChange(None, state_at(1))])[0]
-    store_world.lose_session(store)
-    assert (
-        store.shard_states.save([StateChange(known, state_at(2))])[0].version == known.version + 1
-    )
-    assert store.ownership.holders() == {None: OWNER}
-    assert store.ownership.acquire(OWNER, timeout_s=0) == 1
-
-
 def test_a_stream_created_again_under_its_name_is_refused_with_the_command_that_helps(
     store_world: StoreWorld,
 ) -> None:
@@ -205,7 +191,9 @@ def test_concurrent_pins_agree(store_world: StoreWorld) -> None:
 
 
 def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> None:
-    """Afterwards the application is like a new one. An owner from before the reset cannot write."""
+    """It is refused while its owner lives. Afterwards the application is like a new one, and an
+    owner from before the reset cannot write.
+    """
     store = owned(store_world)
     store.identity.bind(IDENTITY)
     store.shard_states.save([StateChange(None, state_at(1))])
@@ -218,6 +206,9 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
     entry = HistoryEntry(time_ms=1, positions={"a": TRIM_HORIZON}, full=True)
     store.history.write(store.history.index(), [(0, entry)])
     store.pause.begin(Pause(by="ann"))
+    with pytest.raises(OwnedByAnotherError, match="4242"):
+        store_world.open().identity.reset(OTHER, timeout_s=0)
+    assert store.shard_states.load()
     store_world.lose_session(store)
     assert store_world.open().identity.reset(OTHER, timeout_s=10) == 1
     with pytest.raises(StaleOwnerError):
@@ -232,15 +223,6 @@ def test_a_reset_removes_everything_but_the_epoch(store_world: StoreWorld) -> No
     assert fresh.ownership.holders() == {}
     assert fresh.identity.read_reset() == fresh.view.read().reset == OTHER
     assert fresh.ownership.acquire(OWNER, timeout_s=0) == 3
-
-
-def test_a_reset_is_refused_while_another_lives(store_world: StoreWorld) -> None:
-    """The state of a running consumer is not removed."""
-    store = owned(store_world)
-    saved = store.shard_states.save([StateChange(None, state_at(1))])[0]
-    with pytest.raises(OwnedByAnotherError, match="4242"):
-        store_world.open().identity.reset(OTHER, timeout_s=0)
-    assert store.shard_states.load() == {saved.state.shard_id: saved}
 
 
 def test_applications_do_not_see_each_other(store_world: StoreWorld) -> None:

@@ -83,15 +83,25 @@ def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
     write_one(new, "a")
 
 
-def test_a_task_regains_its_lost_session_with_the_next_write(store_world: StoreWorld) -> None:
-    """Under the same epoch, and without an effect on other tasks."""
-    store, neighbour = task_of(store_world, 0, 2), task_of(store_world, 1, 2, OTHER)
+@pytest.mark.parametrize("share", [None, FIRST], ids=str)
+def test_a_lost_session_is_regained_by_the_next_write(
+    store_world: StoreWorld, share: TaskShare | None
+) -> None:
+    """No other process has taken over, so the owner goes on under the same epoch, others see it as
+    the owner again, and other tasks are not affected.
+    """
+    store = owned(store_world, OWNER, share)
+    others = {} if share is None else {SECOND: OTHER}
+    known = store.shard_states.save([StateChange(None, state_at(1))])[0]
+    neighbours = [owned(store_world, owner, other) for other, owner in others.items()]
     store_world.lose_session(store)
-    assert neighbour.ownership.holders() == {TaskShare(1, 2): OTHER}
-    write_one(store, "a")
-    write_one(neighbour, "b")
-    assert store.ownership.acquire(OWNER, timeout_s=0, task=TaskShare(0, 2)) == 1
-    assert neighbour.ownership.holders() == {TaskShare(0, 2): OWNER, TaskShare(1, 2): OTHER}
+    assert store_world.open().ownership.holders() == others
+    again = store.shard_states.save([StateChange(known, state_at(2))])[0]
+    assert again.version == known.version + 1
+    for neighbour in neighbours:
+        write_one(neighbour, "b")
+    assert store.ownership.acquire(OWNER, timeout_s=0, task=share) == 1
+    assert store_world.open().ownership.holders() == {share: OWNER} | others
 
 
 def test_a_store_owns_one_share_at_a_time(store_world: StoreWorld) -> None:
