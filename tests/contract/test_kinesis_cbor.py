@@ -18,12 +18,7 @@ import pytest
 from kinesis_spout.config import AwsConfig, StreamRef
 from kinesis_spout.service.client import KinesisClient
 from tests.support.kinesis.calls import iterator, put, shards_of, split
-from tests.support.kinesis.services import (
-    ACCESS_KEY,
-    REGION,
-    SECRET_KEY,
-    Service,
-)
+from tests.support.kinesis.services import ACCESS_KEY, REGION, Service, fields_of
 
 TYPE = "application/x-amz-cbor-1.1"
 SIGNED = (
@@ -48,13 +43,7 @@ def kinesis_service(request: pytest.FixtureRequest) -> str:
 
 
 def reader(endpoint_url: str, stream: str, wire_format: str) -> KinesisClient:
-    aws = AwsConfig(
-        region=REGION,
-        endpoint_url=endpoint_url,
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
-        wire_format=wire_format,
-    )
+    aws = AwsConfig(**fields_of(endpoint_url), wire_format=wire_format)
     return KinesisClient(aws, StreamRef(stream))
 
 

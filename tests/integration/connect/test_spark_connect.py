@@ -16,13 +16,7 @@ import pytest
 
 from kinesis_spout.processes import kill_family
 from localstack import emulator
-from tests.support.kinesis.services import (
-    ACCESS_KEY,
-    REGION,
-    SECRET_KEY,
-    create_stream,
-    kinesis_client,
-)
+from tests.support.kinesis.services import create_stream, fields_of, kinesis_client, options_of
 from tests.support.spark import connect_client
 from tests.support.spark.job_process import ROOT
 from tests.support.spark.session import QUICK_JVM
@@ -72,12 +66,7 @@ class Orders(NamedTuple):
 
     @property
     def connection(self) -> dict[str, str]:
-        return {
-            "endpointUrl": self.endpoint_url,
-            "region": REGION,
-            "awsAccessKeyId": ACCESS_KEY,
-            "awsSecretAccessKey": SECRET_KEY,
-        }
+        return options_of(self.endpoint_url)
 
 
 @pytest.fixture
@@ -101,10 +90,7 @@ def test_a_connect_session_reads_and_writes_and_refuses_outcomes(
         "application": "connect",
         "zookeeper": zookeeper_chroot,
         "starting_position": "TRIM_HORIZON",
-        "endpoint_url": orders.endpoint_url,
-        "region": REGION,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
+        **fields_of(orders.endpoint_url),
     }
     job = {"source": source, "connection": orders.connection, "directory": str(tmp_path)}
     ended = connect_server.run(CLIENT, json.dumps(job))

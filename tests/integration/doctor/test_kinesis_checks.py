@@ -18,7 +18,7 @@ from kinesis_spout.service.client import CredentialsInUse, KinesisClient
 from kinesis_spout.service.permissions import PERMISSIONS, READING, Use, action_of
 from kinesis_spout.testing import FakeKinesisSettings, alter, error
 from kinesis_spout.testing.service import requests
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, serve
+from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY, fields_of, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,18 +34,13 @@ REGISTER, SUBSCRIBE = "kinesis:RegisterStreamConsumer", "kinesis:SubscribeToShar
 FAN_OUT = {LIST, DESCRIBE, REGISTER, SUBSCRIBE, "kinesis:DeregisterStreamConsumer"}
 
 
-def aws_of(endpoint_url: str) -> AwsConfig:
-    keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
-    return AwsConfig(region=REGION, endpoint_url=endpoint_url, **keys)
-
-
 def examined(
     at: ServedFake | AwsConfig,
     name: str = "orders",
     consumer: str | None = None,
     retry_for_s: float = 4,
 ) -> dict[str, Finding]:
-    aws = at if isinstance(at, AwsConfig) else aws_of(at.endpoint_url)
+    aws = at if isinstance(at, AwsConfig) else AwsConfig(**at.aws)
     with closing(KinesisClient(aws, StreamRef.of(name), retry_for_s=retry_for_s)) as client:
         stream = Stream(client, consumer)
         return {one.about: one for one in run(checks_of(stream), stream)}
@@ -285,7 +280,7 @@ def test_a_clock_that_is_off_is_found(service_ahead_ms: int, verdict: Verdict, s
 def test_an_endpoint_that_nobody_serves_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    found = examined(aws_of(f"http://127.0.0.1:{port}"))
+    found = examined(AwsConfig(**fields_of(f"http://127.0.0.1:{port}")))
     assert found["endpoint"].verdict is FAILED
     assert found["endpoint"].unreachable
     assert found["identity"].sentence == "the check endpoint must pass first"

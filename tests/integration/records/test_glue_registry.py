@@ -7,8 +7,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -28,12 +26,11 @@ from scheme import (
     SchemeUnavailableError,
 )
 from scheme.glue_scheme import UNKNOWN_VERSION
+from tests.support.kinesis.stub_kinesis import Answer, StubKinesis, error
 from tests.support.outcomes.glue_cases import AWS, ORDER_1, ORDER_2, Producer, nowhere
 from tests.support.outcomes.scheme_agreement import columns, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 
@@ -105,43 +102,6 @@ def test_an_unreachable_registry_is_an_outage_in_one_sentence() -> None:
     assert "e-s3cret" not in f"{caught.value} {scheme!r}"
 
 
-class Answering(ThreadingHTTPServer):
-    """A service with one answer to all calls, whose headers it keeps."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.status, self.body = 400, b'{"__type": "EntityNotFoundException"}'
-        self.calls: list[dict[str, str]] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Answering
-
-    def do_POST(self) -> None:  # the name that http.server looks for
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.calls.append(dict(self.headers))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.body)))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
-        pass
-
-
-@pytest.fixture
-def answering() -> Iterator[Answering]:
-    with Answering() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.parametrize(
     ("status", "body", "remedy"),
     [
@@ -155,27 +115,29 @@ def answering() -> Iterator[Answering]:
     ],
 )
 def test_an_answer_that_is_not_the_registrys_is_an_outage(
-    answering: Answering, status: int, body: bytes, remedy: str
+    stub_kinesis: StubKinesis, status: int, body: bytes, remedy: str
 ) -> None:
     """No record is malformed by it, and the error says where and what to do."""
-    answering.status, answering.body = status, body
-    registry = GlueRegistry(aws=AWS, endpoint_url=answering.url, registry_name="shop", attempts=1)
+    stub_kinesis.answers("GetSchemaVersion", Answer(status, body))
+    url = stub_kinesis.url
+    registry = GlueRegistry(aws=AWS, endpoint_url=url, registry_name="shop", attempts=1)
     with pytest.raises(SchemeUnavailableError, match=remedy) as caught:
         GlueScheme(AvroScheme(ORDER_1), registry).decode(record_of(encode(b"", UUID(int=97))))
-    assert answering.url in str(caught.value)
+    assert url in str(caught.value)
 
 
 @pytest.mark.spark
 def test_executors_ask_with_the_credentials_and_the_region_of_the_job(
-    spark: SparkSession, answering: Answering
+    spark: SparkSession, stub_kinesis: StubKinesis
 ) -> None:
+    stub_kinesis.answers("GetSchemaVersion", error("EntityNotFoundException"))
     aws = AwsConfig(
         region="eu-west-3", access_key_id="AKID", secret_access_key="secret", session_token="tok"
     )
-    scheme = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=aws, endpoint_url=answering.url))
+    scheme = GlueScheme(AvroScheme(ORDER_1), GlueRegistry(aws=aws, endpoint_url=stub_kinesis.url))
     found = columns(spark, scheme, [encode(b"", UUID(int=98))])
     assert found == [(None, UNKNOWN_VERSION)]
-    (call,) = answering.calls
+    (call,) = [request.headers for request in stub_kinesis.requests]
     assert re.search(r"Credential=AKID/\d{8}/eu-west-3/glue/aws4_request", call["Authorization"])
     assert call["X-Amz-Security-Token"] == "tok"
     assert call["X-Amz-Target"] == "AWSGlue.GetSchemaVersion"

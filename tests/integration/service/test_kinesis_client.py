@@ -410,19 +410,6 @@ def test_an_unknown_code_is_named_and_not_tried_again(
     assert len(stub_kinesis.asked("ListShards")) == 1
 
 
-def test_a_vanished_shard_is_not_a_missing_stream(
-    stubbed_client: KinesisClient, stub_kinesis: StubKinesis
-) -> None:
-    """Both have the code ResourceNotFound; the client asks for the stream to tell them apart."""
-    stub_kinesis.answers("GetRecords", error("ResourceNotFoundException"))
-    stub_kinesis.answers("DescribeStreamSummary", ok(StreamDescriptionSummary=summary()))
-    with pytest.raises(ShardNotFoundError):
-        stubbed_client.get_records("it", 1)
-    stub_kinesis.answers("DescribeStreamSummary", error("ResourceNotFoundException"))
-    with pytest.raises(StreamNotFoundError):
-        stubbed_client.get_records("it", 1)
-
-
 def test_page_tokens_that_always_expire_end_in_an_error(
     stubbed_client: KinesisClient, stub_kinesis: StubKinesis
 ) -> None:

@@ -28,10 +28,10 @@ from tests.support.aggregates.delivered import delivered
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.kinesis.refused_records import refuse
 from tests.support.kinesis.services import (
-    REGION,
     SECRET_KEY,
     create_stream,
     kinesis_client,
+    options_of,
     records_on,
     serve,
 )
@@ -61,16 +61,7 @@ def batch(numbers: range, *, keys: int = 50, size: int = 0) -> pa.RecordBatch:
 
 
 def settings(endpoint_url: str, **changes: str) -> SinkSettings:
-    return SinkSettings.from_options(
-        {
-            "streamName": STREAM,
-            "endpointUrl": endpoint_url,
-            "region": REGION,
-            "awsAccessKeyId": "a",
-            "awsSecretAccessKey": "s",
-        }
-        | changes
-    )
+    return SinkSettings.from_options({"streamName": STREAM} | options_of(endpoint_url) | changes)
 
 
 def write(to: SinkSettings, *batches: pa.RecordBatch, columns: SinkColumns = KEYED) -> PutCounts:
@@ -205,9 +196,7 @@ def test_rows_name_their_streams_where_no_option_does(
     url, _, client = served
     create_stream(client, "other", shards=1)
     rows = pa.record_batch({"data": [b"1", b"2", b"3"], "streamName": [STREAM, "other", STREAM]})
-    to = SinkSettings.from_options(
-        {"endpointUrl": url, "region": REGION, "awsAccessKeyId": "a", "awsSecretAccessKey": "s"}
-    )
+    to = SinkSettings.from_options(options_of(url))
     write(to, rows, columns=SinkColumns(0, None, None, 1))
     assert numbers(on_stream(client)) == [1, 3]
     assert numbers(on_stream(client, "other")) == [2]

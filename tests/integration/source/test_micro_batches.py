@@ -12,7 +12,7 @@ import pytest
 from spark_job.kinesis_source import KinesisSource
 from spark_job.process_services import ProcessServices
 from state.shard_state import Lifecycle
-from tests.support.kinesis.services import ACCESS_KEY, REGION, SECRET_KEY
+from tests.support.kinesis.services import fields_of
 from tests.support.simulated.micro_batch_engine import CRASHES, Crash, MicroBatchEngine
 from tests.support.simulated.simulated_job import shard
 from tests.support.spark.source import READ_MODES, STREAM, StreamUnderTest, ids_of
@@ -150,10 +150,7 @@ def pushed_engine(fake_kinesis: ServedFake, zookeeper_chroot: str) -> Iterator[M
         "stream": STREAM,
         "application": "orders-etl",
         "zookeeper": zookeeper_chroot,
-        "endpoint_url": fake_kinesis.endpoint_url,
-        "region": REGION,
-        "access_key_id": ACCESS_KEY,
-        "secret_access_key": SECRET_KEY,
+        **fields_of(fake_kinesis.endpoint_url),
         "starting_position": "TRIM_HORIZON",
         "probe_interval": "200ms",
         "idle_wait": "500ms",

@@ -184,8 +184,7 @@ class ServedFake:
     @property
     def aws(self) -> dict[str, Any]:
         """The fields of `AwsConfig` that lead to it."""
-        keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
-        return {"region": REGION, "endpoint_url": self.endpoint_url} | keys
+        return fields_of(self.endpoint_url)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_spout.config import AwsConfig, ReadRate
 from kinesis_spout.spout.kinesis_spout import KinesisSpout, SpoutConfig
-from tests.support.kinesis.services import fields_of
 
 if TYPE_CHECKING:
     from tests.support.kinesis.services import ServedFake
@@ -16,10 +15,7 @@ def spout_on(fake: ServedFake, **settings: Any) -> KinesisSpout:
     """A spout that is not open yet. It reads stream `orders` from TRIM_HORIZON, as fast as it can,
     unless `settings` say otherwise.
     """
-    aws = AwsConfig(
-        **fields_of(fake.endpoint_url),
-    )
-    return spout_of(aws, **settings)
+    return spout_of(AwsConfig(**fake.aws), **settings)
 
 
 def spout_of(aws: AwsConfig, **settings: Any) -> KinesisSpout:
