@@ -14,11 +14,7 @@ import pytest
 from kinesis_spout.errors import UnreadableRecordError
 from kinesis_spout.testing import alter
 from spark_job.driver.backlog import retry_wait_ms
-from spark_job.driver.outcome_summary import OutcomeSummary
-from spark_job.driver.retry_queue import RetryQueue
-from spark_job.driver.stream_plans import Settled
-from state.plan import Plan
-from state.report import OnFailure, OutcomePolicy, PlanReport
+from state.report import OnFailure, OutcomePolicy
 from state.retry_policy import RetryPolicy
 from state.store.runs import DONE
 from tests.support.simulated.played_outcomes import (
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
     from spark_job.driver.coordinator import Coordinator
 
 
-HOUR_S, HOUR_MS, DAY_MS = 3_600.0, 3_600_000, 86_400_000
+HOUR_S = 3_600.0
 
 
 def unresolved(job: SimulatedJob) -> int:
@@ -276,34 +272,6 @@ def test_a_batch_that_an_untracked_run_repeats_is_acked_by_it_as_a_whole(
     second = one.coordinator(whole_batch_ack=True)
     assert run(one, second, plan) == put
     assert next_plan(second, plan) == plan
-
-
-OUTAGE = PlanReport(outage=True)
-
-
-@pytest.mark.parametrize(
-    ("before", "report", "is_tracked", "outages"),
-    [
-        (0, OUTAGE, True, 1),
-        (4, OUTAGE, True, 5),
-        (4, PlanReport(), True, 0),
-        (4, None, True, 4),  # outcomes unknown
-        (4, None, False, 0),
-    ],
-)
-def test_outages_in_a_row_are_counted(
-    before: int, report: PlanReport | None, outages: int, *, is_tracked: bool
-) -> None:
-    nothing: Any = None  # it is asked for settings, plans and reports only when it opens
-    for plan, found in (
-        (Plan(plan_id="3-ab", created_ms=1, tasks=(), outages=before), outages),
-        (None, 0),
-    ):
-        summary = OutcomeSummary(nothing, nothing, nothing, RetryQueue())
-        policy = OutcomePolicy() if is_tracked else None
-        settled = Settled(plan=plan, reads=(), report=report, policy=policy)
-        summary.on_settled("3-ab", settled, {}, 0)
-        assert summary.outages == found
 
 
 def ended(job: SimulatedJob) -> tuple[str, str | None]:
