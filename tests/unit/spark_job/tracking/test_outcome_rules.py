@@ -164,19 +164,6 @@ def test_a_record_that_is_tried_again_is_queued_as_its_rule_says(
     assert (row.first, row.last, outcomes.letters) == (record.sequence, record.sequence, ())
 
 
-@pytest.mark.parametrize(
-    ("limit", "attempt", "is_letter"),
-    [(0, 1, True), (1, 1, False), (1, 2, True), (3, 3, False), (3, 4, True)],
-)
-def test_a_record_is_exhausted_when_it_failed_more_often_than_the_limit(
-    limit: int, attempt: int, *, is_letter: bool
-) -> None:
-    """So a limit of 3 allows 4 deliveries, and a limit of 0 allows only the first one."""
-    outcomes = decide([failed(7, attempt=attempt)], context(retry=RetryPolicy(retry_limit=limit)))
-    assert (len(outcomes.letters), len(queued(outcomes))) == ((1, 0) if is_letter else (0, 1))
-    assert outcomes.report.exhausted == int(is_letter)
-
-
 def test_a_record_older_than_the_maximum_age_is_exhausted() -> None:
     old = unresolved(7, first_failure_ms=NOW_MS - 100_001)
     (letter,) = decide([failed(7, attempt=2)], context(old)).letters
@@ -362,17 +349,6 @@ def test_a_record_that_fails_alone_counts_as_bad_once_another_record_has_succeed
     assert row.attempts == attempts
 
 
-@pytest.mark.parametrize(
-    ("count", "tried", "outage"),
-    [(100, 199, True), (100, 200, False), (99, 99, False), (150, 200, True)],
-)
-def test_an_outage_is_more_than_half_and_at_least_a_hundred(
-    count: int, tried: int, *, outage: bool
-) -> None:
-    outcomes = decide([failed(n) for n in range(1, count + 1)], context(first_tries=tried))
-    assert outcomes.report.outage is outage
-
-
 # few records --------------------------------------------------------------------------------------
 SUSPECTS = (Outcome.RETRY, Outcome.ALONE)
 first_try = partial(retry, attempts=0)
@@ -387,71 +363,87 @@ def planned(*firsts: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("count", "records", "outage"),
-    [(10, 10, True), (10, 11, False), (9, 9, False), (99, 99, True), (99, 100, False)],
-)
-def test_an_outage_of_a_few_records_is_one_in_which_ten_fail_and_nothing_succeeds(
-    count: int, records: int, *, outage: bool
-) -> None:
-    outcomes = decide(
-        [failed(n) for n in range(1, count + 1)], context(records=records, first_tries=records)
-    )
-    assert outcomes.report.outage is outage
-    assert {row.attempts for row in queued(outcomes)} == ({0} if outage or count == 9 else {1})
+def some(count: int, outcome: Outcome = Outcome.RETRY, **more: Any) -> list[FailedRecord]:
+    return [failed(number, outcome, **more) for number in range(1, count + 1)]
 
 
-@pytest.mark.parametrize(
-    ("waiting", "outage"),
-    [
-        ([unresolved(n, attempts=0, last_failure_ms=1) for n in range(1, 10)], True),
-        ([unresolved(1, 9, attempts=0, last_failure_ms=1)], True),
-        ([unresolved(1, 8, attempts=0, last_failure_ms=1)], False),
-        ([unresolved(1, 9, attempts=1, last_failure_ms=1)], False),
-        ([unresolved(1, 9, attempts=0, last_failure_ms=1, blocked=True)], False),
-        ([unresolved(1, 9, attempts=0, last_failure_ms=1, rejected=True)], False),
-        ([unresolved(1, 9, attempts=0)], False),
-    ],
-    ids=["nine", "a range", "eight", "counted", "blocked", "rejected", "never tried"],
-)
-def test_records_that_failed_without_a_counted_failure_in_earlier_batches_are_evidence_too(
-    waiting: list[UnresolvedRecord], *, outage: bool
-) -> None:
-    """With batches of one record, an outage would never show in one of them."""
-    slices = {"s": slice_of(first_try(1))}  # of which nothing was read
-    outcomes = decide([failed(50)], context(*waiting, records=1, first_tries=1, slices=slices))
-    assert outcomes.report.outage is outage
-    assert [row.attempts for row in queued(outcomes)] == [0]
+def few(count: int) -> dict[str, Any]:
+    """The batch has so many records, all of which are tried for the first time."""
+    return {"records": count, "first_tries": count}
 
 
-@pytest.mark.parametrize(("age_ms", "outage"), [(299_999, True), (300_000, False)])
-def test_an_outage_of_a_few_records_lasts_for_five_minutes_at_most(
-    age_ms: int, *, outage: bool
-) -> None:
-    """Bad records alone must not hold up for ever what comes after them."""
+def queued_for(age_ms: int, count: int) -> dict[str, Any]:
+    """A batch of records that an outage has queued so long ago."""
     first_ms = NOW_MS - age_ms
-    waiting = [
+    known = [
         unresolved(n, attempts=0, first_failure_ms=first_ms, last_failure_ms=1)
-        for n in range(1, 13)
+        for n in range(1, count + 1)
     ]
-    records = [failed(n) for n in range(1, 13)]
-    outcomes = decide(records, context(*waiting, records=12, **planned(*range(1, 13))))
+    states = {"s": with_records(state("s"), *known)}
+    return {"records": count, "states": states, **planned(*range(1, count + 1))}
+
+
+def beside(*known: UnresolvedRecord) -> dict[str, Any]:
+    """A batch of one record, beside these, of which none was read. With batches of one record, an
+    outage would never show in one of them.
+    """
+    slices = {"s": slice_of(first_try(1))}
+    return few(1) | {"states": {"s": with_records(state("s"), *known)}, "slices": slices}
+
+
+EARLIER = partial(unresolved, attempts=0, last_failure_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("records", "batch", "outage", "attempts"),
+    [
+        pytest.param(some(100), {"first_tries": 199}, True, {0}, id="more than half"),
+        pytest.param(some(100), {"first_tries": 200}, False, {1}, id="half"),
+        pytest.param(some(99), {"first_tries": 99}, False, {1}, id="ninety-nine, others succeed"),
+        pytest.param(some(199, Outcome.REJECT), {"first_tries": 200}, False, set(), id="rejected"),
+        # On a quiet stream all records of a batch may be bad, and would be retried for ever.
+        pytest.param(some(500, attempt=2), {"first_tries": 0}, False, {2}, id="retries"),
+        pytest.param(some(10), few(10), True, {0}, id="ten of ten"),
+        pytest.param(some(10), few(11), False, {1}, id="ten of eleven"),
+        pytest.param(some(9), few(9), False, {0}, id="nine of nine"),
+        pytest.param(some(99), few(99), True, {0}, id="ninety-nine of as many"),
+        pytest.param(some(99), few(100), False, {1}, id="ninety-nine of a hundred"),
+        # A record that is bad by itself is no evidence.
+        pytest.param(
+            [*some(9), failed(10, attempt=2)], few(10), False, None, id="one failed before"
+        ),
+        pytest.param(
+            [*some(9), failed(10, Outcome.REJECT)], few(10), False, None, id="one is rejected"
+        ),
+        # Bad records alone must not hold up for ever what comes after them.
+        pytest.param(some(12), queued_for(299_999, 12), True, {0}, id="for five minutes"),
+        pytest.param(some(12), queued_for(300_000, 12), False, {1}, id="after five minutes"),
+        pytest.param(some(9), queued_for(1, 9), False, None, id="nine that were queued count once"),
+        # Records that failed in earlier batches without a counted failure are evidence too.
+        pytest.param(
+            [failed(50)], beside(*map(EARLIER, range(1, 10))), True, {0}, id="nine earlier"
+        ),
+        pytest.param([failed(50)], beside(EARLIER(1, 9)), True, {0}, id="an earlier range"),
+        pytest.param([failed(50)], beside(EARLIER(1, 8)), False, {0}, id="eight earlier"),
+        pytest.param([failed(50)], beside(EARLIER(1, 9, attempts=1)), False, {0}, id="counted"),
+        pytest.param([failed(50)], beside(EARLIER(1, 9, blocked=True)), False, {0}, id="blocked"),
+        pytest.param(
+            [failed(50)], beside(EARLIER(1, 9, rejected=True)), False, {0}, id="rejected earlier"
+        ),
+        pytest.param(
+            [failed(50)], beside(EARLIER(1, 9, last_failure_ms=None)), False, {0}, id="never tried"
+        ),
+    ],
+)
+def test_what_is_an_outage(
+    records: list[FailedRecord], batch: dict[str, Any], attempts: set[int] | None, *, outage: bool
+) -> None:
+    """More than half of the first tries and at least a hundred, or ten where nothing succeeds. Then
+    no attempt counts. `attempts`: of what is queued.
+    """
+    outcomes = decide(records, context(**batch))
     assert outcomes.report.outage is outage
-    assert {row.attempts for row in queued(outcomes)} == {0 if outage else 1}
-
-
-@pytest.mark.parametrize("other", [failed(10, attempt=2), failed(10, Outcome.REJECT)])
-def test_a_record_that_is_bad_by_itself_is_no_evidence_of_an_outage(other: FailedRecord) -> None:
-    """It has a counted failure, or the function has rejected it."""
-    records = [*(failed(n) for n in range(1, 10)), other]
-    assert not decide(records, context(records=10, first_tries=10)).report.outage
-
-
-def test_a_queued_record_that_is_in_the_batch_is_counted_once() -> None:
-    waiting = [unresolved(n, attempts=0, last_failure_ms=1) for n in range(1, 10)]
-    records = [failed(n) for n in range(1, 10)]
-    outcomes = decide(records, context(*waiting, records=9, **planned(*range(1, 10))))
-    assert not outcomes.report.outage
+    assert attempts in (None, {row.attempts for row in queued(outcomes)})
 
 
 @pytest.mark.parametrize("outcome", SUSPECTS)
@@ -496,12 +488,6 @@ def test_rejected_records_are_no_evidence_that_the_sink_works() -> None:
     assert len(outcomes.letters) == 1
 
 
-def test_rejected_records_are_not_an_outage() -> None:
-    outcomes = decide([failed(n, Outcome.REJECT) for n in range(1, 200)], context(first_tries=200))
-    assert not outcomes.report.outage
-    assert len(outcomes.letters) == 199
-
-
 def test_in_an_outage_attempts_and_age_do_not_count_and_neighbours_are_one_range() -> None:
     """A range ends at a record that did not fail, and at the end of its shard."""
     records = [failed(10 * n, ordinal=n) for n in range(1, 151) if n != 50]
@@ -543,15 +529,6 @@ def test_records_that_are_not_known_to_be_alike_are_not_merged_in_an_outage(
     outcomes = decide(records, context(first_tries=200))
     assert outcomes.report.outage
     assert len(queued(outcomes)) == len(records)
-
-
-def test_retries_that_all_fail_again_are_not_an_outage() -> None:
-    """On a quiet stream all records of a batch may be bad. Counted as an outage, they would be
-    retried for ever.
-    """
-    outcomes = decide([failed(n, attempt=2) for n in range(1, 501)], context(first_tries=0))
-    assert not outcomes.report.outage
-    assert {row.attempts for row in queued(outcomes)} == {2}
 
 
 def test_in_an_outage_the_attempts_of_retries_do_not_count_either() -> None:

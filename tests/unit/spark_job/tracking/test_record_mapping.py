@@ -368,19 +368,6 @@ def test_later_rows_of_a_failed_key_are_not_tried() -> None:
     assert {note["key"] for note in found.notes} == {order_key("key 0", "s", (2, 0))}
 
 
-def test_block_key_a_record_without_a_partition_key_blocks_no_other_record() -> None:
-    """As in a stream with record distribution AUTO."""
-    found = mapped(
-        lambda record: 1 / 0 if number(record) == 2 else one_row(record),
-        rows(1, 2, 3, key=lambda _: None),
-        on_failure=OnFailure.BLOCK_KEY,
-    )
-    fails_alone(found, Outcome.RETRY)
-    (note,) = found.notes
-    assert (note["partitionKey"], note["key"]) == (None, order_key(None, "s", (2, 0)))
-    assert len({order_key(None, "s", (number, 0)) for number in (1, 2, 3)}) == 3
-
-
 def test_rows_out_of_order_are_refused_with_block_key() -> None:
     with pytest.raises(BatchContentError, match="repartition"):
         mapped(one_row, rows(2, 1), on_failure=OnFailure.BLOCK_KEY)
