@@ -304,22 +304,6 @@ def test_a_plan_of_a_version_that_said_whole_of_nothing_has_whole_retries(
     assert planned.ends[shard(0)].retries_short == ()
 
 
-@pytest.mark.parametrize("mode", ["unpack", "raw"])
-def test_each_attempt_goes_by_the_option_as_it_was_when_the_plan_was_made(
-    mode: str, one: SimulatedJob
-) -> None:
-    """So a batch that is replayed after a change of the option has the same rows."""
-    one.put(1, data=b"x")
-    one.put(2, data=MIXED)
-    planned = PlannedTask(one, task(whole(), aggregated_records=mode))
-    first = fields_of(planned.attempt(aggregated_records=mode))
-    assert len(first) == (7 if mode == "unpack" else 3)
-    for changed in ("unpack", "raw", "fail"):
-        assert fields_of(planned.attempt(aggregated_records=changed)) == first
-        fresh = PlannedTask(one, task(whole(), aggregated_records=mode))
-        assert fields_of(fresh.attempt(aggregated_records=changed)) == first
-
-
 @pytest.mark.parametrize("mode", [None, "fail"])
 def test_a_plan_that_refused_aggregates_or_is_of_an_earlier_version_goes_by_the_option(
     mode: str | None, one: SimulatedJob

@@ -175,18 +175,6 @@ def test_an_attempt_that_starts_late_takes_the_log_of_a_closed_plan_as_sealed(
     assert one.calls("GetRecords") == 0
 
 
-def test_an_attempt_whose_plan_is_closed_meanwhile_raises(one: SimulatedJob) -> None:
-    """Its next rows would be delivered twice: they are not in the plan's outcome."""
-    put = one.put(7)
-    planned = PlannedTask(one, task(whole()))
-    rows = planned.attempt(pace=BY_TWOS)
-    assert numbers_of([next(rows)]) == put[:2]
-    planned.close_plan()
-    with pytest.raises(PlanClosedError):
-        next(rows)
-    assert planned.log.rows == 2
-
-
 def test_an_overtaken_attempt_that_learns_of_the_close_by_reading_the_log_raises(
     one: SimulatedJob,
 ) -> None:
@@ -463,8 +451,6 @@ def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) 
 
 # subscriptions ------------------------------------------------------------------------------------
 MINUTE_S = 60.0
-DAY_MS = 86_400_000
-BY_ONES = Pace(round_bytes=1, held_records=1, held_bytes=1)
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ from tests.support.state.tracker import (
     nodes,
     restart,
     seq,
-    seqs,
     take_retry,
 )
 
@@ -216,33 +215,6 @@ def test_records_that_cannot_be_in_a_span_are_refused(left: list[UnresolvedRecor
         tracker.ack_except(seq(10), left)
     assert tracker.snapshot() == before
     check_structure(tracker)
-
-
-def test_a_restored_range_is_split_and_what_was_acked_behind_it_is_not_read_again() -> None:
-    """A range may cover acked records, and acked ones may follow it: only the read position tells
-    of them.
-    """
-    state = replace(
-        fresh_state(),
-        checkpoint=seq(5),
-        read_position=Position.at(seq(30)),
-        unresolved=(waiting(10), waiting(12, 20, count=2)),
-    )
-    tracker = make_tracker(state=state)
-    assert tracker.retry(seq(12)) == 2
-    found = [waiting(number, attempts=2) for number in (12, 15, 20)]
-    tracker.ack_except(seq(12), found)
-    assert nodes(tracker) == [(10, QUEUED), (12, QUEUED), (15, QUEUED), (20, QUEUED)]
-    assert tracker.count(ACKED) == 0
-    tracker.ack(seq(20), 2)
-    tracker.emit(seq(30))
-    again = tracker.snapshot()
-    assert [record.first for record in again.unresolved] == seqs(10, 12, 15)
-    assert again.read_position == Position.at(seq(30))
-    whole = make_tracker(state=replace(state, read_position=Position.after(seq(30))))
-    for number in (10, 12):
-        whole.ack(seq(number), 1)
-    assert whole.checkpoint == seq(30)
 
 
 def test_a_snapshot_of_a_restored_tracker_is_the_state_that_it_was_restored_from() -> None:
