@@ -291,17 +291,6 @@ def test_each_source_of_several_keeps_its_settings() -> None:
     assert "hush-hush" not in repr(several) + repr(several.query())
 
 
-def test_streams_of_one_name_are_told_apart_by_their_arns() -> None:
-    """Their states lie under applications of their own."""
-    both = [
-        source_of(stream_arn=EU, application="etl-eu"),
-        source_of(stream_arn=US, application="etl-us"),
-    ]
-    first, second = KinesisSource.several(both).query().streams
-    assert (first.label, second.label) == (EU, US)
-    assert (first.state_name, second.state_name) == ("etl-eu/orders", "etl-us/orders")
-
-
 @pytest.mark.parametrize(
     ("names", "own", "error"),
     [

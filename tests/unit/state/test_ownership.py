@@ -29,21 +29,6 @@ RUN = Run(
 
 
 @linux_only
-def test_a_process_that_ended_is_dead_before_and_after_it_was_waited_for() -> None:
-    """A zombie no longer runs, so it owns nothing."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        owner = msgspec.structs.replace(
-            this_process(0), pid=process.pid, process_start=process_start(process.pid) or ""
-        )
-        assert owner.process_start
-        assert not is_provably_dead(owner)
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert is_provably_dead(owner)
-    assert is_provably_dead(owner)
-
-
-@linux_only
 @pytest.mark.parametrize(("name", "is_jvm"), [("java", True), ("supervisor", False)])
 def test_the_jvm_of_a_driver_is_told_from_other_parents(
     tmp_path: Path, name: str, *, is_jvm: bool

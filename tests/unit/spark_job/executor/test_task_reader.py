@@ -446,9 +446,6 @@ def test_a_log_that_counts_records_and_names_none_is_damaged(one: SimulatedJob) 
         numbers_of(planned.attempt())
 
 
-# retries ------------------------------------------------------------------------------------------
-
-
 # subscriptions ------------------------------------------------------------------------------------
 MINUTE_S = 60.0
 

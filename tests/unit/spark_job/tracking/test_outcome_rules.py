@@ -164,20 +164,6 @@ def test_a_record_that_is_tried_again_is_queued_as_its_rule_says(
     assert (row.first, row.last, outcomes.letters) == (record.sequence, record.sequence, ())
 
 
-def test_a_record_older_than_the_maximum_age_is_exhausted() -> None:
-    old = unresolved(7, first_failure_ms=NOW_MS - 100_001)
-    (letter,) = decide([failed(7, attempt=2)], context(old)).letters
-    assert letter == LetterNote(
-        message_id="s:7:2",
-        attempts=2,
-        first_failure_ms=NOW_MS - 100_001,
-        last_failure_ms=NOW_MS,
-        reason="why",
-    )
-    young = unresolved(7, first_failure_ms=NOW_MS - 100_000)
-    assert not decide([failed(7, attempt=2)], context(young)).letters
-
-
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_letter_says_whether_its_record_was_delivered_whole(*, whole: bool) -> None:
     """A new record by the option of its plan, a retry as it failed, whatever the option is."""
@@ -194,41 +180,63 @@ def test_a_letter_says_whether_its_record_was_delivered_whole(*, whole: bool) ->
     assert (outcomes.report.exhausted, outcomes.report.done_ms) == (3, NOW_MS)
 
 
+FAILED_NOW = {"last_failure_ms": NOW_MS, "reason": "why"}
+AT_FIRST = {"first_failure_ms": 1, **FAILED_NOW}
+AGED = {"first_failure_ms": NOW_MS - 100_001}
+
+
 @pytest.mark.parametrize(
-    ("record", "attempts", "told", "counts"),
+    ("record", "known", "told", "counts"),
     [
         # delivered only to write its letter
-        (failed(7, Outcome.EXHAUSTED, attempt=4, reason=None), 3, BEFORE, (0, 1)),
+        (
+            failed(7, Outcome.EXHAUSTED, attempt=4, reason=None),
+            {"attempts": 3, **BEFORE},
+            {"attempts": 3, **BEFORE},
+            (0, 1),
+        ),
+        # so its first failure is not the time of that delivery, if none is known
+        (
+            failed(7, Outcome.EXHAUSTED, reason=None),
+            {"attempts": 0, "last_failure_ms": 2},
+            {"attempts": 0, "first_failure_ms": None},
+            (0, 1),
+        ),
+        (failed(7, Outcome.EXHAUSTED, reason=None), None, {"first_failure_ms": None}, (0, 1)),
         # its deliveries have ended their processes
         (
             failed(7, Outcome.EXHAUSTED, attempt=4),
-            3,
-            {"first_failure_ms": 1, "last_failure_ms": NOW_MS, "reason": "why"},
+            {"attempts": 3, **BEFORE},
+            {"attempts": 3, **AT_FIRST},
             (0, 1),
         ),
         (
             failed(7, Outcome.REJECT, attempt=4),
-            4,
-            {"first_failure_ms": 1, "last_failure_ms": NOW_MS, "reason": "why"},
+            {"attempts": 3, **BEFORE},
+            {"attempts": 4, **AT_FIRST},
             (1, 0),
         ),
+        # older than the maximum age
+        (failed(7, attempt=2), AGED, {"attempts": 2, **AGED, **FAILED_NOW}, (1, 1)),
     ],
 )
 def test_a_record_that_is_not_tried_again_is_a_letter(
-    record: FailedRecord, attempts: int, told: dict[str, Any], counts: tuple[int, int]
+    record: FailedRecord,
+    known: dict[str, Any] | None,
+    told: dict[str, Any],
+    counts: tuple[int, int],
 ) -> None:
-    outcomes = decide([record], context(unresolved(7, attempts=3, **BEFORE)))
-    assert outcomes.letters == (LetterNote(message_id="s:7:4", attempts=attempts, **told),)
+    waiting = [] if known is None else [unresolved(7, **known)]
+    outcomes = decide([record], context(*waiting))
+    (letter,) = outcomes.letters
+    assert (letter.message_id, fields(letter, told)) == (record.message_id, told)
     assert (outcomes.report.failed, outcomes.report.exhausted) == counts
     assert outcomes.report.retried == 0
 
 
-@pytest.mark.parametrize("known", [[], [unresolved(7, attempts=0, last_failure_ms=2)]])
-def test_a_letter_has_no_first_failure_where_none_is_known(known: list[UnresolvedRecord]) -> None:
-    """Not the time of the delivery that was for the letter only."""
-    record = failed(7, Outcome.EXHAUSTED, reason=None)
-    (letter,) = decide([record], context(*known)).letters
-    assert letter.first_failure_ms is None
+def test_a_record_is_tried_again_up_to_its_maximum_age() -> None:
+    young = unresolved(7, first_failure_ms=NOW_MS - 100_000)
+    assert not decide([failed(7, attempt=2)], context(young)).letters
 
 
 @pytest.mark.parametrize(
