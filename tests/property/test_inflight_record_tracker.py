@@ -103,11 +103,12 @@ class TrackerMachine(RuleBasedStateMachine):
         with pytest.raises(IllegalTrackerEventError):
             self.tracker.emit(self.seq(number))
 
-    @rule()
-    def take_retry(self) -> None:
-        taken = take_retry(self.tracker, self.now_ms)
+    @rule(patience_ms=st.none() | st.integers(0, 500))
+    def take_retry(self, patience_ms: int | None) -> None:
+        deadline_ms = None if patience_ms is None else self.now_ms + patience_ms
+        taken = take_retry(self.tracker, self.now_ms, deadline_ms=deadline_ms)
         emission = None if taken is None else (self.number(taken[0]), taken[1])
-        assert emission == self.oracle.take_retry(self.now_ms)
+        assert emission == self.oracle.take_retry(self.now_ms, deadline_ms)
         if emission is not None:
             self.made.append(emission)
 

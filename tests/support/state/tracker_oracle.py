@@ -251,7 +251,7 @@ class Oracle:
         entry.deadline_ms = deadline_ms
         return True
 
-    def take_retry(self, now_ms: int) -> tuple[int, int] | None:
+    def take_retry(self, now_ms: int, deadline_ms: int | None = None) -> tuple[int, int] | None:
         """First number and attempt of the next retry."""
         for entry in sorted(
             self.in_status("queued"), key=lambda entry: (entry.next_ms, entry.first)
@@ -264,12 +264,12 @@ class Oracle:
             if old or entry.attempts > LIMIT:
                 self.exhaust(entry)
             else:
-                return self.retry(entry)
+                return self.retry(entry, deadline_ms)
         return None
 
-    def retry(self, entry: Entry) -> tuple[int, int]:
+    def retry(self, entry: Entry, deadline_ms: int | None = None) -> tuple[int, int]:
         entry.status = "pending"
-        entry.deadline_ms = entry.postponed_ms = None
+        entry.deadline_ms, entry.postponed_ms = deadline_ms, None
         return entry.first, entry.attempts + 1
 
     def expire(self, now_ms: int) -> list[tuple[int, int]]:
