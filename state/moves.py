@@ -127,7 +127,7 @@ def is_before(number: SequenceNumber, position: Position) -> bool:
         return position.kind is not PositionKind.TRIM_HORIZON
     if position.kind is PositionKind.AT:
         return number < sequence
-    return number.sequence <= sequence.sequence if not sequence.sub else number <= sequence
+    return number.sequence <= sequence.sequence
 
 
 def _ends_before(record: UnresolvedRecord, to: Position) -> bool:

@@ -6,6 +6,7 @@
     AT:<sequence>           this record and the ones after it
     AT:<sequence>.<sub>     within a KPL aggregate: this user record and the ones after it
     AFTER:<sequence>        the records after this one, after all user records of an aggregate
+    AFTER:<sequence>.<sub>  another form of AT:<sequence>.<sub + 1>
     SHARD_END               the end of the shard, which was read to its end
 
 A user who types a start may also type `LATEST`, `-2h` (or s, m, d), or a time of today as `14:00`.
@@ -62,6 +63,11 @@ class Position:
 
     @classmethod
     def after(cls, sequence: SequenceNumber) -> Position:
+        """Behind a user record of an aggregate it is the position at the next one, for which it is
+        enough to know the number.
+        """
+        if sequence.sub:
+            return cls.at(SequenceNumber(sequence.sequence, sequence.sub + 1))
         return cls(PositionKind.AFTER, sequence=sequence)
 
     @classmethod

@@ -13,7 +13,7 @@ from kinesis_spout.reading.page import Page
 from kinesis_spout.reading.shard_getter import KinesisShardGetter
 from kinesis_spout.service.client import KinesisClient
 from kinesis_spout.service.shard_info import MAX_RECORDS_PER_CALL, ShardInfo
-from state.position import SHARD_END, Position, PositionKind
+from state.position import SHARD_END, Position
 from state.sequence_number import SequenceNumber
 
 MAX_CONCURRENT_SHARDS = 16
@@ -163,5 +163,4 @@ def _start(position: Position, first: SequenceNumber) -> SequenceNumber:
     wanted = position.sequence
     if wanted is None or not wanted.sub or not wanted.shares_record(first):
         return first
-    past = position.kind is PositionKind.AFTER
-    return SequenceNumber(wanted.sequence, wanted.sub + past)
+    return wanted

@@ -16,7 +16,6 @@ from kinesis_spout.errors import KinesisError
 from kinesis_spout.service.get_records_decoder import NO_RECORDS, RecordColumns
 from kinesis_spout.service.shard_info import IS_OWNED
 from scheme.record import KPL_MAGIC, SUB_SEQUENCE_NUMBER, is_kpl_aggregate
-from state.position import PositionKind
 from state.sequence_number import SequenceNumber
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def unpacked(
     were delivered. What was unpacked then stays so: `only_begun` unpacks that one and no other.
     """
     if begins_within(number_at(records, 0), start) and start.sequence is not None:
-        sub = start.sequence.sub + (start.kind is PositionKind.AFTER)
+        sub = start.sequence.sub
         for part in map(_as_unpacked, unpacker.unpack(records.slice(0, 1))):
             rest = part.filter(pc.greater_equal(part.column(SUB_SEQUENCE_NUMBER), sub))
             if rest.num_rows:

@@ -587,7 +587,7 @@ def _iterator_arguments(position: Position) -> dict[str, Any]:
     if sequence is not None:
         # Within a KPL aggregate the whole record must be read again: the service knows only whole
         # records.
-        past = position.kind is PositionKind.AFTER and not sequence.sub
+        past = position.kind is PositionKind.AFTER
         kind = "AFTER_SEQUENCE_NUMBER" if past else "AT_SEQUENCE_NUMBER"
         return {"ShardIteratorType": kind, "StartingSequenceNumber": str(sequence.sequence)}
     if position.is_end:

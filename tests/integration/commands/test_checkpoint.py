@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from state.position import PositionKind
 from state.process import this_process
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.shell.command_line import ASCII_LOCALE
@@ -213,6 +214,25 @@ def test_peek_shows_the_user_records_of_an_aggregate(shell: Shell) -> None:
     assert second.stdout.splitlines()[1] == f"{sequence}.1"
     none = peek(shell, f"{sequence}.2")
     assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+
+
+def test_a_shard_is_set_to_the_user_record_after_another_one(shell: Shell) -> None:
+    """Whether there is one, and also behind a record that is no aggregate."""
+    number = shell.fake.model.put("orders", "key", aggregate_of([b"x", b"y", b"z"]))
+    sequence = number.partition(":")[2]
+    assert shell.consume() == ["x", "y", "z"]
+    for sub, read in ((1, ["z"]), (2, []), (0, [])):  # AFTER:N.0 is AFTER:N
+        moved = shell.checkpoint(
+            "set", "--to", f"AFTER:{sequence}.{sub}", "--shard", "0", "--yes", "--allow-skip"
+        )
+        assert moved.returncode == 0, moved.stderr
+        assert shell.consume() == read
+    (plain,) = shell.put("plain")
+    assert shell.consume() == ["plain"]
+    shell.checkpoint("set", "--to", f"AFTER:{plain}.1", "--shard", "0", "--yes")
+    shell.put("next")
+    assert shell.consume() == ["next"]
+    assert shell.states()[SHARD].read_position.kind is PositionKind.AFTER
 
 
 def test_peek_shows_the_fields_that_a_scheme_reads_or_why_it_cannot(shell: Shell) -> None:
