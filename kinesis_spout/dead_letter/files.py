@@ -214,7 +214,10 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, ValueError, pa.ArrowException) as exc:
-        raise RedriveError(f"the file {path} cannot be read as {kind} ({exc})") from exc
+        remedy = ""
+        if kind in {LetterFormat.PARQUET, LetterFormat.ORC}:
+            remedy = "if it contains lines of JSON, as `consume` writes them, pass --format json"
+        raise RedriveError(f"the file {path} cannot be read as {kind} ({exc})", remedy) from exc
 
 
 def pieces_of(

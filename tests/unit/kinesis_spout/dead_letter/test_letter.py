@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kinesis_spout.dead_letter.files import LetterFormat, LocalLetterFiles, RedriveError
 from kinesis_spout.dead_letter.letter import (
     ALL_MEMBERS,
     LETTER_COLUMNS,
@@ -19,6 +20,7 @@ from kinesis_spout.dead_letter.letter import (
     piece_of,
     piece_of_line,
 )
+from kinesis_spout.dead_letter.redrive import Redrive
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 
@@ -208,3 +210,17 @@ def test_a_letter_is_in_the_file_of_that_name_though_the_file_was_moved_or_remov
     assert path.read_bytes().startswith(b"torn\n{")
     assert letters_in(tmp_path / "dead.jsonl.1") == ["1"]
     assert letters_in(tmp_path / "dead.jsonl.3") == ["3"]
+
+
+def test_lines_under_the_name_of_another_format_are_refused_with_the_way_to_read_them(
+    tmp_path: Path,
+) -> None:
+    """`consume --dead-letter` writes lines of JSON into a file of any name."""
+    path = tmp_path / "dead.parquet"
+    with LetterFile(path) as file:
+        file(LETTER)
+    with Redrive(LocalLetterFiles(path)) as redrive:
+        with pytest.raises(RedriveError, match="cannot be read as parquet .*pass --format json"):
+            redrive.read(heads=True)
+        redrive.read(LetterFormat.JSON, heads=True)
+        assert redrive.find().to_put == 1
