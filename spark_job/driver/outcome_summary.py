@@ -46,6 +46,7 @@ class OutcomeSummary:
         self._reports = reports
         self._queue = queue
         self._unreported = 0
+        self._was_unread = False
         self._totals: Counter[str] = Counter()
         self._emitted: Counter[str] = Counter()  # by shard
         self._retried: Counter[str] = Counter()
@@ -134,6 +135,16 @@ class OutcomeSummary:
         for read in settled.reads:
             self._emitted[read.shard_id] += read.count + read.retry_rows
             self._retried[read.shard_id] += read.retry_rows
+        is_unread = not settled.reads and settled.plan is not None and bool(settled.plan.tasks)
+        if is_unread and not self._was_unread:
+            # Nothing else would tell why the query runs batch after batch and makes no progress.
+            log.warning(
+                "the batch of plan %s has ended, but the sink read none of its rows, so its "
+                "records are redelivered. A function of foreachBatch must read its frame, even if "
+                "it drops the rows",
+                plan_id,
+            )
+        self._was_unread = is_unread
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(

@@ -92,6 +92,33 @@ def test_many_shards_are_not_probed_but_planned_at_intervals() -> None:
         assert job.calls("GetRecords") == 4 * plans  # the tasks' own
 
 
+def test_a_batch_of_which_the_sink_reads_nothing_is_redelivered_and_said_once(
+    one: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A function that returns at once would be called again and again without a sign of it. A task
+    that has found no record has read.
+    """
+
+    def said() -> int:
+        return sum("read none of its rows" in message for message in caplog.messages)
+
+    coordinator = one.coordinator()
+    plan = ""
+    put = one.put(3)
+    for _ in range(3):
+        plan = next_plan(coordinator, plan)
+    assert said() == 1
+    assert run(one, coordinator, plan) == put
+    one.fake.faults.add(throttle(), operation="GetRecords", times=1)
+    plan = next_plan(coordinator, plan)
+    assert run(one, coordinator, plan) == []
+    one.put(1)
+    plan = next_plan(coordinator, plan)
+    assert said() == 1
+    next_plan(coordinator, plan)
+    assert said() == 2
+
+
 def test_an_open_plan_whose_end_was_removed_is_closed_and_its_records_come_again(
     job: SimulatedJob, caplog: pytest.LogCaptureFixture
 ) -> None:
