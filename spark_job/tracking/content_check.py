@@ -27,6 +27,17 @@ class BatchContentError(KinesisError):
     """A batch does not hold the rows that the tasks of its plan published. Nothing is acked."""
 
 
+def foreign_id(message_id: str) -> BatchContentError:
+    """The error for a record whose message id is not of the batch's source: ids name
+    the stream in a query of several streams, and not in a query of one.
+    """
+    return BatchContentError(
+        f"the batch's frame contains record {message_id}, but the source of tracked(...) names its "
+        "records otherwise, so nothing is acked",
+        "use read_stream and tracked(...) of the same source in the query",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardContent:
     """The rows of one shard: count, first and last of the new ones, and the count of retries."""

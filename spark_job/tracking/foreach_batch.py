@@ -73,6 +73,7 @@ from spark_job.tracking.stream_part import (
     RowsExpiredError,
     StreamPart,
     check_content_of,
+    check_failures,
     check_rows,
 )
 from spark_job.tracking.withholding import BatchRules, plan_rules
@@ -305,6 +306,7 @@ class Tracked:
                 rows = _checked_rows(parts, run)  # 5
                 # No results: the function has read nothing, so nothing can have failed.
                 failed = run.all_failures() if any(part.results for part in parts) else []
+                check_failures(failed, parts)
                 now_ms = self._clock.now_ms()
                 # 6. All letters are written before the first report is done: a plan that is done is
                 # acked, also if the letters of another stream fail.

@@ -34,7 +34,7 @@ from kinesis_spout.errors import ConfigError, malformed_reason, text_of
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from spark_job.rows import ARROW_SCHEMA, COLUMNS
-from spark_job.tracking.content_check import BatchContentError, ShardContent
+from spark_job.tracking.content_check import BatchContentError, ShardContent, foreign_id
 from spark_job.tracking.outcomes import (
     FailedRecord,
     Outcome,
@@ -178,6 +178,8 @@ class _Partition:
     def map(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         several = self.mapper.rules.several
         records = records_of(batch, several=several)
+        if (message_id := batch.column("messageId")[0].as_py()) != records[0].message_id:
+            raise foreign_id(message_id)  # its dead letter would not be found
         shards = batch.column("shardId")
         if several:
             shards = pc.binary_join_element_wise(batch.column("streamName"), shards, "/")

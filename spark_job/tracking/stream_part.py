@@ -11,6 +11,7 @@ from spark_job.query_failure import naming
 from spark_job.tracking.content_check import (
     BatchContentError,
     check_content,
+    foreign_id,
     is_what_is_left,
     lowest_published,
     reads_of,
@@ -116,6 +117,16 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
     for part in parts:
         with naming(part.settings):
             check_content_of(part.plan, part.results, part.own_content(content), part.settings)
+
+
+def check_failures(failed: Sequence[FailedRecord], parts: Sequence[StreamPart]) -> None:
+    """Raise `BatchContentError` for a failed record of no shard that the parts have read. It would
+    be acked, as no part has its outcome.
+    """
+    read = {part.in_batch(shard) for part in parts for shard in part.reads}
+    for record in failed:
+        if record.shard_id not in read:
+            raise foreign_id(record.message_id)
 
 
 def check_content_of(

@@ -294,6 +294,30 @@ def tried(record: Record) -> dict[str, Any]:
     return {"stream": record.stream_name, "text": text, "attempt": record.attempt}
 
 
+@pytest.mark.parametrize("way", ["frame", "map_records"])
+def test_the_frame_of_one_stream_is_refused_by_a_source_of_several(
+    tracked_batches: TrackedBatches, stream: StreamUnderTest, way: str
+) -> None:
+    """Its message ids do not name the stream. The failures would be found in no stream, or their
+    dead letters not be written, and the records acked.
+    """
+    create_stream(stream.client, CLICKS, shards=1)
+    stream.put(5)
+    letters: list[object] = []
+    several = KinesisSource.several([stream.source(), stream.source(stream=CLICKS)])
+
+    def process(batch: TrackedBatch) -> None:
+        if way == "frame":
+            batch.fail(batch.df.where(number() == 3), "bad", retry=False)
+        else:
+            batch.map_records(lambda record: 1 / (record.data != b"record 3"), "n double")
+
+    tracked = several.tracked(process, dead_letter=DeadLetter.to(letters.extend))
+    with pytest.raises(Exception, match=r"source of tracked.* names its records otherwise"):
+        tracked_batches.play(stream.source(), tracked)
+    assert stream.checkpoints() == {}
+
+
 def test_outcomes_and_letters_are_those_of_the_records_own_stream(
     tracked_batches: TrackedBatches, stream: StreamUnderTest, tmp_path: Path
 ) -> None:
