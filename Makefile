@@ -96,8 +96,9 @@ format: setup ## put all code into its format
 	@.venv/bin/ruff check --quiet --fix-only $(CODE)
 	@.venv/bin/ruff format $(CODE)
 
-fuzz: setup ## the native decoder beside those in Python, on damaged bodies, for MINUTES (60) from body SEED (1)
-	@$(IN_VENV)/python -m tests.property.damaged_pages --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
+fuzz: setup ## the native decoder beside those in Python, on damaged bodies, for MINUTES (60) from SEED (1)
+	@timeout $(or $(MINUTES),60)m env $(IN_VENV)/python -m pytest tests/property/test_native_decoder.py \
+		-k same_page --numprocesses=2 --timeout=0 --hypothesis-profile=endless --hypothesis-seed=$(or $(SEED),1) || test $$? -eq 124
 
 bench: setup-test ## the benchmarks, one after the other (ARGS=--json for machines)
 	@for file in $$(grep --files-with-matches -- '"--json"' benchmarks/*.py); do \

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # How many examples a property has, and half as many histories: a few while a developer
-# waits, many in the drills (`--hypothesis-profile=many`).
-EXAMPLES = {"few": 150, "many": 1000}
+# waits, many in the drills (`--hypothesis-profile=many`), and no end of them in `make fuzz`.
+EXAMPLES = {"few": 150, "many": 1000, "endless": 10**9}
 for size, examples in EXAMPLES.items():
     # No example is too slow: the first one with text makes a table of all characters, and the
     # machine may be busy elsewhere.

@@ -19,10 +19,10 @@ import cbor2
 import pytest
 
 from kinesis_spout.errors import MalformedResponseError
+from kinesis_spout.service.get_records_cbor import decode_get_records_cbor
 from kinesis_spout.service.get_records_decoder import EVENT, decode_get_records
 from kinesis_spout.service.native_decoder import decode_natively
 from state.sequence_number import SequenceNumber
-from tests.property.damaged_pages import decoded_in_python
 from tests.support.shell.tools import NATIVE_DECODER, ROOT
 
 if TYPE_CHECKING:
@@ -169,6 +169,10 @@ REFUSED_CBOR = {
     "a key that is a number": in_cbor({"Records": [RECORD] * 500 + [RECORD | {"PartitionKey": 7}]}),
 }
 # fmt: on
+
+
+def decoded_in_python(body: bytes, *, is_cbor: bool) -> DecodedPage:
+    return decode_get_records_cbor(body) if is_cbor else decode_get_records(body)
 
 
 @pytest.fixture(params=["python", "native", "native, as lists"])

@@ -148,9 +148,10 @@ def pages(draw: st.DrawFn) -> tuple[bytes, list[dict[str, Any]], dict[str, Any]]
         rows[which] = rows[which] | {"Data": layout.record(rows[which])}
     beside = draw(
         st.fixed_dictionaries(
-            {"MillisBehindLatest": st.integers(0, 10**12)},
+            {"MillisBehindLatest": st.integers(0, 10**12) | st.sampled_from([2**53 + 1, None])},
             optional={
                 "NextShardIterator": _TEXTS | st.none(),
+                "ContinuationSequenceNumber": st.sampled_from(["7", None]),
                 "ChildShards": st.lists(
                     st.fixed_dictionaries(
                         {
@@ -276,7 +277,8 @@ def bodies(draw: st.DrawFn) -> bytes:
     body: dict[str, Any] = {"Records": draw(st.lists(json_records(), max_size=8))}
     optional = {
         "NextShardIterator": _TEXTS | st.none(),
-        "MillisBehindLatest": st.integers(0, 10**12),
+        "ContinuationSequenceNumber": st.sampled_from(["7", None]),
+        "MillisBehindLatest": st.integers(0, 10**12) | st.sampled_from([2**53 + 1, -1, None]),
         "ChildShards": st.lists(
             st.fixed_dictionaries(
                 {
