@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
-from kinesis_spout.cli import status
 from kinesis_spout.cli.exit_codes import StopSignals
 from kinesis_spout.cli.looking import Looking, look_once, refuse_another_stream
-from kinesis_spout.cli.main import app
 from kinesis_spout.cli.shards import inspect_shards
 from kinesis_spout.errors import StreamNotFoundError
-from kinesis_spout.inspection.health import Health
 from kinesis_spout.inspection.reader import read_snapshot
-from kinesis_spout.inspection.status import ApplicationStatus, status_of
 from kinesis_spout.testing import error, throttle
 from kinesis_spout.testing.service import requests
 from state.errors import StreamMismatchError
@@ -77,30 +71,6 @@ def test_a_right_that_is_missing_ends_the_asking(job: SimulatedJob) -> None:
         look_once(looks, StopSignals(), 0)
     assert 1 <= asked <= 2
     assert job.calls("GetRecords") == asked
-
-
-@pytest.mark.parametrize(
-    ("verdict", "code"),
-    [
-        (Health.OK, 0),
-        (Health.LAGGING, 0),
-        (Health.PAUSED, 0),
-        (Health.NOT_RUNNING, 0),
-        (Health.UNKNOWN, 1),
-        (Health.STALLED, 1),
-        (Health.LOSING, 1),
-    ],
-)
-def test_the_exit_code_tells_the_verdict(
-    monkeypatch: pytest.MonkeyPatch, verdict: Health, code: int
-) -> None:
-    """A job that lags works, and a pause or an end in order is meant."""
-    monkeypatch.setattr(ApplicationStatus, "verdict", verdict)
-    monkeypatch.setattr(status, "looking", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(status, "look_once", lambda *_: status_of(look()))
-    where = ("--application", "a", "--stream", "s", "--zookeeper", "127.0.0.1:1")
-    ended = CliRunner().invoke(app, ["status", *where, "--json"])
-    assert (ended.exit_code, json.loads(ended.stdout)["verdict"]) == (code, verdict.value)
 
 
 def test_the_state_of_an_earlier_stream_is_refused_with_both_times() -> None:

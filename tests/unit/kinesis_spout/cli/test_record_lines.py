@@ -15,13 +15,10 @@ from kinesis_spout.cli.record_lines import (
     json_text,
     key_of_json,
     outgoing_of_json,
-    record_line,
 )
 from kinesis_spout.dead_letter.letter import Letter, line_of
 from kinesis_spout.dead_letter.outgoing import PART_BYTES, envelopes
 from kinesis_spout.service.record_putter import OutgoingRecord
-from kinesis_spout.spout.emission import SpoutEmission
-from kinesis_spout.spout.tracked_shard import RecordRun
 
 LETTER = Letter(
     message_id="shardId-000000000000:5:2",
@@ -47,16 +44,6 @@ def test_a_part_of_a_dead_letter_is_not_put_as_if_it_were_the_whole_payload() ->
     for line in envelopes(replace(LETTER, data=bytes(2 * PART_BYTES))):
         with pytest.raises(LineError, match="is a part of a dead letter"):
             outgoing_of_json(line, str)
-
-
-def test_a_record_without_a_partition_key_has_no_key_and_is_put_back_with_a_random_one() -> None:
-    """As in a stream with record distribution AUTO."""
-    run, assigned = RecordRun(["5"], [None], [b"text"], [0]), SimpleNamespace(shard=LETTER)
-    emission = SpoutEmission(run, 0, 1, b"text", assigned)  # type: ignore[arg-type]  # only its shard's id is used
-    assert emission.partition_key is None
-    line = record_line(emission)
-    assert "key" not in json.loads(line)
-    assert outgoing_of_json(line, lambda: "random").partition_key == "random"
 
 
 def test_the_keys_of_maps_are_texts_whatever_their_type() -> None:

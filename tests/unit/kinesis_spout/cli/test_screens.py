@@ -113,7 +113,10 @@ def test_ten_thousand_shards_are_a_summary_and_the_worst() -> None:
 
 
 def test_each_verdict_has_a_colour_and_an_exit_code() -> None:
+    """A job that lags works, and a pause or an end in order is meant."""
     assert set(COLOURS) == set(EXIT_CODES) == set(Health)
+    failures = {verdict for verdict, code in EXIT_CODES.items() if code}
+    assert failures == {Health.UNKNOWN, Health.STALLED, Health.LOSING}
 
 
 def test_what_others_have_written_is_text_and_no_markup() -> None:

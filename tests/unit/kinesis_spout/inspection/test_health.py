@@ -134,6 +134,7 @@ def test_a_record_that_fails_again_holds_its_shard_however_often_batches_come() 
     policy = OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD)
     seen = look(*family, tips={1: behind(90_000)}, policy=policy, plan=plan())
     assert health(seen, 0) is health(seen, 1) is Health.STALLED
+    assert seen.now.held_up == {shard(0): (shard(1),)}
 
 
 def moving(*, ms: int, lag_ms: int) -> Look:
@@ -154,14 +155,3 @@ def test_records_are_lost_when_the_horizon_reaches_the_position() -> None:
     still = look(ONE, HERE, tips={1: behind(4 * HOUR_MS)})
     assert still.expires_in_ms(shard(1)) == 20 * HOUR_MS
     assert moving(ms=WINDOW_MS // 2, lag_ms=4 * HOUR_MS).speed(shard(1)) == 0.5
-
-
-def test_a_parent_that_holds_its_child_is_as_ill_as_the_child() -> None:
-    seen = look(
-        *(listed(0, closed=True), listed(1, 0)),
-        *(state(0, SHARD_END, unresolved=(failed(3),)), state(1, after(5), 0)),
-        policy=OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD),
-        tips={1: behind(HOUR_MS)},
-    )
-    assert health(seen, 0) is health(seen, 1) is Health.STALLED
-    assert seen.now.held_up == {shard(0): (shard(1),)}

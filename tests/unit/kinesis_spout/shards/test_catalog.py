@@ -16,7 +16,7 @@ from kinesis_spout.testing import alter, error, late_listing
 from kinesis_spout.testing.manual_clock import START_MS
 from spark_job.driver.backlog import ShardTips
 from state.plan import ShardReadResult
-from state.position import SHARD_END, TRIM_HORIZON, Position
+from state.position import SHARD_END, Position
 from state.process import this_process
 from state.sequence_number import SequenceNumber
 from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
@@ -85,7 +85,6 @@ WAITING = UnresolvedRecord(first=SequenceNumber(6), last=SequenceNumber(6), atte
 DRAINED = msgspec.structs.replace(
     GONE, read_position=SHARD_END, lifecycle=Lifecycle.DRAINED, unresolved=(WAITING,)
 )
-CHILD = ShardState(shard_id=shard(0), read_position=TRIM_HORIZON, parents=(GONE.shard_id,))
 
 
 def without_the_first(world: World, *, times: int | None) -> None:
@@ -97,16 +96,6 @@ def without_the_first(world: World, *, times: int | None) -> None:
 
 
 # shards that are gone -----------------------------------------------------------------------------
-def test_an_unread_shard_missing_from_two_listings_stops_the_query(world: World) -> None:
-    world.store(GONE)
-    world.refresh()
-    with pytest.raises(
-        DataLossError, match=r"shardId-000000000099 \(read up to AFTER:7\).*failOnDataLoss"
-    ):
-        world.refresh(after_s=10)
-    assert not world.job.states()[GONE.shard_id].end_was_read
-
-
 def test_a_shard_that_is_not_read_is_not_missed(job: SimulatedJob) -> None:
     """A reader of some shards is not stopped by the loss of others."""
     with closing(World(job, only=frozenset({shard(0)}))) as world:
@@ -133,17 +122,21 @@ def test_one_listing_without_it_or_some_of_a_changing_stream_do_not_count() -> N
         assert not job.states()[GONE.shard_id].end_was_read
 
 
-def test_two_listings_right_after_one_another_count_as_one(world: World) -> None:
-    """Two shards that end within a second cause two listings. A shard that is listed late is
-    missing in both.
+def test_an_unread_shard_missing_from_two_listings_that_are_apart_stops_the_query(
+    world: World,
+) -> None:
+    """Two listings right after one another count as one: two shards that end within a second cause
+    two, and a shard that is listed late is missing in both.
     """
     world.store(GONE)
     world.refresh()
     world.catalog.stream.expire()
     world.refresh(after_s=1)
-    assert not world.job.states()[GONE.shard_id].end_was_read
-    with pytest.raises(DataLossError):
+    with pytest.raises(
+        DataLossError, match=r"shardId-000000000099 \(read up to AFTER:7\).*failOnDataLoss"
+    ):
         world.refresh(after_s=10)
+    assert not world.job.states()[GONE.shard_id].end_was_read
 
 
 # retention and lag --------------------------------------------------------------------------------
@@ -217,9 +210,6 @@ def test_one_false_answer_to_the_question_proves_no_shard_gone(world: World) -> 
     for _ in range(2):
         world.refresh(after_s=10)
     assert world.catalog.loss.gone == set()
-
-
-# finished shards that are not listed any more -----------------------------------------------------
 
 
 # holes --------------------------------------------------------------------------------------------

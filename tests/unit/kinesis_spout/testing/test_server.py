@@ -13,16 +13,14 @@ import pytest
 
 from kinesis_spout.testing import (
     FakeKinesisProtocol,
-    ManualClock,
     TransportFaultError,
     timeout,
     truncate,
 )
 from tests.support.kinesis.fake_calls import SHARD, STREAM, new_fake
-from tests.support.kinesis.services import ServedFake, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.support.kinesis.services import ServedFake
 
 TARGET = "Kinesis_20131202."
 
@@ -64,15 +62,3 @@ def test_an_answer_that_breaks_off_has_a_part_of_its_body(fake_kinesis: ServedFa
     assert whole == b'{"StreamNames":["orders"],"HasMoreStreams":false}'
     assert whole.startswith(broken.value.partial)
     assert len(broken.value.partial) < len(whole)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def fake(clock: ManualClock) -> Iterator[ServedFake]:
-    with serve(clock=clock) as served:
-        served.model.create(STREAM)
-        yield served
