@@ -33,9 +33,11 @@ if "SPARK_EXECUTOR_DIRS" in os.environ:
 
 @pytest.mark.parametrize("variables", [{}, OTHERS])
 def test_a_query_a_batch_read_a_write_and_dead_letters_on_executors_with_other_surroundings(
-    stream: StreamUnderTest, tmp_path: Path, variables: dict[str, str]
+    stream: StreamUnderTest, wheel: Path, tmp_path: Path, variables: dict[str, str]
 ) -> None:
-    """The driver finds the region in a profile, and the endpoint in its environment."""
+    """The driver finds the region in a profile, and the endpoint in its environment. Both have our
+    package from the wheel that the job ships.
+    """
     stream.put(COUNT)
     for name in ("copy", "letters"):
         create_stream(stream.client, name)
@@ -47,6 +49,7 @@ def test_a_query_a_batch_read_a_write_and_dead_letters_on_executors_with_other_s
     job = {
         "master": "local-cluster[1,1,1024]",
         "conf": addresses,
+        "pyFiles": [str(wheel)],
         "source": secrets
         | {
             "stream": STREAM,
@@ -66,12 +69,13 @@ def test_a_query_a_batch_read_a_write_and_dead_letters_on_executors_with_other_s
     driver = {
         "AWS_ENDPOINT_URL_KINESIS": stream.endpoint_url,
         "AWS_CONFIG_FILE": str(config),
-        "PYTHONPATH": f"{site}{os.pathsep}{ROOT}",
+        "PYTHONPATH": os.pathsep.join(map(str, (site, wheel, ROOT))),
     }
     process = JobProcess(job, tmp_path, env=driver, program=executors_elsewhere.__file__)
     process.start()
     assert process.wait() == 0, process.tail()
     answer = json.loads((tmp_path / "answer.json").read_text())
+    assert all(wheel.name in place for place in answer.pop("places"))
     assert answer == {"rows": COUNT, "variables": variables}
     sent = {f"record {number}".encode() for number in range(COUNT)}
     assert {one["Data"] for one in records_on(stream.client, "copy")} == sent

@@ -1,7 +1,7 @@
 """The real job, killed with SIGKILL and started again: nothing is lost, and the checkpoints are
 right. `kinesis-spout drill` kills one that tracks its records, at every step
-(`test_product_drills`). Here are a job that does not track them, several streams, a report in
-parts, and a record that kills its job.
+(`test_product_drills`). Here are a job that does not track them, a report in parts, and a record
+that kills its job.
 
 Most records state their own outcome, so the results are compared with the stream record by record.
 """
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.kinesis.services import create_stream
 from tests.support.spark.job_process import JobProcess, rows_below
 from tests.support.spark.source import READ_MODES, STREAM
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from tests.support.spark.source import StreamUnderTest
 
 pytestmark = pytest.mark.spark
-CLICKS = "clicks"
 KILLER, MOST_RESTARTS = 137, 30
 
 
@@ -49,7 +47,7 @@ class Expected:
     def of(self, *kinds: str) -> set[int]:
         return {n for n, its in self.kinds.items() if its in kinds}
 
-    def put(self, stream: StreamUnderTest, kinds: Mapping[int, str], name: str = STREAM) -> None:
+    def put(self, stream: StreamUnderTest, kinds: Mapping[int, str]) -> None:
         """Put at most 500 records of these kinds."""
         entries = [
             {
@@ -60,11 +58,10 @@ class Expected:
             }
             for n, kind in kinds.items()
         ]
-        answers = stream.client.put_records(StreamName=name, Records=entries)["Records"]
+        answers = stream.client.put_records(StreamName=STREAM, Records=entries)["Records"]
         for (n, kind), answer in zip(kinds.items(), answers, strict=True):
             shard, number = answer["ShardId"], answer["SequenceNumber"]
-            if name == STREAM:
-                stream.records.setdefault(shard, []).append(number)
+            stream.records.setdefault(shard, []).append(number)
             if kind == "malformed":
                 self.malformed.add(f"{shard}:{number}")
             else:
@@ -92,35 +89,6 @@ def test_a_job_killed_at_its_steps_goes_on_without_loss(
     # A replayed batch has the same rows and overwrites its own directory, so not even a kill makes
     # a duplicate.
     assert max(counts.values()) == 1
-
-
-def test_a_tracked_job_over_two_streams_is_killed_and_loses_nothing(
-    stream: StreamUnderTest, tmp_path: Path
-) -> None:
-    """Also between the steps of one stream and of the other. Poison is on one stream only; its
-    letters are of that stream, each once.
-    """
-    create_stream(stream.client, CLICKS, shards=4)
-    job = job_of(stream, tmp_path, stream=f"{STREAM},{CLICKS}", max_records_per_shard=40)
-    process = JobProcess(job | {"tracked": True, "retryLimit": 1}, tmp_path)
-    expected = Expected()
-    steps = (
-        *("plan-created", "plan-logged", "report-opened", "sink-written"),
-        *("dead-letters-written", "plan-closed", "plan-settled"),
-    )
-    for first, step in zip(range(0, 10_000, 1_000), steps, strict=False):
-        expected.put(stream, dict.fromkeys(range(first, first + 60), "good"))
-        expected.put(stream, dict.fromkeys(range(first + 500, first + 560), "good"), CLICKS)
-        expected.put(stream, dict.fromkeys(range(first + 900, first + 903), "always"), CLICKS)
-        process.kill_at(step)
-    process.finish()
-    assert {row["n"] for row in rows_below(tmp_path / "out", "n")} == expected.of("good")
-    letters = rows_below(tmp_path / "dead", "streamName", "data")
-    assert {row["streamName"] for row in letters} == {CLICKS}
-    dead = sorted(json.loads(row["data"])["n"] for row in letters)
-    assert dead == sorted(expected.of("always"))
-    for name in (STREAM, CLICKS):
-        assert not any(state.unresolved for state in stream.states(name=name).values())
 
 
 def kind_of(n: int) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LIMIT_S = 900.0  # nothing is measured by it: a drill may start a Spark job a dozen times
 DRILLS = (
     "kill-driver-at-every-step",
+    "kill-executor",
+    "kill-python-worker --executors",
     "poison --spout",
     # Draws kills, reshards and an absence of ZooKeeper within that time.
     "soak --spout --minutes 0.5 --seed 5 --records-per-second 100",

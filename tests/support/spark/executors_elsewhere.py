@@ -7,7 +7,8 @@ its own.
 `sink`: the options of the sink. The job reads the stream in a query in which `poison` fails, and
 writes a row. With `keys`, options of a batch read, it writes what that reads instead, and
 `answer.json` in `directory` has the number of its rows, and the variables of AWS that an executor
-has. `master` and `conf` as for `spark_job_under_test`.
+has, and where driver and executor imported our package from. `master`, `conf` and `pyFiles` as for
+`spark_job_under_test`.
 """
 
 from __future__ import annotations
@@ -48,16 +49,20 @@ def run(job: dict[str, Any]) -> None:
     rows = spark.createDataFrame([(b"data", "key")], "data BINARY, partitionKey STRING")
     if "keys" in job:
         rows = spark.read.format("kinesis").options(streamName=source.stream, **job["keys"]).load()
-        found = spark.sparkContext.parallelize([0], 1).map(lambda _: _variables()).collect()
-        answer = {"rows": rows.count(), "variables": found[0]}
+        ((variables, place),) = spark.sparkContext.parallelize([0], 1).map(_look).collect()
+        places = [_look(0)[1], place]
+        answer = {"rows": rows.count(), "variables": variables, "places": places}
         Path(job["directory"], "answer.json").write_text(json.dumps(answer))
     copied = rows.select("data", "partitionKey")
     copied.write.format("kinesis").options(**job["sink"]).mode("append").save()
     spark.stop()
 
 
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+def _look(_: int) -> tuple[dict[str, str], str]:
+    import spark_job  # noqa: PLC0415  # on the executor
+
+    variables = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    return variables, str(spark_job.__file__)
 
 
 if __name__ == "__main__":

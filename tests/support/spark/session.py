@@ -3,7 +3,7 @@ temporary folder.
 
 It interprets expressions: generating and compiling code for a plan takes more than half of the time
 of a test with a few rows. Commands, drills and demos have a Spark of their own, which generates
-code as by default. So do tests with `generated_code`.
+code as by default.
 """
 
 from __future__ import annotations
@@ -73,15 +73,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
-
-
-@pytest.fixture
-def generated_code(spark: SparkSession) -> Iterator[None]:
-    """Spark generates code for its plans, as by default."""
-    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
-    before = {name: spark.conf.get(name) for name in names}
-    for name in names:
-        spark.conf.unset(name)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, str(value))

@@ -66,8 +66,6 @@ def run(job: dict[str, Any]) -> None:
     query = caught_up(writer, job["checkpoint"])
     progress = [json.loads(p.json) for p in query.recentProgress]
     (out.parent / "progress.json").write_text(json.dumps(progress))
-    if job.get("pyFiles"):
-        (out.parent / "places.json").write_text(json.dumps(places(spark)))
     spark.stop()
 
 
@@ -109,22 +107,6 @@ def tracked(source: KinesisSource, job: dict[str, Any]) -> Callable[[DataFrame, 
 
 def numbers(frame: DataFrame) -> list[int]:
     return [json.loads(bytes(row.data))["n"] for row in frame.select("data").collect()]
-
-
-def places(spark: SparkSession) -> dict[str, Any]:
-    """The hosts of the executors, and where they and the driver imported the package from."""
-
-    def look(_: int) -> tuple[str, str]:
-        import spark_job  # noqa: PLC0415  # on the executor
-
-        return os.environ.get("SPARK_EXECUTOR_ID", "") or str(os.getppid()), str(spark_job.__file__)
-
-    found = spark.sparkContext.parallelize(range(8), 8).map(look).collect()
-    return {
-        "driver": str(sys.modules["spark_job"].__file__),
-        "imported": sorted({place for _, place in found}),
-        "executors": sorted({executor for executor, _ in found}),
-    }
 
 
 if __name__ == "__main__":
