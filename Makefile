@@ -96,9 +96,10 @@ format: setup ## put all code into its format
 	@.venv/bin/ruff check --quiet --fix-only $(CODE)
 	@.venv/bin/ruff format $(CODE)
 
-fuzz: setup ## the native decoder beside those in Python, on damaged bodies, for MINUTES (60) from SEED (1)
-	@timeout $(or $(MINUTES),60)m env $(IN_VENV)/python -m pytest tests/property/test_native_decoder.py \
-		-k same_page --numprocesses=2 --timeout=0 --hypothesis-profile=endless --hypothesis-seed=$(or $(SEED),1) || test $$? -eq 124
+fuzz: setup ## the native decoder beside those in Python, on damaged bodies, for MINUTES (60) in JSON and in CBOR, from SEED (1)
+	@for form in json cbor; do \
+		timeout $(or $(MINUTES),60)m env $(IN_VENV)/python -m pytest tests/property/test_native_decoder.py -k "same_page and $$form" \
+			--timeout=0 --hypothesis-profile=endless --hypothesis-seed=$(or $(SEED),1) || test $$? -eq 124 || exit 1; done
 
 bench: setup-test ## the benchmarks, one after the other (ARGS=--json for machines)
 	@for file in $$(grep --files-with-matches -- '"--json"' benchmarks/*.py); do \
