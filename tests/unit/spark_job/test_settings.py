@@ -375,7 +375,7 @@ def test_options_that_mean_the_same_give_the_same_settings(
         ({"kinesis.consumerType": "Push"}, "is not accepted; use GetRecords or SubscribeToShard"),
         ({"consumerMode": "push"}, "is not accepted; use polling or efo"),
         ({"consumerNamePrefix": "a"}, "option consumerNamePrefix belongs to Databricks"),
-        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "is not accepted; use readsPerSecond"),
+        ({"kinesis.getRecords.fetchIntervalMs": "0"}, "use option readsPerSecond"),
         ({"kinesis.startingPosition": '{"shardId-0": {}}'}, "kinesis-spout import"),
         ({"kinesis.startingPosition": "AT_TIMESTAMP"}, "kinesis-spout import"),
         ({"initialPosition": '{"at_timestamp": "1"}'}, "set startingPosition to the time"),
