@@ -144,8 +144,8 @@ def consume(
         metavar="FILE",
     ),
     stats: bool | None = _watch(
-        "Show a table of record counts on stderr. Default: yes if stderr is a terminal on which "
-        "the records do not appear.",
+        "Show a table of record counts on stderr. Default: yes if stderr is a terminal and stdout "
+        "is not.",
         "--stats/--no-stats",
     ),
     metrics_port: int | None = _watch(
@@ -243,7 +243,7 @@ def _consume(
         stack.callback(spout.close)
         awaited = services(config.aws, stream, config.zookeeper)
         if config.application is not None:
-            awaited += f", and the ownership of application {config.application}"
+            awaited += f", or the ownership of application {config.application}"
         with patience(screen.note, awaited):
             spout.open()  # outside of `deferred`, so that a signal interrupts it
         with stop.deferred():

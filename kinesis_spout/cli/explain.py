@@ -124,7 +124,7 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
     if count and health is Health.OK:
         head.append(f"  {records(count)} not acked")
     if len(group.shards) > 1:  # each has numbers of its own
-        head.append(f"  (the numbers below belong to shard {short_shard(explained.shard_id)})")
+        head.append(f"  (details below: shard {short_shard(explained.shard_id)})")
     yield head
     lines = [(word, cause.text) for word, cause in explained.introduced()]
     held = [one for one in states if one.unresolved]

@@ -130,7 +130,7 @@ def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
 
 def services(aws: AwsConfig, stream: str, zookeeper: str | None = None) -> str:
     """What a command connects to, for `patience`."""
-    also = "" if zookeeper is None else f", and ZooKeeper at {zookeeper}"
+    also = "" if zookeeper is None else f", or ZooKeeper at {zookeeper}"
     return f"stream {stream} {place_in_words(aws, aws.region)}{also}"
 
 

@@ -228,7 +228,9 @@ def status_screen(status: ApplicationStatus, *, width: int, most: int | None) ->
 
 def _head(status: ApplicationStatus) -> Table:
     now, verdict = status.look.now, status.verdict
-    stream = f"{now.stream.name} ({now.stream.status}, keeps {duration(now.stream.retention_ms)})"
+    stream = (
+        f"{now.stream.name} ({now.stream.status}, retention {duration(now.stream.retention_ms)})"
+    )
     counts = Counter(one.phase.value for one in status.shards)
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(no_wrap=True, style="dim")

@@ -158,10 +158,10 @@ _TEXT = """
 # Nothing is stored, so nothing below can be judged.
 == no application: Unknown
     application {application} does not exist on stream {stream}
-    the application has never read the stream, its state was removed or lost, or its job uses
-        another application name, stream, ZooKeeper or --zookeeper-root
-    ZooKeeper has state of this stream for {applications:names} and {more_applications} more
-    [!more_applications] ZooKeeper has state of this stream for {applications:names}
+    possible reasons: the application has never read the stream; its state was removed or lost;
+        its job uses another application name, stream, ZooKeeper or --zookeeper-root
+    other applications on this stream: {applications:names} and {more_applications} more
+    [!more_applications] other applications on this stream: {applications:names}
     ZooKeeper has state of this application on {streams:names}
     fix look: look at an existing application: pass --application {likely_application}
     fix look: look at a stream that the application reads: pass --stream {likely_stream}
@@ -256,8 +256,7 @@ _TEXT = """
     <throttled>
     <other readers>
     [ended_at_ms] fix nothing: nothing to do until the job's next run is due
-    [has_no_owner, !ended_at_ms] fix nothing: nothing to do until new records arrive; the job must
-        run to read them
+    [has_no_owner, !ended_at_ms] fix nothing: no record waits; start the job to read new records
     [!has_no_owner, !throttled, progress=finished|idle|past|reading] fix nothing: nothing to do
 
 # It explains an old lag, whatever is found below.
@@ -441,7 +440,7 @@ _TEXT = """
     [halted] SIGSTOP, or Ctrl-Z in the process's terminal, has suspended it
     [halt=stopped, owns] ZooKeeper ends the session of a suspended process after
         {session_timeout_ms}
-    [halt=stopped, !owns] ZooKeeper has ended the process's session
+    [halt=stopped, !owns] the ZooKeeper session of the process has expired
     [halt=gone] the process (pid {pid:id} on {host}) is gone
     [halt=gone] ZooKeeper keeps the session of that process until {session_until_at_ms} at the
         latest
@@ -546,12 +545,12 @@ _TEXT = """
 == letters refused: Blocked
     the dead {letters:letter|letters} for {letters:records} cannot be written
     the last write of a dead letter failed at {refused_at_ms} with: {error}
-    {unresolved:records} of shard {shard} {unresolved:stays|stay} unresolved
-    the shard's checkpoint stays before the first unresolved record
+    {unresolved:records} of shard {shard} {unresolved:is|are} not acked, so the checkpoint of the
+        shard stays before the first of them
     no new record is read once the shard has max_unresolved_per_shard ({max_unresolved}) unresolved
         records
-    fix change: repair the file or function to which dead_letter is set: the dead letters are
-        written again within 60 s
+    fix change: make the file or function of dead_letter work again; the job writes the dead
+        letters again within 60 s
     fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
 
 # In an outage nothing is wrong with the records, or the limits that they reach.

@@ -561,14 +561,14 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
         yield f"{records(count)} not acked{parted if 0 < waiting < count else ''}"
         oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
         if oldest_ms:
-            first = "its first attempt" if count == 1 else "the first attempt of the oldest"
-            yield f"{first} ended {duration(max(oldest_ms))} ago"
+            first = "it" if count == 1 else "the oldest"
+            yield f"{first} first failed {duration(max(oldest_ms))} ago"
     elif in_batch or out:
         yield "none failed"
     if in_batch:
-        yield f"{records(in_batch)} of the current batch {are(in_batch)} not settled"
+        yield f"{records(in_batch)} of the current batch {are(in_batch)} not acked yet"
     elif out:
-        yield "a spout does not store how many records are in flight"
+        yield "records in flight are not counted here"
 
 
 def _may_be_out(look: Look) -> bool:

@@ -507,7 +507,7 @@ class KinesisClient:
         where = f"{about} of {self.where}" if about else self.where
         if kind is CredentialsError and (self._was_answered or self._answered_before):
             kind = StaleCredentialsError
-            advice = f"{advice}, and put valid credentials where the job reads them"
+            advice = f"{advice}, and put them where the job reads them"
         if exc.operation_name in _GIVE_CREDENTIALS:
             role = f"role {self.aws.role_arn}" if self.aws.role_arn else "the profile's role"
             raise kind(f"{role} cannot be assumed for {self.where} ({code})", advice) from None

@@ -293,7 +293,7 @@ FIELDS = {
     "Hold": {
         "kind": "`deactivated`: the program called `deactivate()`; `full`: `max_pending` records "
         "are in flight; `not taken`: the program does not ask for the records that are ready",
-        "sinceMs": "the time since which the spout delivers no records",
+        "sinceMs": "the time at which the spout stopped delivering records",
     },
     "HistoryHead": {
         "next": "the number of the next entry of the history",
@@ -325,8 +325,8 @@ FIELDS = {
         "host": "the host name of the machine",
         "pid": "the process id",
         "sinceMs": "the time at which the process acquired the application",
-        "hostIdentity": "the kernel and the pid namespace of the process. A new process with the "
-        "same ones can check whether the owner has died",
+        "hostIdentity": "the boot id of the kernel and the pid namespace of the process. A new "
+        "process with the same ones can check whether the owner has died",
         "processStart": "the start time of the process in kernel ticks. It distinguishes two "
         "processes with the same pid",
     },

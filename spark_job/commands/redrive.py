@@ -83,7 +83,7 @@ def redrive(
     dry_run: bool = option(
         "Count the dead letters by reason, and put nothing.", "--dry-run", default=False
     ),
-    yes: bool = option("Put the records without asking.", "--yes", "-y", default=False),
+    yes: bool = option("Put the records without a confirmation.", "--yes", "-y", default=False),
     as_json: bool = option(
         "Print one JSON object and nothing else on stdout.", "--json", default=False
     ),

@@ -222,7 +222,9 @@ class OwnershipZnodes(Nodes, OwnershipStore):
                 f"{name} is being consumed by {total} tasks in total, not {task.total} "
                 f"({holder.task.label} is {who})"
             )
-            remedy = f"stop the other tasks first, or start this one with a total of {total}"
+            remedy = f"stop all of them, and start every task with a total of {task.total}"
+            if task.index < total:
+                remedy = f"start this task with a total of {total}; or {remedy}"
         return OwnedByAnotherError(what, remedy)
 
     def _may_replace(self, holder: _Holder) -> bool:

@@ -269,7 +269,9 @@ def test_pages_come_through_the_proxy_that_the_environment_names(
     no_aws_environment("HTTP_PROXY", "http://127.0.0.1:9")
     with (
         flights(aws) as client,
-        pytest.raises(ServiceUnavailableError, match=r"from the proxy http://127\.0\.0\.1:9"),
+        pytest.raises(
+            ServiceUnavailableError, match=r"the proxy http://127\.0\.0\.1:9 did not respond"
+        ),
     ):
         client.get_records("it", 1, retry=False)
 
@@ -798,7 +800,9 @@ def test_a_region_that_has_answered_is_no_wrong_region(
 
 
 HERE = {"region": "eu-central-1"}
-KINESIS = r"https://kinesis\.eu-central-1\.amazonaws\.com for stream flights in eu-central-1"
+KINESIS = (
+    r"https://kinesis\.eu-central-1\.amazonaws\.com did not .* for stream flights in eu-central-1"
+)
 
 
 @pytest.mark.parametrize(
@@ -821,7 +825,7 @@ KINESIS = r"https://kinesis\.eu-central-1\.amazonaws\.com for stream flights in 
             _no_address,
             HERE | {"endpoint_url": "http://127.0.0.1:2", "role_arn": ROLE},
             {"AWS_ENDPOINT_URL_STS": "http://127.0.0.1:1"},
-            r"came from http://127\.0\.0\.1:1 for",
+            r"http://127\.0\.0\.1:1 did not respond",
         ),
     ],
 )

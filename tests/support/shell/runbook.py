@@ -49,7 +49,7 @@ _DIFFERS = (
     (r"\b\d+\.\d+x", "SPEED"),
     (r"DURATION +\d+$", "DURATION TRIES"),
     # which of equally bad shards is named
-    (r"\b(Behind:|numbers below belong to) shard \d+", r"\1 shard N"),
+    (r"\b(Behind:|details below:) shard \d+", r"\1 shard N"),
     (r"\b(attempts?) \d+", r"\1 N"),
     (r"\b(process|pid) \d+", r"\1 PID"),
     (r"127\.0\.0\.1:\d+|\[?::1\]?:\d+", "ADDRESS"),

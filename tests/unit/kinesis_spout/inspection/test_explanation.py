@@ -360,7 +360,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         spout_look(failed(3, attempts=4, due_ms=NOW_MS - 9_000), refused_letters=REFUSED),
-        "caught up > unresolved record > letters refused -> change: repair the file or function to",
+        "caught up > unresolved record > letters refused -> change: make the file or function",
     ),
     # letters refused, of a spout that has not told its limit
     (
@@ -369,7 +369,7 @@ TABLE: list[tuple[Look, str]] = [
             refused_letters=REFUSED,
             tip=behind(60_000),
         ),
-        "unread > letters refused -> change: repair the file or",
+        "unread > letters refused -> change: make the file or",
     ),
     # letters refused, and no room left
     (
@@ -379,7 +379,7 @@ TABLE: list[tuple[Look, str]] = [
             tip=behind(60_000),
             max_unresolved_per_shard=1,
         ),
-        "unread > letters refused -> change: repair the file or function to",
+        "unread > letters refused -> change: make the file or function",
     ),
     (
         spout_look(not_subscribed=NOT_SUBSCRIBED),

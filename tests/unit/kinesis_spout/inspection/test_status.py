@@ -350,11 +350,11 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
         (one(**SPOUT), "no record is acked yet"),
         (
             one(HOUR_MS, **SPOUT),
-            "none failed; a spout does not store how many records are in flight",
+            "none failed; records in flight are not counted here",
         ),
         (
             look(ONE, HERE, plan=plan(READ)),
-            "none failed; 9 records of the current batch are not settled",
+            "none failed; 9 records of the current batch are not acked yet",
         ),
         (look(ONE, owners=(), pin=None), "not known: the application has no state"),
     ],
