@@ -82,7 +82,10 @@ class TrackOptions:
                 "the parts of a bisected batch do not keep"
             )
             raise _wrong("bisect", bisect, rule)
-        if dead_letter is not None and not callable(getattr(dead_letter, "write", None)):
+        is_object = callable(getattr(dead_letter, "write", None)) and not isinstance(
+            dead_letter, type
+        )
+        if dead_letter is not None and not is_object:
             rule = 'pass a DeadLetter, like DeadLetter("parquet", path=...)'
             raise _wrong("dead_letter", dead_letter, rule)
         if exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:

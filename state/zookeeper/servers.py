@@ -23,6 +23,7 @@ DEFAULT_PORT = 2181
 _SERVER = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/,\[\]@]+))(?::(?P<port>[0-9]{1,5}))?"
 )
+_LATE_SERVER = re.compile(r",[^/,]+:[0-9]+(?:/|,|$)")
 _MAX_BYTES = 65_536
 _LINE = re.compile(r"^(Zookeeper version|Connections|Mode|Node count): *([^\s,-]+)", re.MULTILINE)
 _LOCAL_LIMIT_S = 2.0
@@ -39,6 +40,12 @@ class ConnectString:
     def parse(cls, text: str) -> ConnectString:
         """Read `host[:port],.../chroot` (port 2181). Raises `InvalidStoreSettingError`."""
         names, _, chroot = text.strip().partition("/")
+        if _LATE_SERVER.search(chroot):  # else the job would use the first server alone
+            raise InvalidStoreSettingError(
+                f"{text!r} is not a ZooKeeper connect string, because it has a server after the "
+                "chroot",
+                "use host:port,host:port/chroot, with the chroot once, at the end",
+            )
         parts = [valid_name("ZooKeeper chroot", part) for part in chroot.split("/") if part]
         servers = []
         for name in map(str.strip, names.split(",")):

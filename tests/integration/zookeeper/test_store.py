@@ -231,6 +231,7 @@ def test_a_server_that_goes_away_is_an_error_within_the_time_limit(tmp_path: Pat
         "zk://host:2181",
         "host:2181/a//../b",
         "user@host:1",
+        "zk1:2181/a,zk2:2181/a",
     ],
 )
 def test_a_bad_connect_string_is_refused_before_anything_is_opened(address: str) -> None:
@@ -243,6 +244,7 @@ def test_a_connect_string_has_servers_and_a_chroot() -> None:
     assert ConnectString.parse("a,b:99/x/y/") == ConnectString((("a", 2181), ("b", 99)), "/x/y")
     assert ConnectString.parse("[::1]:5").hosts() == "[::1]:5"
     assert ConnectString.parse("a/").chroot == ""
+    assert ConnectString.parse("a/x,y").chroot == "/x,y"
 
 
 def test_bad_names_are_refused_with_the_name(zookeeper_chroot: str) -> None:

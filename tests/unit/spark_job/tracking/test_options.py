@@ -51,6 +51,7 @@ def test_good_arguments_become_a_policy() -> None:
         ({"on_failure": "block-key"}, "on_failure.*did you mean block_key"),
         ({"on_exhausted": "forget"}, "use one of dead_letter, drop, stop"),
         ({"dead_letter": None}, r'dead_letter .* is missing.*DeadLetter\("parquet", path=\.\.\.\)'),
+        ({"dead_letter": type(DEAD)}, "argument dead_letter .* pass a DeadLetter"),
         ({"on_exhausted": "drop"}, "nothing is written to dead_letter"),
         ({"bisect": True, "on_failure": "block_shard"}, "an order that the parts"),
     ],
