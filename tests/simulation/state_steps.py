@@ -144,6 +144,7 @@ class Rewinds(Past):
             self.world.clock.advance(INTERVAL_S)
             self.remember()
         self.run_batch()
+        self.note_touched()
 
     def _rewind(self, wanted_ms: int, store: StoreTopics) -> bool | None:
         """Whether the application was moved. None: the command died, which may be in the midst."""
