@@ -34,7 +34,7 @@ from kinesis_spout.cli.places import (
     services,
     shown_log,
 )
-from kinesis_spout.cli.record_lines import raw_line, record_line
+from kinesis_spout.cli.record_lines import decoded_by, raw_line, record_line
 from kinesis_spout.cli.shared_options import (
     flag,
     option,
@@ -224,7 +224,8 @@ def _consume(
     def stopped() -> bool:
         return stop.stopping
 
-    line_of = raw_line if raw else partial(record_line, scheme=config.scheme)
+    decoded = None if config.scheme is None else decoded_by(config.scheme)
+    line_of = raw_line if raw else partial(record_line, decoded=decoded)
     command = None
     if exec_ is not None:
         on_stderr = screen.print_line if screen.is_live else None

@@ -14,7 +14,7 @@ from kinesis_spout.checkpoints.record import (
 )
 from kinesis_spout.cli.exit_codes import CliError
 from kinesis_spout.cli.places import Operation, command, reason_text
-from kinesis_spout.cli.record_lines import decoded_fields, json_text, payload_field
+from kinesis_spout.cli.record_lines import decoded_by, json_text, payload_field
 from kinesis_spout.cli.shared_options import (
     argument,
     scheme_flag,
@@ -185,7 +185,7 @@ def _decoded(scheme: RecordScheme, record: PeekedRecord) -> dict[str, Any]:
         sub_sequence_number=record.number.sub,
     )
     try:
-        return decoded_fields(scheme, scheme.decode(delivered))
+        return decoded_by(scheme)(scheme.decode(delivered))
     except MalformedRecordError as exc:
         return {"malformed": exc.reason, **payload_field(record.data)}
 

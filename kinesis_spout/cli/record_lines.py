@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,8 +16,6 @@ from scheme.record_scheme import gives_many
 from state.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kinesis_spout.spout.emission import SpoutEmission
     from scheme.record_scheme import RecordScheme
 
@@ -45,13 +44,12 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _LONGEST_PLAIN = 256  # characters of a number that is written without an exponent
 
 
-def record_line(emission: SpoutEmission, scheme: RecordScheme | None = None) -> bytes:
+def record_line(emission: SpoutEmission, decoded: Decoded | None = None) -> bytes:
     """The record as a JSON object in one line, with its line end.
 
     `arrival` is an ISO time in UTC with milliseconds. `data` is the payload as text if it is valid
-    UTF-8. Otherwise `dataBase64` is the payload in base64. With the spout's scheme, `value` has the
-    fields in its place, or `rows` where a record gives many. A record without a partition key has
-    no `key`.
+    UTF-8. Otherwise `dataBase64` is the payload in base64. With `decoded` (`decoded_by`), the
+    fields are in its place. A record without a partition key has no `key`.
     """
     line: dict[str, Any] = {
         "id": emission.message_id,
@@ -62,10 +60,7 @@ def record_line(emission: SpoutEmission, scheme: RecordScheme | None = None) -> 
         line["key"] = emission.partition_key
     line["arrival"] = str(Position.at_timestamp(emission.approximate_arrival_ms))
     line["attempt"] = emission.attempt
-    if scheme is None:
-        line |= payload_field(emission.data)
-    else:
-        line |= decoded_fields(scheme, emission.values)
+    line |= payload_field(emission.data) if decoded is None else decoded(emission.values)
     return _encoder.encode(line) + b"\n"
 
 
@@ -85,13 +80,24 @@ def payload_field(data: bytes) -> dict[str, str]:
         return {"dataBase64": b64encode(data).decode()}
 
 
-def decoded_fields(scheme: RecordScheme, values: tuple[Any, ...]) -> dict[str, Any]:
-    """What `decode` returned, by the names of the fields: `value`, or `rows` where a record gives
-    many.
+Decoded = Callable[[tuple[Any, ...]], dict[str, Any]]
+
+
+def decoded_by(scheme: RecordScheme) -> Decoded:
+    """What shows the values of a record, as `decode` returns them, by the names of the fields:
+    `value`, or `rows` where a record gives many. Make it once: a scheme may compute its schema.
     """
+    names = scheme.fields
+    # Most schemas have no map, and to look at each value takes longer than to write it.
+    has_maps = re.search(r"\bmap\s*<", scheme.schema_ddl, re.IGNORECASE) is not None
+
+    def named(row: tuple[Any, ...]) -> Any:
+        fields = dict(zip(names, row, strict=True))
+        return _in_json(fields) if has_maps else fields
+
     if gives_many(scheme):
-        return {"rows": [_in_json(dict(zip(scheme.fields, row, strict=True))) for row in values]}
-    return {"value": _in_json(dict(zip(scheme.fields, values, strict=True)))}
+        return lambda rows: {"rows": list(map(named, rows))}
+    return lambda row: {"value": named(row)}
 
 
 def _in_json(value: Any) -> Any:

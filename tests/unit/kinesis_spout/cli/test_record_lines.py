@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_spout.cli.record_lines import (
     LineError,
-    decoded_fields,
+    decoded_by,
     json_text,
     key_of_json,
     outgoing_of_json,
@@ -48,9 +48,10 @@ def test_a_part_of_a_dead_letter_is_not_put_as_if_it_were_the_whole_payload() ->
 
 def test_the_keys_of_maps_are_texts_whatever_their_type() -> None:
     """As a map of Protobuf may have them: an unsigned number of 64 bits is a Decimal."""
-    scheme = SimpleNamespace(fields=("flags", "totals"))
+    ddl = "flags MAP<BOOLEAN, STRING>, totals ARRAY<MAP<DECIMAL(38, 7), MAP<BIGINT, STRING>>>"
+    scheme = SimpleNamespace(fields=("flags", "totals"), schema_ddl=ddl)
     maps = {True: "on", False: "off"}, [{Decimal(2**64 - 1): {7: "seven"}}, {Decimal("1E-7"): 1}]
-    found = json.loads(json_text(decoded_fields(scheme, maps)))
+    found = json.loads(json_text(decoded_by(scheme)(maps)))
     assert found["value"] == {
         "flags": {"true": "on", "false": "off"},
         "totals": [{"18446744073709551615": {"7": "seven"}}, {"0.0000001": 1}],
