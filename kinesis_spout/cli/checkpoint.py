@@ -119,6 +119,10 @@ def history(
             f"application {op.place.application} has no stored history {op.on_stream}. The job "
             "writes the history while it runs"
         )
+    else:
+        named = {name for entry in entries for name in entry.positions}
+        for name in sorted({*(shard or ())} - named):
+            note(f"the history has no entry of shard {name}")
     found: list[dict[str, Any]] = [
         {
             "time": str(Position.at_timestamp(entry.time_ms)),
@@ -133,9 +137,6 @@ def history(
         if entry.time_ms >= since_ms
     ]
     found = [entry for entry in found if entry["shards"]]
-    named = {name for entry in entries for name in entry.positions}
-    for name in sorted({*(shard or ())} - named) if entries else ():
-        note(f"the history has no entry of shard {name}")
     op.show(found, _history_lines(found, sys.maxsize if shard else MAX_SHOWN))
 
 
