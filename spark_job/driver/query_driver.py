@@ -511,7 +511,7 @@ class QueryDriver:
 # A stream is named by its application and name, as its state in ZooKeeper is. A stream that the
 # query no longer reads stays in the offsets with its last plan: when it is read again, that plan is
 # settled as the one of a finished batch, and nothing of it is delivered twice. So a query that has
-# read several streams goes on with format 2, also if it reads one of them now.
+# read several streams continues with format 2, also if it reads one of them now.
 OF_ONE = 1
 OF_SEVERAL = 2
 

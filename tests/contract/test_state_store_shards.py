@@ -74,8 +74,8 @@ def test_a_checkpoint_never_moves_back(store_world: StoreWorld) -> None:
 
 
 def test_a_checkpoint_of_the_kinesis_storm_spout_is_read(store_world: StoreWorld) -> None:
-    """`{"checkpoint": "<seq>"}` means that records up to it are acked and reading goes on after it.
-    It can be overwritten.
+    """`{"checkpoint": "<seq>"}` means that records up to it are acked, and that reading continues
+    after it. It can be overwritten.
     """
     store_world.put("shardId-000000000003/state", b'{"checkpoint":"4955"}')
     store_world.put("shardList", b'{"shardList":["shardId-000000000003"]}')

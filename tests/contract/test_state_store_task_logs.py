@@ -117,7 +117,7 @@ def test_attempts_that_follow_after_each_conflict_append_each_entry_once(
 def test_an_append_whose_answer_was_lost_conflicts_and_its_entries_are_in_the_log(
     store: StoreTopics, store_world: StoreWorld
 ) -> None:
-    """The first one and later ones. Whoever follows the log goes on as if nothing had happened."""
+    """The first one and later ones. Whoever follows the log continues undisturbed."""
     attempt, tree = interposed(store_world.open())
     tree.loses_answers = True
     with pytest.raises(ConflictError):

@@ -74,7 +74,7 @@ def test_an_overtaken_owner_writes_nothing_at_all(
 def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
     store_world: StoreWorld, share: TaskShare | None
 ) -> None:
-    """No third process can acquire it, and the successor goes on writing."""
+    """No third process can acquire it, and the successor continues to write."""
     old = owned(store_world, OWNER, share)
     store_world.lose_session(old)
     new = owned(store_world, OTHER, share)
@@ -87,7 +87,7 @@ def test_the_release_of_a_stale_owner_does_not_affect_its_successor(
 def test_a_lost_session_is_regained_by_the_next_write(
     store_world: StoreWorld, share: TaskShare | None
 ) -> None:
-    """No other process has taken over, so the owner goes on under the same epoch, others see it as
+    """No other process has taken over, so the owner keeps its epoch, others see it as
     the owner again, and other tasks are not affected.
     """
     store = owned(store_world, OWNER, share)

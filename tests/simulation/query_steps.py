@@ -113,7 +113,7 @@ class QuerySteps(Past):
         )
 
     def do_zombie(self) -> None:
-        """A task that nobody waits for goes on reading."""
+        """A task that nobody waits for continues to read."""
         if not self.job.kept:
             return
         partition = self.random.choice(self.job.kept)
@@ -135,7 +135,7 @@ class QuerySteps(Past):
         assert found <= self.world.ids() | self.world.foreign
 
     def do_stale_driver(self) -> None:
-        """A driver whose session has lapsed goes on before it notices that another one has taken
+        """A driver whose session has lapsed continues before it notices that another one has taken
         over.
         """
         stale = self._reader()

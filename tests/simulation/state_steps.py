@@ -72,7 +72,7 @@ class Pauses(Past):
             assert self.newest_plan() == before, "a plan was made during a pause"
 
     def do_long_pause(self) -> None:
-        """A pause of days, in which the job, or the spout, goes on running."""
+        """A pause of days, in which the job, or the spout, continues to run."""
         self.world.clock.advance(10)
         self.world.note_shards()
         self.days_passed = True

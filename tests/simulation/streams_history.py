@@ -164,7 +164,7 @@ class StreamHistory(History):
     def do_restore_location(self) -> None:
         if any(one.location is None for one in (self, *self.others)):
             return  # none was kept, or one of its streams was made again since
-        # The query that goes on there reads what that one has read.
+        # The query that continues there reads what that one has read.
         for one in (self, *self.others):
             if one.stream in self.located and not one.is_read:
                 one.join()
@@ -194,7 +194,7 @@ class StreamHistory(History):
 
     # streams that come and go ---------------------------------------------------------------------
     def do_leave(self) -> None:
-        """The query goes on without the stream, whose state stays as it is."""
+        """The query continues without the stream, whose state stays as it is."""
         if len(self.query.active) < 2:
             return
         self.query.stop()

@@ -423,7 +423,7 @@ EARLIER = partial(unresolved, attempts=0, last_failure_ms=1)
         pytest.param(
             [*some(9), failed(10, Outcome.REJECT)], few(10), False, None, id="one is rejected"
         ),
-        # Bad records alone must not hold up for ever what comes after them.
+        # Bad records alone must not hold up later records forever.
         pytest.param(some(12), queued_for(299_999, 12), True, {0}, id="for five minutes"),
         pytest.param(some(12), queued_for(300_000, 12), False, {1}, id="after five minutes"),
         pytest.param(some(9), queued_for(1, 9), False, None, id="nine that were queued count once"),
