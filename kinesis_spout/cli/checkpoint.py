@@ -262,7 +262,7 @@ def move_lines(move: Move) -> Iterator[str]:
     arrival = "" if arrived_ms is None else f"  (arrived {Position.at_timestamp(arrived_ms)})"
     yield from _change_lines(before.shard_id, before, after, arrival)
     if after != before:
-        dropped = f", of which {move.dropped} had failed or were waiting" if move.dropped else ""
+        dropped = f", {move.dropped} of them unresolved" if move.dropped else ""
         if move.skips:
             yield f"  skips {records_of(move.skipped)}"
         elif move.repeated.records:
@@ -316,25 +316,26 @@ def reset(op: Operation) -> None:
 def skip(
     op: Operation,
     sequences: list[SequenceNumber] | None = argument(
-        "Sequence numbers of failed or waiting records; SEQUENCE.SUB for a user record of an "
-        "aggregate. ZooKeeper may store several failed records as one range. A sequence number "
-        "inside a range selects the whole range.",
+        "Sequence numbers of unresolved records; SEQUENCE.SUB for a user record of an aggregate. "
+        "ZooKeeper may store several failed records as one range. A sequence number inside a range "
+        "selects the whole range.",
         "SEQUENCE",
         parser=usage_errors()(SequenceNumber.parse),
     ),
     *,
     shard: str = option("Id or number of the shard.", metavar="SHARD", parser=shard_id_of),
-    all_records: bool = option("Give up all failed and waiting records of the shard.", "--all"),
+    all_records: bool = option("Skip all unresolved records of the shard.", "--all"),
     to: Path | None = option(
         "Save the records to this new file. `produce --json` can put its lines on a stream again.",
         metavar="FILE",
     ),
 ) -> None:
-    """Give up failed or waiting records. They are not retried, and the checkpoint moves past them.
+    """Skip unresolved records: they are not retried, and the checkpoint moves past them.
 
-    The command shows the shard's positions before and after. It is refused while
-    the application runs. With --to, the command first reads the records from the
-    stream and saves them in a file.
+    An unresolved record has failed, or waits for an earlier record. The command shows
+    the shard's positions before and after. It is refused while the application runs.
+    With --to, the command first reads the records from the stream and saves them in a
+    file.
 
     Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
     the application runs.
@@ -360,7 +361,7 @@ def skip(
 
 def _skip_lines(found: Skip) -> Iterator[str]:
     if not found.records:
-        yield f"{found.before.shard_id} has no unresolved (failed or waiting) record"
+        yield f"{found.before.shard_id} has no unresolved record"
         return
     yield found.before.shard_id
     for label, state in (("before", found.before), ("after ", found.after)):

@@ -68,7 +68,7 @@ MAX_WARNINGS = 10
 _COUNTS = ("emitted", "acked", "failed", "retried", "timed out", "dead-lettered")
 # In a terminal that has no room for all columns, headers take two lines, and these are left out.
 _BROKEN = {"timed out": "timed\nout", "dead-lettered": "dead-\nlettered"}
-_LEAST = ("p50", "retried", "p99", "queued", "timed out", "failed", "dead-lettered", "pending")
+_LEAST = ("p50", "retried", "p99", "queued", "timed out", "failed", "dead-lettered", "in flight")
 MAX_SHARDS = 40
 
 
@@ -84,7 +84,7 @@ def consume(
     op: Operation,
     *,
     start: str = _read(
-        "Start position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. An "
+        "Starting position: LATEST, TRIM_HORIZON, -2h, 14:00 (of today, UTC) or an ISO time. An "
         "application that has already started continues where it stopped.",
         "--from",
         default="LATEST",
@@ -273,7 +273,7 @@ def _consume(
                     keep = "pass --dead-letter FILE to keep such records"
                     raise CliError(f"{what} dropped", keep)
                 redrive = shlex.join(("kinesis-spout", "redrive", str(letters)))
-                put_back = f"put the records back with `{redrive}`"
+                put_back = f"put the records on the stream again with `{redrive}`"
                 raise CliError(f"{what} dead-lettered to {letters}", put_back)
 
 
@@ -298,13 +298,13 @@ def _run_command(
         command.close(ANSWERS_GRACE_S)
     if not has_ended or stopped():
         return
-    problem = f"the command {command.outcome}, so no more records are processed"
+    problem = f"the command {command.outcome}"
     remedy = "repair the command"
     if count := command.waiting:
-        problem += f"; {records(count)} {are(count, 'has no answer', 'have no answer')}"
+        problem += f" before it answered {records(count)}"
         if command.has_read_nothing:
             problem += "; the command has not read its stdin"
-        remedy += "; the next run redelivers the records without an answer"
+        remedy += "; the next run redelivers the unanswered records"
         if spout.config.application is None:
             remedy = (
                 "repair the command; pass --application to have the next run redeliver these "
@@ -495,7 +495,7 @@ def stats_table(stream: str, metrics: SpoutMetrics, width: int = _WIDE) -> Table
 def _counts(one: ShardMetrics) -> dict[str, int]:
     fields = {name: name.replace(" ", "_").replace("-", "_") for name in _COUNTS}
     counts = {name: getattr(one.counts, field) for name, field in fields.items()}
-    return counts | {"pending": one.pending, "queued": one.queued}
+    return counts | {"in flight": one.pending, "queued": one.queued}
 
 
 def _cells(one: ShardMetrics) -> dict[str, str]:

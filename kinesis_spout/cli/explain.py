@@ -22,7 +22,7 @@ from kinesis_spout.cli.places import (
 )
 from kinesis_spout.cli.shared_options import argument, shard_id_of, wrong_usage
 from kinesis_spout.cli.status import COLOURS
-from kinesis_spout.inspection.cause import Action, ActionKind, introduced
+from kinesis_spout.inspection.cause import Action, ActionKind, Kind, introduced
 from kinesis_spout.inspection.explanation import Group, explain, grouped
 from kinesis_spout.inspection.health import Health, Look
 from kinesis_spout.inspection.status import (
@@ -98,7 +98,8 @@ def explained_screen(
         parts.append(Text(f"run by {owners_sentence(look)}"))
     if (moved := move_sentence(look)) is not None:
         parts.append(Text(moved))
-    if look.refusal is not None:
+    causes = {cause.kind for group in found for cause in group.explanation.chain}
+    if look.refusal is not None and Kind.KINESIS_REFUSES not in causes:
         parts.append(
             Text(f"the newest records of the shards could not be read: {look.refusal}", "yellow")
         )
@@ -122,7 +123,7 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
         verb, holder = are(len(waiting), "waits", "wait"), are(len(group.shards), "it", "them")
         head.append(f"  {shards_named(waiting, MAX_NAMED)} {verb} for {holder}")
     if count and health is Health.OK:
-        head.append(f"  {records(count)} not acked")
+        head.append(f"  {records(count)} unresolved")
     if len(group.shards) > 1:  # each has numbers of its own
         head.append(f"  (details below: shard {short_shard(explained.shard_id)})")
     yield head
@@ -137,9 +138,9 @@ def _why(look: Look, group: Group) -> Iterator[RenderableType]:
         whose = (
             ": " + ", ".join(each)
             if len(held) > 1
-            else f", of shard {short_shard(held[0].shard_id)}"
+            else f": all of shard {short_shard(held[0].shard_id)}"
         )
-        said = f"{records(count)} {are(count)} not acked{whose}"
+        said = f"{records(count)} {are(count)} unresolved{whose}"
         lines.append(("Also", f"{said.removesuffix('.')}."))
     for word, text in lines:
         yield Padding(Text.assemble((f"{word}: ", "bold"), text), (0, 0, 0, 2))

@@ -93,7 +93,7 @@ def import_(
     *,
     system: System = option("The consumer whose positions are imported.", "--from"),
     at: RequestedPosition | None = option(
-        "Start position of shards for which the other consumer has no position: TRIM_HORIZON, "
+        "Starting position of shards for which the other consumer has no position: TRIM_HORIZON, "
         "LATEST, -2h, 14:00 (of today, UTC) or an ISO time.",
         metavar="POSITION",
         parser=_in_all_shards,

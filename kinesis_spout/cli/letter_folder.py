@@ -38,7 +38,7 @@ class LetterFolder:
 
     def check(self) -> None:
         """Raise `ConfigError` for a path that holds no letters that can be read."""
-        problem, remedy = "does not exist", "pass a local file or folder with dead letters"
+        problem, remedy = "does not exist", "pass a local file or directory with dead letters"
         if (self.path / "_delta_log").exists():
             problem = "is a Delta table, which cannot be read without Spark"
             remedy = "query the table with Spark"

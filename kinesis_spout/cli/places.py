@@ -115,7 +115,7 @@ def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
         nonlocal is_said
         if not is_over.wait(PATIENCE_S):
             is_said = True
-            say(f"no answer yet; still waiting for {what}")
+            say(f"still waiting for {what}")
 
     waiting = threading.Thread(target=complain, daemon=True)
     waiting.start()
@@ -125,7 +125,7 @@ def patience(say: Callable[[str], None], what: str) -> Iterator[None]:
         is_over.set()
         waiting.join()
     if is_said:
-        say(f"answered after {duration(round(1000 * (clock.monotonic_s() - began_s)))}: {what}")
+        say(f"the wait ended after {duration(round(1000 * (clock.monotonic_s() - began_s)))}")
 
 
 def services(aws: AwsConfig, stream: str, zookeeper: str | None = None) -> str:

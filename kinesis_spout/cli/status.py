@@ -274,7 +274,7 @@ def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> dict[str, T
             cut_expiry(one.expires_in_ms, retention_ms), "" if one.expires_in_ms is None else colour
         ),
         "speed": Text("-" if speed is None else _speed(speed)),
-        "unack.": Text(_count(one.unresolved)),
+        "unres.": Text(_count(one.unresolved)),
         "oldest": Text("-" if one.oldest_ms is None else duration(one.oldest_ms)),
         "tries": Text(str(attempts or "-") if attempts < MANY else _MORE),
     }
@@ -284,7 +284,7 @@ def _cells(one: ShardStatus, *, is_wide: bool, retention_ms: int) -> dict[str, T
 
 
 def lag_cell(lag_ms: int | None) -> str:
-    return "-" if lag_ms is None else duration(lag_ms) if lag_ms else "tip"
+    return "-" if lag_ms is None else duration(lag_ms) if lag_ms else "0 s"
 
 
 def _speed(speed: float) -> str:

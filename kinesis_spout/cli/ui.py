@@ -315,7 +315,7 @@ def ui(
     window: float = WINDOW,
     ask: int = ASK,
     dead_letters: Path | None = option(
-        "File or folder with dead letters (JSON, parquet, orc). The page shows their reasons.",
+        "File or directory with dead letters (JSON, parquet, orc). The page shows their reasons.",
         metavar="PATH",
     ),
     once: Path | None = option(

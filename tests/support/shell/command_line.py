@@ -166,7 +166,7 @@ def _streams(*files: IO[bytes]) -> Iterator[None]:
 def without_waits(said: str) -> str:
     """What a command said, without its notes that a service is slow: the machine may be."""
     lines = said.splitlines(keepends=True)
-    waits = ("note: no answer yet", "note: answered after")
+    waits = ("note: still waiting", "note: the wait ended")
     return "".join(line for line in lines if not line.startswith(waits))
 
 
