@@ -229,9 +229,7 @@ def _reached(
         # Nothing is in the shard, so a time lies behind all that was read of it.
         behind = Located(Position.at_timestamp(search.horizon_ms), None)
         return END if found.at_shard_end else behind
-    notes.append(
-        "the oldest failed or waiting records of the shard have expired; they stay unresolved"
-    )
+    notes.append("the oldest unresolved records of the shard have expired, and stay unresolved")
     return Located(position_outside_ranges(state, Position.at(first)), first, found.arrival_ms)
 
 

@@ -204,7 +204,7 @@ def find_skip(
         if record is None:
             raise MoveRefusedError(
                 f"record {number} of shard {shard_id} cannot be skipped, because it is {status}. "
-                "Only failed and waiting records can be skipped",
+                "Only unresolved records can be skipped",
                 "look at the record with `kinesis-spout peek`",
             )
         chosen.append(record)

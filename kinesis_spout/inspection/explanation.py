@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 _TEXT = """
 :: throttled
-    [throttled=now] Kinesis throttles shard {shard} now
+    [throttled=now] Kinesis throttles this command's reads of shard {shard}
     [throttled=batch] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard} in
         the current batch
     [throttled=lately] Kinesis refused {refused_reads} {refused_reads:read|reads} of shard {shard}
         since the job started, the last at {refused_at_ms}
-    [throttled] the shard's limit of five reads or 2 MB per second is used up
+    [throttled] the limit of five reads or 2 MB per second, which all consumers of the shard share,
+        is used up
     [throttled] the job itself has read {own_mb_per_second} MB per second of the shard
 
 :: how it ended
@@ -93,18 +94,18 @@ _TEXT = """
 :: read faster
     [consumer=spark] fix change: give the job more cores, or make its function faster; if the shard
         is read at 2 MB per second, split it; check maxRecordsPerTrigger and readsPerSecond
-    [consumer=spout] fix change: make the program (or the command of --exec) faster; raise
+    [consumer=spout] fix change: make the program (or the --exec command) faster; raise
         max_pending; share the shards among more processes (total_tasks); if the shard is read at 2
         MB per second, split it
 
 :: other readers
-    [throttled, reads_itself] fix look: check in CloudWatch whether other consumers read shard
-        {shard} too (OutgoingBytes, ReadProvisionedThroughputExceeded)
+    [throttled, reads_itself] fix look: ask the team that owns the stream whether other consumers
+        read shard {shard} too
     [throttled, reads_itself] fix change: if other consumers read the shard, let them read less
         often, or move them to enhanced fan-out; if this job alone reads 2 MB per second, split the
         shard
-    [throttled, !reads_itself] fix look: find the other consumers of shard {shard} in CloudWatch
-        (OutgoingBytes, ReadProvisionedThroughputExceeded), or ask the team that owns the stream
+    [throttled, !reads_itself] fix look: ask the team that owns the stream which other consumers
+        read shard {shard}
     [throttled, !reads_itself] fix change: let the other consumers of the shard read less often,
         move them to enhanced fan-out, or split the shard
 
@@ -121,9 +122,9 @@ _TEXT = """
     [end=failed, !remedy] fix change: correct the cause of the error that ended the run #{topic}
 
 :: correct the fault
-    [fault=program] first change: check that the program (or the command of --exec) acks or fails
-        each record within --message-timeout (message_timeout_s; 30 s unless set); if the program
-        hangs, restart it; if it is slow, raise the timeout #answers
+    [fault=program] first change: check that the program (or the --exec command) acks or fails each
+        record within --message-timeout (message_timeout_s; 30 s unless set); if the program hangs,
+        restart it; if it is slow, raise the timeout #answers
     [fault=worker] fix look: find out whether the record crashes the process that receives it,
         because of its memory use or a bug in the program #worker
     [fault=reason] fix change: correct the cause of {reason:quoted}
@@ -230,16 +231,17 @@ _TEXT = """
 
 # A shard that is read, but never acked, looks like one that keeps up.
 == no answers: Blocked
-    [!has_ended] the program (pid {pid:id} on {host}) has sent no ack or failure since {since_at_ms}
-    [has_ended] the program (pid {pid:id} on {host}) sent no ack or failure from {since_at_ms} to
+    [!has_ended] the spout (pid {pid:id} on {host}) has received no ack or failure since
+        {since_at_ms}
+    [has_ended] the spout (pid {pid:id} on {host}) received no ack or failure from {since_at_ms} to
         its end
     {timed_out:records} timed out after {timeout_ms} (message_timeout_s)
     [!timeout_ms] {timed_out:records} timed out (message_timeout_s)
     each record that timed out is redelivered
-    after its last attempt such a record becomes a dead letter, although it may have been processed
-    first change: make the program ack or fail each record; if the program hangs, restart it; the
-        command of --exec must flush each line that it writes (print(..., flush=True), stdbuf -oL)
-        #answers
+    after its last attempt, a record is dead-lettered, even if the program has processed it
+    first change: make the program ack or fail each record; the --exec command must flush each line
+        that it writes (print(..., flush=True), stdbuf -oL) #answers
+    [!has_ended] first or start: if the program (or the --exec command) hangs, restart it
 
 # Nothing is unread: no row below is about a shard whose records are all read and acked.
 == caught up: OK, remark
@@ -261,7 +263,7 @@ _TEXT = """
 
 # It explains an old lag, whatever is found below.
 == set back: Waiting, remark, below
-    an operator set shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command})
+    an operator moved shard {shard} back at {moved_at_ms} (kinesis-spout checkpoint {command})
     the shard is read again on purpose
     [is_read] fix wait: wait until the shard has caught up
 
@@ -311,7 +313,7 @@ _TEXT = """
 
 # All is read, or nothing more is read for their sake: what is left are unresolved records.
 == unresolved record: Waiting
-    {unresolved:records} of shard {shard} {unresolved:is|are} not acked
+    {unresolved:records} of shard {shard} {unresolved:is|are} unresolved
     [is_at_end] the shard is read to its end
     [keeps_end] the children of shard {shard} are read once all these records are acked or
         dead-lettered
@@ -320,18 +322,18 @@ _TEXT = """
     [is_out] record {record:position} was delivered
     [is_out] the program has neither acked nor failed the record yet
     the record has been in flight since {out_since_at_ms} or earlier (at least {out_ms})
-    record {record:position} is on attempt {attempt} of {attempts_max}
-    [!attempts_max] record {record:position} is on attempt {attempt}
+    the next attempt of record {record:position} is {attempt} of {attempts_max}
+    [!attempts_max] the next attempt of record {record:position} is attempt {attempt}
     record {record:position} failed {failures} {failures:time|times}
     [is_rejected] record {record:position} was rejected, so it is not retried
-    the record's retry is due at {due_at_ms}
-    [is_due] the record's retry is due now
+    the next attempt is due at {due_at_ms}
+    [is_due] the next attempt is due now
     [fault=reason|worker] the record fails with {reason:quoted}
     [!fault] the record failed with {reason:quoted}
     [fault=program] the program did not answer within the record's timeout (message_timeout_s)
     the shard's checkpoint did not move in {still_ms}
     [is_blocked] an earlier record blocks the record
-    [becomes_letter, !letter_is_far] after its last attempt the record becomes a dead letter
+    [becomes_letter, !letter_is_far] after its last attempt, the record is dead-lettered
     [is_expired] the record first failed so long ago that the stream no longer contains it
     [stage=delivered] the current batch delivers the record
     [stage=letter refused] the record's dead letter cannot be written
@@ -340,16 +342,16 @@ _TEXT = """
     [stage=due|waits] fix look: show the record $ peek {shard} {sequence}
     [stage=besides|delivered, fault] fix look: show the record $ peek {shard} {sequence}
     <correct the fault>
-    [stage=with the program, out_since_at_ms] fix look: find out why the program (or the command of
-        --exec) does not answer for the record: it may hang #answers
+    [stage=with the program, out_since_at_ms] fix look: find out why the program (or the --exec
+        command) does not ack or fail the record: it may hang #answers
     [stage=with the program] fix wait: wait for the record's ack or failure: it times out after
         {timeout_ms} (--message-timeout, message_timeout_s)
     [stage=with the program, !timeout_ms, !has_no_timeout] fix wait: wait for the record's ack or
         failure: it times out after --message-timeout (message_timeout_s; 30 s unless set)
     [has_no_timeout] fix wait: wait for the record's ack or failure: it never times out, because
         message_timeout_s is not set
-    [stage=with the program, !out_since_at_ms] fix look: find out why the program (or the command of
-        --exec) does not answer for the record: it may hang #answers
+    [stage=with the program, !out_since_at_ms] fix look: find out why the program (or the --exec
+        command) does not ack or fail the record: it may hang #answers
     fix change: correct the cause of {other_reason:quoted}
     [stage=dead letter] fix wait: wait until the record's dead letter is written
     [stage=dead letter] fix look: if this lasts, read in the log why the dead letter cannot be
@@ -392,27 +394,27 @@ _TEXT = """
 
 # Whoever starts a job without the right to read has it end at once: rights come before starts.
 == kinesis refuses: Blocked, below
-    Kinesis refuses reads of shard {shard}: {error}
+    Kinesis refuses reads of shard {shard}
+    this command's read failed with: {error}
     [is_key] no consumer can read the stream until its KMS key can be used
-    [!is_key] a job with the same credentials ends with the same error
+    [!is_key] a job with the same credentials fails with the same error
     first change: {remedy} #right
     [!remedy] first change: give the job's credentials the right to read the stream #right
 
 # The same in ZooKeeper: an owner ends with its first write.
 == zookeeper refuses: Blocked, below
-    [!writers] the access control list of {nodes} {nodes:node|nodes} in ZooKeeper ({node}) lets
-        nobody write
+    [!writers] the ACL of {nodes} {nodes:znode|znodes} ({node}) lets nobody write
     [!writers] the job ends with an error when it writes there
-    only the identity {writers:names} may write {nodes} {nodes:node|nodes} in ZooKeeper ({node})
-    [writers] other identities may write the application's other nodes
+    only the identity {writers:names} may write {nodes} {nodes:znode|znodes} ({node})
+    [writers] other identities may write the application's other znodes
     [writers] a job with another identity ends with an error when it writes there
-    first change: give the job's identity all rights to the {nodes:node|nodes} again (setAcl in
+    first change: give the job's identity all rights to the {nodes:znode|znodes} again (setAcl in
         zkCli.sh, as {keepers:names}) #access
-    [!keepers, !writers] first change: give the job's identity all rights to the {nodes:node|nodes}
-        again (setAcl in zkCli.sh, as ZooKeeper's superuser, who alone may do this) #access
+    [!keepers, !writers] first change: give the job's identity all rights to the
+        {nodes:znode|znodes} again (setAcl in zkCli.sh, as ZooKeeper's superuser) #access
     first look: check whether the job has the identity {writers:names} (zookeeperAuth,
-        zookeeperUser); if not, give the job's identity all rights to the {nodes:node|nodes} (setAcl
-        in zkCli.sh) #access
+        zookeeperUser); if not, give the job's identity all rights to the {nodes:znode|znodes}
+        (setAcl in zkCli.sh) #access
 
 # A start does not help what ends after each start, so this comes before what asks for a start.
 == crash loop: Blocked
@@ -459,8 +461,8 @@ _TEXT = """
 
 # Nothing below can be judged of a process that does not run.
 == not running: Blocked
-    [!is_nobody] consumer task {task_index} of {total_tasks} is not running
-    [is_nobody] no process is running, so consumer task {task_index} of {total_tasks} is missing
+    [!is_nobody] spout task {task_index} of {total_tasks} (counted from 0) is not running
+    [is_nobody] no process is running, so spout task {task_index} of {total_tasks} is missing
     [!task_index] no process is running
     <how it ended>
     [end=never ran] that task has never run
@@ -492,8 +494,8 @@ _TEXT = """
         job continues at its checkpoint
     [schedule=overdue, !left_by] fix start: start the job again: the job continues at its checkpoint
     [schedule=overdue] fix look: find out why the job's scheduler has not started it
-    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start consumer task
-        {task_index} (--task-index {task_index} --total-tasks {total_tasks})
+    [end=never ran|unknown|silent|stopped, !starts_with_batch] fix start: start the spout task with
+        --task-index {task_index} --total-tasks {total_tasks}
     [end=never ran|unknown|silent|stopped, !starts_with_batch, !task_index] fix start: start the job
     [end=unknown|stopped] or look: if somebody has started the job since, compare its --application,
         --zookeeper and --zookeeper-root with those of this command
@@ -511,7 +513,7 @@ _TEXT = """
     [!error] the reads of the spout (pid {pid:id} on {host}) have had no response since
         {since_at_ms}
     the reads of the spout (pid {pid:id} on {host}) have failed since {since_at_ms} with: {error}
-    [explain_too] kinesis-spout explain cannot read the stream either
+    [explain_too] this command cannot read the stream either
     the spout tries again by itself
     fix change: {remedy}
     [explain_too] <ask again>
@@ -527,31 +529,31 @@ _TEXT = """
     [hold=deactivated] the spout delivers no record until activate() is called
     [hold=not taken] the program (pid {pid:id} on {host}) has taken no record since {since_at_ms}
     [hold=not taken] no new record is read while records wait for the program to take them
-    [hold=full] the program (pid {pid:id} on {host}) has sent no ack or failure since {since_at_ms}
+    [hold=full] the spout (pid {pid:id} on {host}) has received no ack or failure since
+        {since_at_ms}
     the program has {max_pending:records} in flight, as many as max_pending allows, so it gets no
         new records
     [hold=full, !max_pending] the program has as many records in flight as max_pending allows, so it
         gets no new records
     [hold=deactivated] fix change: make the program call activate()
     [hold=not taken] fix look: find out on {host} what the program waits for (py-spy dump --pid
-        {pid:id}, or strace): for an answer about its records, or for a reader of its output
-        #answers
+        {pid:id}, or strace): for an outcome of its records, or for a reader of its output #answers
     [hold=not taken] or start: if the program hangs, restart it
-    [hold=full] fix look: find out on {host} what the program waits for (py-spy dump --pid {pid:id},
-        or strace): it must ack or fail its records in flight #answers
+    [hold=full] fix look: find out on {host} what the program, or the --exec command, waits for
+        (py-spy dump --pid {pid:id}, or strace): it must ack or fail its records in flight #answers
     [hold=full] or change: if the program needs more records at a time, raise max_pending
 
 # Records that cannot leave fill the room of the shard: before the limits, which they reach.
 == letters refused: Blocked
     the dead {letters:letter|letters} for {letters:records} cannot be written
     the last write of a dead letter failed at {refused_at_ms} with: {error}
-    {unresolved:records} of shard {shard} {unresolved:is|are} not acked, so the checkpoint of the
+    {unresolved:records} of shard {shard} {unresolved:is|are} unresolved, so the checkpoint of the
         shard stays before the first of them
     no new record is read once the shard has max_unresolved_per_shard ({max_unresolved}) unresolved
         records
-    fix change: make the file or function of dead_letter work again; the job writes the dead
-        letters again within 60 s
-    fix change: correct the cause of {reason:quoted}: otherwise more records become dead letters
+    fix change: make the file or function in dead_letter (--dead-letter) writable again: the job
+        retries the dead letters within 60 s, without a restart
+    fix change: correct the cause of {reason:quoted}: otherwise more records are dead-lettered
 
 # In an outage nothing is wrong with the records, or the limits that they reach.
 == outage: Blocked
@@ -566,7 +568,7 @@ _TEXT = """
 
 # A batch that does not read the shard at all, as too much of it is unresolved.
 == unresolved limit: Blocked
-    no new record of shard {shard} is read while {unresolved:records} {unresolved:is|are} not acked
+    no new record of shard {shard} is read while {unresolved:records} {unresolved:is|are} unresolved
     [is_reached] the shard has reached its limit of unresolved records ({max_unresolved})
     [!is_reached] the shard may have reached its limit of unresolved records ({max_unresolved})
     the shard may have reached its limit of unresolved records ({usual_max} unless set), which a
@@ -640,11 +642,11 @@ _TEXT = """
 # Nobody asked the service for the tip, so it may be that all is well.
 == not asked: OK
     shard {shard} was read up to its newest record when the job last stored its state
-    [is_refused] it is not known whether records have arrived since then: the user who runs explain
-        may not read the stream
-    [!is_refused] it is not known whether records have arrived since then: explain did not read the
-        shard's newest record
-    [is_refused] fix change: give the user who runs explain the right to read (kinesis:GetRecords)
+    [is_refused] it is not known whether records have arrived since then: this command's user may
+        not read the stream
+    [!is_refused] it is not known whether records have arrived since then: this command did not read
+        the shard's newest record
+    [is_refused] fix change: give this command's user the right to read (kinesis:GetRecords)
     [is_refused] <read its log>
     [!is_refused] fix look: explain this shard alone, or raise --ask, to read its newest record
 

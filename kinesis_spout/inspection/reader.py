@@ -22,6 +22,7 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.inspection.health import TipAnswer
 from kinesis_spout.inspection.snapshot import Snapshot
+from kinesis_spout.inspection.wording import counted
 from state.process import state_of, stopped_jvm
 from state.store.view import StoredApplication
 
@@ -53,13 +54,11 @@ def read_snapshot(
             raise
         raise StreamNotFoundError(
             f"{client.where} does not exist, but ZooKeeper has the state of application "
-            f"{application} for {len(stored.states):,} of the stream's shards: either the stream "
-            "was deleted with its unread records, or the job uses another region, account or "
-            "endpoint than this command",
-            "pass the job's region and endpoint to this command; if the stream was deleted, run "
-            "`kinesis-spout reset` before the job reads a new stream of that name, and start the "
-            "job from TRIM_HORIZON (from LATEST, it skips records that the new stream already "
-            "contains)",
+            f"{application} for {counted(len(stored.states), 'shard')} of a stream with this name",
+            "if the job uses another region, account or endpoint, pass these to this command; if "
+            "the stream was deleted, its unread records are lost: run `kinesis-spout reset`, and "
+            "start the job on the new stream from TRIM_HORIZON (from LATEST, it skips the records "
+            "that the new stream already contains)",
         ) from exc
     runs = [log.newest.owner for log in stored.runs.values() if log.newest is not None]
     owners = [*(one.info for one in stored.owners), *runs]

@@ -345,8 +345,14 @@ def _clauses(status: ApplicationStatus) -> Iterator[str]:
     shards, causes = counted(len(live), "shard"), status.causes
     alike = [one for one in live if one.health is verdict]
     if verdict is Health.OK:
-        window = duration(look.window_ms)
-        yield f"no shard is more than {window} behind" if live else "all records are read and acked"
+        if not live:
+            yield "all records are read and acked"
+        elif all(one.lag_ms == 0 and one.lag_measured for one in live):
+            yield f"{shards} {are(len(live))} read up to the newest record"
+        else:
+            yield f"no shard is more than {duration(look.window_ms)} behind"
+        if count := sum(one.unresolved for one in live):
+            yield f"{records(count)} {are(count)} unresolved"
         if not_asked := status.unknown["notAsked"]:
             yield f"the newest records of {not_asked:,} of {shards} were not read"
     elif verdict is Health.UNKNOWN and look.now.is_readable and not status.silent:
@@ -459,7 +465,7 @@ def facts_of(status: ApplicationStatus) -> dict[str, str]:
         "moved": move_sentence(look),
         "records": unresolved_sentence(status),
         "waiting": waits_sentence(look),
-        "tips": None if look.refusal is None else f"not known: {look.refusal}",
+        "newest records": None if look.refusal is None else f"not known: {look.refusal}",
     }
     return {name: said for name, said in facts.items() if said is not None}
 
@@ -500,7 +506,8 @@ def owners_sentence(look: Look) -> str:
     missing = [str(index) for index in range(total) if index not in there]
     hosts = sorted({one.info.host for one in owners})
     lacks = (
-        f"; {are(len(missing), 'task', 'tasks')} {', '.join(missing)} {are(len(missing))} missing"
+        f"; {are(len(missing), 'task', 'tasks')} {', '.join(missing)} (counted from 0) "
+        f"{are(len(missing))} missing"
     )
     oldest = "the oldest " if len(there) > 1 else ""
     return (
@@ -558,17 +565,17 @@ def _unresolved(status: ApplicationStatus) -> Iterator[str]:
         waits = f"{waiting:,} {are(waiting, 'waits', 'wait')}"
         them = are(count - waiting, "it", "them")
         parted = f" ({count - waiting:,} failed, {waits} behind {them})"
-        yield f"{records(count)} not acked{parted if 0 < waiting < count else ''}"
+        yield f"{records(count)} unresolved{parted if 0 < waiting < count else ''}"
         oldest_ms = [one.oldest_ms for one in status.shards if one.oldest_ms is not None]
         if oldest_ms:
             first = "it" if count == 1 else "the oldest"
             yield f"{first} first failed {duration(max(oldest_ms))} ago"
     elif in_batch or out:
-        yield "none failed"
+        yield "no record has failed"
     if in_batch:
-        yield f"{records(in_batch)} of the current batch {are(in_batch)} not acked yet"
+        yield f"{records(in_batch)} of the current batch {are(in_batch)} in flight"
     elif out:
-        yield "records in flight are not counted here"
+        yield "records in flight are not counted"
 
 
 def _may_be_out(look: Look) -> bool:
@@ -609,12 +616,12 @@ def move_sentence(look: Look) -> str | None:
     said = []
     if behind := [one for one in shard_ids if look.set_back(one) is not None]:
         was, have = are(len(behind), "was", "were"), are(len(behind), "has", "have")
-        said.append(f"{shards_named(behind)} {was} set back {at} and {have} not caught up since")
+        said.append(f"{shards_named(behind)} {was} moved back {at} and {have} not caught up since")
     skipped = [one for one in shard_ids if one in move.forward]
     if skipped and move.time_ms >= look.horizon_ms:
         was = are(len(skipped), "was", "were")
         said.append(
-            f"{shards_named(skipped)} {was} set forward {at}, so the records in between are "
+            f"{shards_named(skipped)} {was} moved forward {at}, so the records in between are "
             "skipped (to read them while the stream still contains them, run kinesis-spout "
             "checkpoint rewind with an earlier time)"
         )

@@ -10,7 +10,7 @@ let isUnfolded = false;
 
 const away = (ms, now) => (ms === null || ms === undefined ? "-"
   : ms <= now ? `${duration(now - ms)} ago` : `in ${duration(ms - now)}`);
-const lagOf = (one) => (one.lagMs === null ? "-" : !one.lagMs ? "tip"
+const lagOf = (one) => (one.lagMs === null ? "-" : !one.lagMs ? "0 s"
   : `${one.lagMeasured === false ? "<" : ""}${duration(one.lagMs)}`);
 // No record is kept for longer than the retention.
 const expiry = (ms) => (ms === null ? "-" : !ms ? "now" : ms > data.status.retentionMs
@@ -30,7 +30,7 @@ const footer = (...lines) => el("footer", {}, lines.map((one) => el("p", {}, one
 function head(title) {
   const { status } = data, [, colour, sign] = HEALTHS[status.verdict];
   const over = ["Application ", value(status.application), " on stream ", value(status.stream),
-    ` (${status.streamStatus}, keeps ${duration(status.retentionMs)})`];
+    ` (${status.streamStatus}, retention ${duration(status.retentionMs)})`];
   return [observed(status.timeMs, `, over a window of ${duration(status.windowMs)}`), trouble(),
     title ? [el("p", { class: "over" }, link({}, "All shards"), " · ", over), title]
       : banner(colour, sign, over, status.verdict, data.sentence)];
@@ -79,11 +79,10 @@ function shardPicture({ status }) {
   const now = status.timeMs, known = new Map(status.shards.map((one) => [one.shardId, one]));
   const lanes = data.lanes.map((lane) => {
     const one = known.get(lane.shardId), isRead = ["readable", "draining"].includes(one.state);
-    const lag = !isRead || one.lagMs === null ? one.state
-      : one.lagMs ? `lag ${lagOf(one)}` : "at its tip";
+    const lag = !isRead || one.lagMs === null ? one.state : `lag ${lagOf(one)}`;
     return { ...lane, tone: HEALTHS[one.health][0],
       isOver: ["finished", "past"].includes(one.state),
-      note: one.unresolved ? `${lag}, ${count(one.unresolved)} unacked` : lag,
+      note: one.unresolved ? `${lag}, ${count(one.unresolved)} unresolved` : lag,
       href: link({ shard: lane.shardId }).getAttribute("href") };
   });
   // What matters: unread records, failures and reshards, and a margin before the oldest.
@@ -141,7 +140,7 @@ function shardTable({ status }) {
   const near = Array.from({ length: pages }, (_, at) => at + 1)
     .filter((one) => one === 1 || one === pages || Math.abs(one - here) <= 2);
   return [table(caption, [...shorts("Shard", "Health", "State", "Read to", "Checkpoint"),
-    ...numbers("Lag", "Expires in", "Speed", "Unacked", "Oldest", "Tries")], rows), pages > 1
+    ...numbers("Lag", "Expires in", "Speed", "Unresolved", "Oldest", "Tries")], rows), pages > 1
     ? choose("Pages of the table", near.map((one) =>
       [{ page: one }, `page ${count(one)}`, one === here])) : null];
 }
@@ -221,7 +220,7 @@ function shardView(shardId) {
   el("h2", {}, "State"), facts(pairs.filter(([, said]) => said !== null)),
   el("h2", {}, "Unresolved records"), records.list.length
     ? recordTables(records, status.timeMs, false) : el("p", {}, own?.unsettled
-      ? `No record failed; ${plural(own.unsettled, "record")} in the current batch not acked yet.`
+      ? `No record has failed; ${plural(own.unsettled, "record")} of the current batch in flight.`
       : "Every record of the shard that was read is acked.")], []];
 }
 
@@ -235,7 +234,7 @@ function applicationsView() {
     or(one.unresolved), owner(one)]);
   return [[observed(data.timeMs), trouble(), el("h1", {}, "Applications"),
     table(`${plural(rows.length, "application")}, the worst first`, [...shorts("Application",
-      "Stream", "Verdict"), ["Why"], ...numbers("Lag", "Unacked"), ...shorts("Owner")], rows)], []];
+      "Stream", "Verdict"), ["Why"], ...numbers("Lag", "Unresolved"), ...shorts("Owner")], rows)], []];
 }
 
 const missingView = () => [[toAll(), el("h1", {}, "There is no such application")], []];
@@ -265,7 +264,7 @@ function drillFigures({ verdict }) {
   const figures = [[verdict.records, "records put"], [verdict.acked, "acked"],
     [verdict.letters, "dead letters"], ...(verdict.undone === null ? mustBeNone : []),
     [verdict.deliveries, "deliveries"], [verdict.failed, "failures"],
-    [verdict.duplicates, "delivered again"],
+    [verdict.duplicates, "redelivered"],
     [seconds(verdict.delays?.median_s), "from put to delivery, median"],
     [seconds(verdict.delays?.p99_s), "from put to delivery, 99 %"],
     ...(verdict.undone === null ? [[seconds(verdict.drained_s), "to drain at the end"]] : [])];

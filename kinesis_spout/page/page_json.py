@@ -179,7 +179,7 @@ def _reason(record: UnresolvedRecord) -> str:
     if record.blocked:
         return "(has not failed: waits for an earlier record)"
     if record.first_failure_ms is None:
-        return "(delivered, but not acked or failed yet)"
+        return "(in flight: delivered, but neither acked nor failed)"
     return "(no reason given)"
 
 

@@ -208,21 +208,21 @@ class OwnershipZnodes(Nodes, OwnershipStore):
         who, name = describe(holder.info), subject(self._paths)
         other_name = "or use another application name"
         if holder.task is None:
-            what = f"{name} is being consumed by {who}"
+            what = f"{name} is already run by {who}"
             remedy = f"stop that process first, {other_name}"
         elif task is None:
-            what = f"{name} is being consumed by {holder.task.label}, {who}"
+            what = f"{name} is already run by {holder.task.label}, {who}"
             remedy = f"stop all tasks first, {other_name}"
         elif holder.task == task:
-            what = f"{task.label} of {name} is running already ({who})"
+            what = f"{task.label} of {name} is already run by {who}"
             remedy = "stop that process first, or run this one with another task index"
         else:
             total = holder.task.total
             what = (
-                f"{name} is being consumed by {total} tasks in total, not {task.total} "
+                f"{name} is already run with a total of {total} tasks, not {task.total} "
                 f"({holder.task.label} is {who})"
             )
-            remedy = f"stop all of them, and start every task with a total of {task.total}"
+            remedy = f"stop all tasks, and start every task with a total of {task.total}"
             if task.index < total:
                 remedy = f"start this task with a total of {total}; or {remedy}"
         return OwnedByAnotherError(what, remedy)

@@ -270,7 +270,7 @@ def test_unresolved_records_that_have_expired_are_not_dropped(one: SimulatedJob)
     assert [str(each.first) for each in move.after.unresolved] == [str(old[0])]
     assert move.after.read_position == Position.at(SequenceNumber(young[0]))
     assert move.notes == (
-        "the oldest failed or waiting records of the shard have expired; they stay unresolved",
+        "the oldest unresolved records of the shard have expired, and stay unresolved",
     )
 
 

@@ -344,7 +344,7 @@ TABLE: list[tuple[Look, str]] = [
     ),
     (
         stood(owners=(spout_task(0, 2),), total_tasks=2),
-        "unread > not running [end=never ran] -> start: start consumer task 1 (--task-index 1",
+        "unread > not running [end=never ran] -> start: start the spout task with --task-index 1",
     ),
     # what a program does with its records
     # records that were not answered in time
@@ -451,7 +451,7 @@ TABLE: list[tuple[Look, str]] = [
     (NEVER_ASKED, "unread > not asked -> look: explain this shard alone, or"),
     (
         replace(NEVER_ASKED, throttled={shard(1)}),
-        "unread > kinesis silent [throttled=now] -> look: find the other consumers",
+        "unread > kinesis silent [throttled=now] -> look: ask the team that owns",
     ),
     # the service fails
     (
@@ -579,10 +579,10 @@ def test_a_cause_names_its_subject_and_what_it_says() -> None:
     assert explained.root.subject == (Noun.TASK, "1 of 2")
     (word, cause), *_ = explained.introduced()
     assert f"{word}: {cause.text}" == (
-        "Blocked: consumer task 1 of 2 is not running. Last run: pid 42 on host-a, stopped cleanly "
-        "at 07:59:40."
+        "Blocked: spout task 1 of 2 (counted from 0) is not running. Last run: pid 42 on host-a, "
+        "stopped cleanly at 07:59:40."
     )
-    assert actions_of(seen)[0] == "start consumer task 1 (--task-index 1 --total-tasks 2)"
+    assert actions_of(seen)[0] == "start the spout task with --task-index 1 --total-tasks 2"
     assert cause.as_json()["facts"] == {
         "taskIndex": 1,
         "totalTasks": 2,
@@ -767,10 +767,10 @@ def test_a_job_that_reads_a_throttled_shard_may_use_it_up_itself() -> None:
     """Both are named: this job, whose pace is known within a batch, and others."""
     throttled: dict[str, Any] = {"throttled": {shard(1)}}
     first, then, *_ = actions_of(replace(moved(None), **throttled))
-    assert first.startswith("check in CloudWatch whether other consumers read shard 1 too")
+    assert first.endswith("whether other consumers read shard 1 too")
     assert then.endswith("if this job alone reads 2 MB per second, split the shard")
     (first, *_) = actions_of(replace(NEVER_ASKED, **throttled))
-    assert first.startswith("find the other consumers of shard 1 in CloudWatch")
+    assert first.endswith("which other consumers read shard 1")
     read = read_of(1, 9, payload_bytes=9_000_000, throttled=3)
     root = explain(in_plan(TaskLog(entries=(read,))), shard(1)).root
     assert "The job itself has read 1.8 MB per second of the shard." in root.text

@@ -145,7 +145,7 @@ VERDICTS: list[tuple[Look, str]] = [
     ),
     (
         three(throttled={shard(2)}),
-        "unknown: Kinesis throttles shard 2 now; the newest records of 1 of 3 shards are not known",
+        "unknown: Kinesis throttles this command's reads of shard 2; the newest records of 1 of 3",
     ),
     (
         three(unanswered={shard(2): KinesisError("GetRecords failed (InternalFailure)")}),
@@ -163,7 +163,7 @@ VERDICTS: list[tuple[Look, str]] = [
             policy=OutcomePolicy(on_failure=OnFailure.BLOCK_SHARD),
             tips={1: behind(60_000)},
         ),
-        "stalled: 1 record of shard 0 is not acked; 2 shards wait",
+        "stalled: 1 record of shard 0 is unresolved; 2 shards wait",
     ),
     # on purpose
     (
@@ -176,7 +176,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # a cause that is known is named before one that is not
     (
         look(*map(listed, (1, 2)), state(1, after(5)), state(2, after(5)), tips=TWO, **HALF),
-        "stalled: consumer task 1 of 2 is not running; 2 shards wait; 1 other cause",
+        "stalled: spout task 1 of 2 (counted from 0) is not running; 2 shards wait; 1 other cause",
     ),
     # no process: a run that ended in order is no failure, one that died is
     # keeps up, and does not run
@@ -206,7 +206,7 @@ VERDICTS: list[tuple[Look, str]] = [
     # records without an answer
     (
         one(log=SILENT),
-        "stalled: the program (pid 42 on host-a) has sent no ack or failure since",
+        "stalled: the spout (pid 42 on host-a) has received no ack or failure since",
     ),
     (
         spout(failed(3, attempts=4)),
@@ -232,7 +232,7 @@ def test_the_verdict_and_its_headline(seen: Look, told: str) -> None:
         ),
         (
             one(HOUR_MS, paused=True, **HALF),
-            "; consumer task 1 of 2 is not running; 1 of 1 shard is 60 min behind",
+            "; spout task 1 of 2 (counted from 0) is not running; 1 of 1 shard is 60 min behind",
         ),
         (
             one(HOUR_MS, paused=True, owners=(), log=run_log(60_000, 40_000, 20_000)),
@@ -350,11 +350,11 @@ def test_the_limit_of_unresolved_records_is_the_default_of_both_consumers() -> N
         (one(**SPOUT), "no record is acked yet"),
         (
             one(HOUR_MS, **SPOUT),
-            "none failed; records in flight are not counted here",
+            "no record has failed; records in flight are not counted",
         ),
         (
             look(ONE, HERE, plan=plan(READ)),
-            "none failed; 9 records of the current batch are not acked yet",
+            "no record has failed; 9 records of the current batch are in flight",
         ),
         (look(ONE, owners=(), pin=None), "not known: the application has no state"),
     ],
