@@ -18,7 +18,9 @@ def _refuse_hidden(package: str, module: str) -> None:
     except ModuleNotFoundError:
         found = None
     if found is None:
-        other = getattr(import_module(package), "__file__", None) or "a folder without __init__.py"
+        other = (
+            getattr(import_module(package), "__file__", None) or "a directory without __init__.py"
+        )
         raise ImportError(
             f"another module named {package} ({other}) hides the package {package} of "
             "kinesis-spout; rename that module, or put kinesis-spout before it in sys.path"

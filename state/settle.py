@@ -235,7 +235,7 @@ def _check_position(
     plan_number(plan_id)
     if state.settled_plan is not None and plan_number(state.settled_plan) > plan_number(plan_id):
         raise _mismatch(
-            state.shard_id, plan_id, (f"plan {state.settled_plan} is stored in that state already")
+            state.shard_id, plan_id, f"the later batch {state.settled_plan} is stored already"
         )
     reads_new = planned is None or planned.max_records > 0 or end.first is not None
     position = end.position or (None if planned is None else planned.position)
@@ -248,6 +248,4 @@ def _check_position(
 
 
 def _mismatch(shard_id: str, plan_id: str, what: str) -> PlanMismatchError:
-    return PlanMismatchError(
-        f"batch plan {plan_id} does not fit the state of shard {shard_id}: {what}"
-    )
+    return PlanMismatchError(f"batch {plan_id} does not fit the state of shard {shard_id}: {what}")

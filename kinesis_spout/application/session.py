@@ -270,7 +270,7 @@ def close_open_plan(plans: PlanStore) -> None:
         except ConflictError:
             continue  # another task of this application closes it too: look again
         log.warning(
-            "batch plan %s, which a Spark job of this application left open, is closed. Its "
+            "batch %s, which a Spark job of this application left open, is closed. Its "
             "records without a stored outcome are read again from the stored positions",
             pointer.id,
         )

@@ -205,7 +205,7 @@ class LocalLetterFiles:
         except OSError as exc:
             raise RedriveError(
                 f"the redrive ledger {folder} cannot be written ({exc.strerror})",
-                "make this folder writable",
+                "make this directory writable",
             ) from exc
 
 

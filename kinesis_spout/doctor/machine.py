@@ -130,7 +130,7 @@ class Machine:
         version = self.version_of("pyspark")
         given = self.environment.get("SPARK_HOME")
         home = Path(given) if given else self.pyspark_home
-        named = f"{'SPARK_HOME' if given else 'the folder of PySpark'}, {home},"
+        named = f"{'SPARK_HOME' if given else 'the directory of PySpark'}, {home},"
         jars = sorted(home.joinpath("jars").glob("spark-core_*.jar"))
         core = next((match[1] for jar in jars if (match := _CORE_JAR.fullmatch(jar.name))), None)
         if core is None:

@@ -127,14 +127,14 @@ NODES = {
         "the shards of the stream at the last listing. The tasks of a spout watch this node",
         "the owner, or the task that `epoch/lister` names",
     ),
-    "<shardId>": Node(None, "a folder with the state of one shard", "the owner"),
+    "<shardId>": Node(None, "a znode with the state of one shard", "the owner"),
     "<shardId>/state": Node(
         "StoredShardState",
         "the checkpoint and the read position of the shard, and the records that wait for a retry. "
         "The path and `checkpoint` are those of the AWS Kinesis Storm spout",
         "the owner, when it stores the outcomes of a batch, or when the spout commits",
     ),
-    "plan": Node("PlanPointer", "the newest batch plan and its status", "the Spark driver"),
+    "plan": Node("PlanPointer", "the newest batch and its status", "the Spark driver"),
     "tracked": Node(
         "StoredPolicy",
         "the rules for retries. This node exists if the query tracks records one by one",
@@ -161,7 +161,7 @@ NODES = {
         "the owner, or the task that `epoch/lister` names, at most every 10 s; "
         "`kinesis-spout checkpoint`",
     ),
-    "runs": Node(None, "a folder with the last runs of the application", "the owner"),
+    "runs": Node(None, "a znode with the last runs of the application", "the owner"),
     "runs/all": Node(
         "RunLog",
         "the last runs of the application: their settings and their ends, and the reason why the "
@@ -174,7 +174,7 @@ NODES = {
         "the last runs of share i of n",
         "the task of the spout that owns the share, at the same events as for `runs/all`",
     ),
-    "batches": Node(None, "a folder with the batch plans of a Spark job", "the Spark driver"),
+    "batches": Node(None, "a znode with the batches of a Spark job", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
         "the plan of one batch. The node has version 0 while the plan is open. The driver writes "
@@ -352,7 +352,7 @@ FIELDS = {
         "lifecycle": "`active`: the shard is read; `drained`: it was read to its end, and records "
         "wait; `finished`: all its records are acked",
         "parents": "the shards that were split or merged into this shard",
-        "settledPlan": "the last batch plan whose outcomes are part of this state",
+        "settledPlan": "the last batch whose outcomes are part of this state",
         "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
         "atTip": "true if the last read reached the newest record of the shard",
         "format": f"{_FORMAT}; 0 for a value that the AWS Kinesis Storm spout wrote",
@@ -386,12 +386,12 @@ FIELDS = {
         "whole": _WHOLE,
     },
     "PlanPointer": {
-        "id": "the id of the batch plan, `<number>-<nonce>`",
+        "id": "the id of the batch, `<number>-<nonce>`",
         "status": "`open`: tasks may publish the records that they read; `closed`: no task may "
         "publish; `settled`: the outcomes of the batch are in the shard states",
     },
     "PlanHeader": {
-        "createdMs": "the time at which the batch plan was created",
+        "createdMs": "the time at which the batch was planned",
         "tasks": "the number of tasks of the batch",
         "untilMs": "the time up to which an AvailableNow run reads, by Kinesis's clock",
         "storms": "the number of batches in a row, this one included, in which most records failed",
@@ -552,7 +552,7 @@ PROGRESS = {
     "format": "version of the format of this report",
     "application": "the name of the application",
     "stream": "the name of the stream",
-    "plan": "the id of the newest batch plan",
+    "plan": "the id of the newest batch",
     "retentionMs": "the retention of the stream, in ms",
     "dataLosses": "the number of possible losses of records that this run has reported",
     "emitted": "the number of records in the completed batches of this run, retries included",

@@ -94,7 +94,7 @@ def redrive(
     """Put dead letters back on the streams that they came from, each record once.
 
     Files of JSON lines or parquet on this machine are read directly. For any
-    other path, the command starts Spark. A ledger in the folder _redriven, beside
+    other path, the command starts Spark. A ledger in the directory _redriven, beside
     the dead letters, lists the dead letters that were put, so a second run puts
     nothing twice. After a killed run, up to 500 records may be put again. Do not
     run two redrives on one path at a time.

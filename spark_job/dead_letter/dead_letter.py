@@ -153,7 +153,7 @@ class DeadLetter:
             text = text_of(error, MAX_MESSAGE_CHARS) if is_complete else described(error)
             cause = self.sink.without_secrets(failure_sentence(text)).rstrip(".")
             raise DeadLetterError(
-                f"the dead letters of batch plan {plan_id} cannot be written to {self.sink} "
+                f"the dead letters of batch {plan_id} cannot be written to {self.sink} "
                 f"({cause}), so no record of its batch is acked",
                 "repair the sink and start the query again",
             ) from error

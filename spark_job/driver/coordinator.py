@@ -197,7 +197,7 @@ class Coordinator:
         reset = self._store.identity.read_reset()
         if reset is None:
             what = (
-                f"Spark's checkpoint refers to batch plan {plan_id}, but ZooKeeper has no state "
+                f"Spark's checkpoint refers to batch {plan_id}, but ZooKeeper has no state "
                 f"of application {application} on stream {stream}; correct option zookeeper if "
                 "it names another ZooKeeper, restore ZooKeeper if it lost its data, or give the "
                 "query a new checkpointLocation if you have reset the application"
@@ -205,7 +205,7 @@ class Coordinator:
         else:
             by = f"pid {reset.pid} on {reset.host}, {Position.at_timestamp(reset.since_ms)}"
             what = (
-                f"Spark's checkpoint refers to batch plan {plan_id}, but kinesis-spout reset "
+                f"Spark's checkpoint refers to batch {plan_id}, but kinesis-spout reset "
                 f"({by}) has removed the state of application {application} on stream {stream}; "
                 "give the query a new checkpointLocation"
             )

@@ -110,17 +110,17 @@ class OutcomeSummary:
         self._carry_over(settled.plan, settled.report, is_tracked=is_tracked)
         if self.outages and not outages:
             log.warning(
-                "most records of batch plan %s failed. No new records are read until the "
+                "most records of batch %s failed. No new records are read until the "
                 "retries succeed",
                 plan_id,
             )
         elif outages and not self.outages:
             log.warning(
-                "most records of batch plan %s were processed. New records are read again", plan_id
+                "most records of batch %s were processed. New records are read again", plan_id
             )
         if self.delivery_limit is not None and delivery_limit is None:
             log.warning(
-                "the job did not report which records of batch plan %s succeeded or failed. No "
+                "the job did not report which records of batch %s succeeded or failed. No "
                 "new records are read until the record that kills the job's process is found",
                 plan_id,
             )
@@ -139,7 +139,7 @@ class OutcomeSummary:
         if is_unread and not self._was_unread:
             # Nothing else would tell why the query runs batch after batch and makes no progress.
             log.warning(
-                "the batch of plan %s has ended, but the sink read none of its rows, so its "
+                "batch %s has ended, but the sink read none of its rows, so its "
                 "records are redelivered. A function of foreachBatch must read its frame, even if "
                 "it drops the rows",
                 plan_id,
@@ -148,7 +148,7 @@ class OutcomeSummary:
         self._unreported = self._unreported + 1 if settled.unreported else 0
         if settled.unreported:
             log.warning(
-                "batch plan %s ended without a report of which records succeeded or failed. Its "
+                "batch %s ended without a report of which records succeeded or failed. Its "
                 "records are redelivered",
                 plan_id,
             )

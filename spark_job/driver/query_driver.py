@@ -270,7 +270,7 @@ class QueryDriver:
             application, name = missing.split("/", 1)
             raise ConfigError(
                 f"the batch that Spark repeats contains records of stream {name} (application "
-                f"{application}, plan {wanted[missing]}), which this query no longer reads",
+                f"{application}, batch {wanted[missing]}), which this query no longer reads",
                 f"run the query with stream {name} until the batch is done, for example with "
                 "trigger(availableNow=True), and remove the stream after that",
             )
@@ -450,17 +450,17 @@ class QueryDriver:
         )
         labels = [stream.settings.label for stream in self._streams]
         moved_labels = [stream.settings.label for stream in self._streams if moved[stream]]
-        moved_text, first_try = "", "run the query with the stream of that plan too"
+        moved_text, first_try = "", "run the query with the stream of that batch too"
         if moved_labels:
             # An import brings no plans: the query may read the plan's stream, and nobody can tell.
             moved_text = (
                 f". An operator has moved, imported or removed the state of "
-                f"{', '.join(moved_labels)}, so the plan may have belonged to one of these"
+                f"{', '.join(moved_labels)}, so the batch may have belonged to one of these"
             )
-            first_try = "run the query with only the stream of that plan until a batch is done"
+            first_try = "run the query with only the stream of that batch until a batch is done"
         return KinesisError(
-            f"the newest offset in the checkpoint location is batch plan {plan_id} of a query of "
-            f"one stream, but none of the streams {', '.join(labels)} has that plan in "
+            f"the newest offset in the checkpoint location is batch {plan_id} of a query of "
+            f"one stream, but none of the streams {', '.join(labels)} has that batch in "
             f"ZooKeeper{moved_text}",
             f"{first_try}, or {_NEW_LOCATION}",
         )

@@ -131,7 +131,7 @@ class StreamPlans:
         if plan is None and reads:
             # Its batch may have been repeated without a row (`tasks`).
             log.warning(
-                "a part of batch plan %s was removed from ZooKeeper, so no outcome of it is "
+                "a part of batch %s was removed from ZooKeeper, so no outcome of it is "
                 "stored. Its records are redelivered",
                 plan_id,
             )
@@ -229,8 +229,8 @@ class StreamPlans:
         plan = self.known(plan_id)
         if plan is None:
             log.warning(
-                "batch plan %s is no longer in ZooKeeper, so its batch is empty; later batches "
-                "redeliver its unacked records",
+                "batch %s is no longer in ZooKeeper, so Spark repeats it without records. Later "
+                "batches redeliver its unresolved records",
                 plan_id,
             )
             return {}
@@ -252,7 +252,7 @@ class StreamPlans:
             )
             return tasks
         log.warning(
-            "batch plan %s is closed, so the repeated batch contains only the records of %d of "
+            "batch %s is closed, so the repeated batch contains only the records of %d of "
             "its %d tasks, which had finished. Later batches read the records of the other tasks",
             plan_id,
             len(logs),
@@ -267,7 +267,7 @@ class StreamPlans:
         if removed := self._plans.removed_logs(plan.plan_id):
             # Rows of these logs may have been handed over, in a range that nobody knows any more.
             log.warning(
-                "the logs of tasks %s of batch plan %s were removed from ZooKeeper, so the plan "
+                "the logs of tasks %s of batch %s were removed from ZooKeeper, so the batch "
                 "is closed and their records are redelivered",
                 ", ".join(map(str, removed)),
                 plan.plan_id,
@@ -277,8 +277,8 @@ class StreamPlans:
             # What its tasks published has no aggregate. With one option or another, what they did
             # not read would be read in two ways if the option changed again.
             log.warning(
-                "batch plan %s was made while aggregatedRecords was %s, so it is closed. The "
-                "next plan reads the records that this plan had not read",
+                "batch %s was planned while aggregatedRecords was %s, so it is closed. The next "
+                "batch reads the records that this batch had not read",
                 plan.plan_id,
                 FAIL,
             )
@@ -358,7 +358,7 @@ def _seen(
     late = [] if named is None else sorted(results.keys() - set(named))
     if late:
         log.warning(
-            "tasks %s of batch plan %s published what they had read after the batch had reported "
+            "tasks %s of batch %s published what they had read after the batch had reported "
             "its outcomes, so their records are redelivered",
             ", ".join(map(str, late)),
             plan_id,

@@ -82,7 +82,7 @@ def write_letters(
         )
     if letters and options.on_exhausted is OnExhausted.DROP:
         log.warning(
-            "batch plan %s: %d records have no retry left and are dropped. The first is %s",
+            "batch %s: %d records have no retry left and are dropped. The first is %s",
             plan_id,
             sum(letter.records for letter in letters),
             letters[0].message_id,

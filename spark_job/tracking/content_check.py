@@ -99,7 +99,7 @@ def check_content(
         if read is None or not has_expired(found, read):
             raise BatchContentError(
                 f"the batch's frame contains {found} of shard {shard_id}, but the tasks of batch "
-                f"plan {plan_id} published {expected}, so nothing is acked",
+                f"{plan_id} published {expected}, so nothing is acked",
                 "filter and deduplicate inside the function passed to tracked(...), and run one "
                 "query per application",
             )

@@ -458,7 +458,7 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
         part.results = given.results
     if step.records < records:
         log.warning(
-            "batch plans %s: earlier deliveries of these records ended before the job reported "
+            "batches %s: earlier deliveries of these records ended before the job reported "
             "whether they succeeded or failed, so the function gets only the first %d of %d "
             "records. The others are queued for redelivery",
             ", ".join(part.plan.plan_id for part in parts),

@@ -76,7 +76,7 @@ class StreamPart:
             # What is appended from now on would be settled as acked, and no sink has its rows.
             with naming(self.settings):
                 raise BatchContentError(
-                    f"tasks {', '.join(map(str, unsealed))} of batch plan {self.plan.plan_id} "
+                    f"tasks {', '.join(map(str, unsealed))} of batch {self.plan.plan_id} "
                     "were not read to their end, so nothing is acked",
                     "read all rows of the batch in the function passed to tracked(...), or run the "
                     "batch again",
@@ -110,7 +110,7 @@ def check_rows(content: Mapping[str, ShardContent], parts: Sequence[StreamPart])
     )
     if foreign:
         raise BatchContentError(
-            f"the batch's frame contains rows of {foreign[0]}, for which no batch plan is open, "
+            f"the batch's frame contains rows of {foreign[0]}, for which no batch is open, "
             "so nothing is acked",
             "use read_stream and tracked(...) of the same source in the query",
         )
@@ -149,9 +149,9 @@ def check_content_of(
 
     if shards := check_content(content, results, plan.plan_id, has_expired=has_expired):
         raise RowsExpiredError(
-            f"batch plan {plan.plan_id}: records that its tasks had read have expired from the "
+            f"batch {plan.plan_id}: records that its tasks had read have expired from the "
             f"stream (shards {', '.join(shards)}), so nothing of this batch is acked, and the "
-            "next plan reads the remaining records"
+            "next batch reads the remaining records"
         )
 
 

@@ -86,7 +86,7 @@ class PlanZnodes(Nodes, PlanStore):
                     "start the query again: it redelivers the records that were not acked",
                 ) from refused
             raise PlanClosedError(
-                f"batch plan {plan_id} is closed or removed, so its task {task} cannot publish "
+                f"batch {plan_id} is closed or removed, so its task {task} cannot publish "
                 "its records; they are redelivered"
             ) from refused
         return stands(write[0]).version
@@ -111,7 +111,7 @@ class PlanZnodes(Nodes, PlanStore):
         if plan_number(plan.plan_id) <= newest:
             self._fence.check()  # raises for a process that was overtaken: that is why
             raise ConflictError(
-                f"plan {plan.plan_id} is not above plan {newest}, the newest of {paths.base}",
+                f"batch {plan.plan_id} is not above batch {newest}, the newest of {paths.base}",
                 "choose a higher number",
             )
         if not known:
@@ -178,7 +178,7 @@ class PlanZnodes(Nodes, PlanStore):
         status = self._status(plan_id, node)
         if status is PlanStatus.OPEN:
             raise ConflictError(
-                f"batch plan {plan_id} is open, so its outcomes cannot be stored", "close it first"
+                f"batch {plan_id} is open, so its outcomes cannot be stored", "close it first"
             )
         if status is PlanStatus.CLOSED:
             self._move(PlanPointer(plan_id, PlanStatus.SETTLED), node, [])
@@ -192,8 +192,8 @@ class PlanZnodes(Nodes, PlanStore):
             pointer = self._pointed(newest)
             if pointer is not None and pointer.id == plan_id:
                 raise ValueError(
-                    f"batch plan {plan_id} is the newest one and cannot be removed; settle a "
-                    "later plan first"
+                    f"batch {plan_id} is the newest one and cannot be removed; settle a later "
+                    "batch first"
                 )
             # Closed first, so that no result is created under a plan that is being removed.
             if closing := _closing(batch, plan):
@@ -201,8 +201,8 @@ class PlanZnodes(Nodes, PlanStore):
             if self._fence.remove_tree(batch):
                 return
         raise ConflictError(
-            f"another process wrote to batch plan {plan_id} while it was being removed",
-            "remove the batch plan again later",
+            f"another process wrote to batch {plan_id} while it was being removed",
+            "remove the batch again later",
         )
 
     def _pointed(self, node: Znode | None) -> PlanPointer | None:
@@ -220,10 +220,10 @@ class PlanZnodes(Nodes, PlanStore):
         pointer = self._pointed(node)
         if pointer is not None and pointer.id == plan_id:
             return pointer.status
-        newest = "there is no plan" if pointer is None else f"{pointer.id} is ({pointer.status})"
+        newest = "there is no batch" if pointer is None else f"that is {pointer.id} ({pointer.status})"
         raise ConflictError(
-            f"batch plan {plan_id} is not the newest plan of {self._paths.base}, which is {newest}",
-            "close and settle only the newest",
+            f"batch {plan_id} is not the newest batch of {self._paths.base}: {newest}",
+            "close and settle only the newest batch",
         )
 
 

@@ -331,7 +331,7 @@ class ReportZnodes(Nodes, ReportStore):
         if batch is None or batch.version != OPEN_VERSION:
             return _closed(opened.plan_id)
         return ConflictError(
-            f"the report of batch plan {opened.plan_id} was opened by another process, or "
+            f"the report of batch {opened.plan_id} was opened by another process, or "
             "removed, since this batch began; no record of this batch is acked, and all are "
             "redelivered"
         )
@@ -346,6 +346,6 @@ def _contended(path: str) -> ConflictError:
 
 def _closed(plan_id: str) -> PlanClosedError:
     return PlanClosedError(
-        f"batch plan {plan_id} is closed or removed, so its batch can no longer report; its "
+        f"batch {plan_id} is closed or removed, so its outcomes can no longer be reported; its "
         "records are redelivered"
     )

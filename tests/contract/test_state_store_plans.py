@@ -39,11 +39,11 @@ def test_only_the_newest_plan_is_closed_and_settled(store_world: StoreWorld) -> 
     """
     store = owned(store_world)
     for act in (store.plans.close, store.plans.mark_settled):
-        with pytest.raises(ConflictError, match="there is no plan"):
+        with pytest.raises(ConflictError, match="there is no batch"):
             act("1-aa")
     store.plans.create(plan(1))
     for act in (store.plans.close, store.plans.mark_settled):
-        with pytest.raises(ConflictError, match=r"1-aa is \(open\)"):
+        with pytest.raises(ConflictError, match=r"that is 1-aa \(open\)"):
             act("1-bb")
     with pytest.raises(ConflictError, match="close it first"):
         store.plans.mark_settled("1-aa")
@@ -57,7 +57,7 @@ def test_plan_numbers_only_go_up(store_world: StoreWorld) -> None:
     for number in (2, 9, 10):
         store.plans.create(plan(number))
     for number in (1, 9, 10):
-        with pytest.raises(ConflictError, match="is not above plan 10"):
+        with pytest.raises(ConflictError, match="is not above batch 10"):
             store.plans.create(plan(number, "bb"))
     assert store.plans.known() == ["2-aa", "9-aa", "10-aa"]
 
@@ -129,7 +129,7 @@ def test_a_zombie_of_a_closed_plan_publishes_nothing(
         (0, log_of(3, sealed=False), None),
         (0, log_of(3, sealed=False), 17),
     ):
-        with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
+        with pytest.raises(PlanClosedError, match="batch 1-aa is closed or removed"):
             zombie.plans.append_log("1-aa", task, log, read)
     assert store_world.children("batches/1-aa/1") == []
     assert store.plans.read_results("1-aa") == {0: log_of(3, sealed=False).folded()}

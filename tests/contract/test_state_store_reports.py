@@ -67,7 +67,7 @@ def test_a_zombies_late_report_is_refused(
     new = store.reports.open("1-aa", "new")
     for report in (SMALL, failures(10_000)):
         with pytest.raises(
-            ConflictError, match="report of batch plan 1-aa was opened by another process"
+            ConflictError, match="report of batch 1-aa was opened by another process"
         ):
             zombie.reports.finish(old, report)
     store.reports.finish(new, failures(2))
@@ -119,7 +119,7 @@ def test_a_batch_of_a_closed_removed_or_unknown_plan_cannot_report(
     opened = store.reports.open("1-aa", "token")
     store.plans.close("1-aa")
     batch = store_world.open()
-    with pytest.raises(PlanClosedError, match="plan 1-aa is closed or removed"):
+    with pytest.raises(PlanClosedError, match="batch 1-aa is closed or removed"):
         batch.reports.open("1-aa", "late")
     for report in (SMALL, failures(10_000)):
         with pytest.raises(PlanClosedError):

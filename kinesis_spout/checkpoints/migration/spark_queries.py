@@ -86,16 +86,18 @@ def read_checkpoint(location: Path) -> tuple[PlannedBatch | None, PlannedBatch |
     """
     if str(location).partition("/")[0].endswith(":"):
         raise MigrationError(
-            f"{location} is not a folder on this machine",
-            "copy the folder to this machine, for example with `aws s3 sync`",
+            f"{location} is not a directory on this machine",
+            "copy the directory to this machine, for example with `aws s3 sync`",
         )
     if not location.is_dir():
-        raise MigrationError(f"{location} is not a folder", "pass the query's checkpointLocation")
+        raise MigrationError(
+            f"{location} is not a directory", "pass the query's checkpointLocation"
+        )
     offsets, commits = numbered(location / "offsets"), numbered(location / "commits")
     if not offsets:
         raise MigrationError(
             f"{location} has no offsets/<batch>",
-            "pass the checkpointLocation of the query, not a folder above or below it",
+            "pass the checkpointLocation of the query, not a directory above or below it",
         )
     last = max(commits, default=-1)
     if last >= 0 and last not in offsets:

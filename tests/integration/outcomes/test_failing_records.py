@@ -359,7 +359,7 @@ def test_a_dead_letter_sink_that_is_down_fails_the_batch_and_nothing_is_acked(
     def process(batch: TrackedBatch) -> None:
         rows.extend(numbers(batch.fail_where(batch.df, number() == 3, "three", retry=False)))
 
-    said = r"dead letters of batch plan .* cannot be written .*the sink is down"
+    said = r"dead letters of batch .* cannot be written .*the sink is down"
     with pytest.raises(StreamingQueryException, match=said):
         tracked_query.run(process, dead_letter=DeadLetter.to(down))
     assert tracked_query.stream.checkpoints() == {}

@@ -114,7 +114,7 @@ def test_a_plan_that_refused_aggregates_is_closed_where_they_are_no_longer_refus
     driver = changed(one, driver, "unpack")
     assert rows(one, driver, second, "unpack") == []
     assert pointer(one).status is PlanStatus.CLOSED
-    assert "made while aggregatedRecords was fail" in caplog.text
+    assert "planned while aggregatedRecords was fail" in caplog.text
     third = next_plan(driver, second)
     assert [row["data"] for row in rows(one, driver, third, "unpack")] == [b"a", b"b", b"c"]
 

@@ -37,10 +37,10 @@ def test_a_plan_before_the_last_settled_one_is_refused() -> None:
     another plan.
     """
     assert settle_shard(READ, EMPTY, "4-b").settled_plan == "4-b"
-    told = f"plan 3-b does not fit .* shard {SHARD}: plan 4-a is stored in that state already"
+    told = f"batch 3-b does not fit .* shard {SHARD}: the later batch 4-a is stored already"
     with pytest.raises(PlanMismatchError, match=told):
         settle_shard(READ, EMPTY, "3-b")
-    with pytest.raises(PlanMismatchError, match="plan 10-a is stored in that state already"):
+    with pytest.raises(PlanMismatchError, match="batch 10-a is stored already"):
         settle_shard(replace(READ, settled_plan="10-a"), EMPTY, "9-a")
 
 
@@ -322,7 +322,7 @@ def test_an_outcome_that_does_not_fit_what_was_read_is_refused(
     """The error is one sentence that names plan and shard."""
     with pytest.raises(
         PlanMismatchError,
-        match=rf"batch plan 4-a does not fit the state of shard {SHARD}: .*{what}",
+        match=rf"batch 4-a does not fit the state of shard {SHARD}: .*{what}",
     ) as refused:
         settled(*left)
     assert "\n" not in str(refused.value)

@@ -137,7 +137,7 @@ def test_an_open_plan_whose_end_was_removed_is_closed_and_its_records_come_again
         zombie.plans.append_log(plan, 0, TaskLog(), None)
     restarted = job.coordinator(max_tasks=2)
     assert list(restarted.tasks(plan)) == [1]
-    assert f"the logs of tasks 0 of batch plan {plan} were removed from ZooKeeper" in caplog.text
+    assert f"the logs of tasks 0 of batch {plan} were removed from ZooKeeper" in caplog.text
     with pytest.raises(PlanClosedError):
         zombie.plans.append_log(plan, 0, TaskLog(), None)
     kept = run(job, restarted, plan)

@@ -215,7 +215,7 @@ def test_a_plan_that_spark_knows_without_a_start_in_zookeeper_is_data_loss(
     one.put(5)
     for begin in (lambda driver: next_plan(driver, "5-ab"), lambda driver: driver.tasks("5-ab")):
         again = one.coordinator(starting_position=start)
-        with pytest.raises(DataLossError, match=r"plan 5-ab, .* application etl .*failOnDataLoss"):
+        with pytest.raises(DataLossError, match=r"batch 5-ab, .* application etl .*failOnDataLoss"):
             begin(again)
         again.close()
         assert one.store().identity.read_start() is None
@@ -285,7 +285,7 @@ def test_a_plan_of_a_shard_that_another_process_has_read_on_is_not_settled(
     with caplog.at_level("WARNING", "kinesis_spout"):
         _, found = read_all(one, again, plan)
     assert found == put[3:]
-    assert f"plan {plan} does not fit the state of shard {shard(0)}" in caplog.text
+    assert f"batch {plan} does not fit the state of shard {shard(0)}" in caplog.text
     assert one.states()[shard(0)].checkpoint == SequenceNumber(put[-1])
 
 

@@ -165,7 +165,7 @@ def test_a_batch_is_not_repeated_without_a_stream_that_it_has(untracked: Streams
         untracked.run_batch("sunk")
     untracked.active = ["orders", "logins"]
     with pytest.raises(
-        ConfigError, match=r"records of stream clicks \(application orders-etl, plan 1-"
+        ConfigError, match=r"records of stream clicks \(application orders-etl, batch 1-"
     ):
         untracked.run_batch()
     run_with_all_streams(untracked)

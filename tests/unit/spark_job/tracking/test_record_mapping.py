@@ -601,7 +601,7 @@ def test_other_rows_are_refused_naming_shard_and_plan(
 ) -> None:
     with pytest.raises(BatchContentError, match=message) as caught:
         check_content(found, ends(), "1-a", has_expired=nothing_has)
-    assert "the tasks of batch plan 1-a published" in str(caught.value)
+    assert "the tasks of batch 1-a published" in str(caught.value)
 
 
 def test_a_row_is_new_from_the_first_new_number_of_its_shard_on() -> None:
