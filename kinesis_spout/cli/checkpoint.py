@@ -170,12 +170,13 @@ def move(
     """Move each shard to an earlier position to read again, or to a later one to skip.
 
     The command shows each shard's position before and after, and how many records
-    will be repeated or skipped. It is refused while the application runs. The job
-    then continues from the new positions. Do not change the job's Spark
-    checkpoint location.
+    will be repeated or skipped. The command is refused while the application
+    runs. The job then continues from the new positions. Do not change the job's
+    Spark checkpoint location.
 
-    Exit codes: 0: done; 1: refused, because records would be skipped or have
-    expired; 3: Kinesis or ZooKeeper cannot be reached; 4: the application runs.
+    The exit code is 0 if the shards are moved, 1 if the move is refused because
+    records would be skipped or have expired, 3 if Kinesis or ZooKeeper cannot be
+    reached, and 4 if the application runs.
     """
     shards = shard or []
     if to.belongs_to_one_shard and len(shards) != 1:
@@ -204,13 +205,13 @@ def rewind(
 
     All records that were not acked at that time are read again. The positions
     come from the history (see `checkpoint history`). The command shows each
-    shard's position before and after, and how many records will be repeated. It
-    is refused while the application runs. The job then continues from these
-    positions. Do not change the job's Spark checkpoint location.
+    shard's position before and after, and how many records will be repeated. The
+    command is refused while the application runs. The job then continues from
+    these positions. Do not change the job's Spark checkpoint location.
 
-    Exit codes: 0: done; 1: refused, because records would be skipped or have
-    expired, or because the history does not go back to that time; 3: Kinesis or
-    ZooKeeper cannot be reached; 4: the application runs.
+    The exit code is 0 if the shards are moved, 1 if the move is refused because
+    records would be skipped or have expired or because the history is too short,
+    3 if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
     """
     with op.patience():
         op.own_started()
@@ -332,13 +333,13 @@ def skip(
 ) -> None:
     """Skip unresolved records: they are not retried, and the checkpoint moves past them.
 
-    An unresolved record has failed, or waits for an earlier record. The command shows
-    the shard's positions before and after. It is refused while the application runs.
-    With --to, the command first reads the records from the stream and saves them in a
-    file.
+    An unresolved record has failed, or waits for an earlier record. The command
+    shows the shard's positions before and after, and is refused while the
+    application runs. With --to, the command first reads the records from the
+    stream and saves them in a file.
 
-    Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
-    the application runs.
+    The exit code is 0 if the records are skipped, 1 if the command is refused, 3
+    if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
     """
     if bool(sequences) == all_records:
         raise wrong_usage("SEQUENCE..., --all", "pass either sequence numbers or --all")
@@ -459,8 +460,8 @@ def import_export(
     --allow-skip. After an interrupted import the application does not start.
     Repeat the command.
 
-    Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
-    the application runs.
+    The exit code is 0 if the state is restored, 1 if the import is refused, 3 if
+    Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
     """
     try:
         data = file.read_bytes()

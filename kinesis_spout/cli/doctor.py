@@ -53,8 +53,8 @@ def doctor(
     nothing and reads at most one record. The options --stream, --application and
     --zookeeper name what else to check.
 
-    Exit codes: 0: no check failed; 1: a check failed; 3: checks failed only
-    because Kinesis or ZooKeeper did not respond.
+    The exit code is 0 if no check failed, 1 if a check failed, and 3 if checks
+    failed only because Kinesis or ZooKeeper did not respond.
     """
     if conf and master is None:
         raise wrong_usage("--conf", "--conf needs --master")

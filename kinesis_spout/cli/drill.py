@@ -103,11 +103,11 @@ def drill(
     """Disturb a job with kills, faults and reshards, and show whether a record was lost.
 
     The drill starts its own job on its own stream, and does not touch your jobs.
-    It really calls your function (--process), with a scratch directory to write
-    to. The verdict counts the records that were put, redelivered and lost.
+    Your function (--process) is really called, with a scratch directory. The
+    verdict counts the records that were put, redelivered and lost.
 
-    Exit codes: 0: all promises were kept; 1: a promise was broken; 3: a service
-    of the drill cannot be reached.
+    The exit code is 0 if all guarantees were kept, 1 if a guarantee was broken,
+    and 3 if a service of the drill cannot be reached.
     """
     if list_:
         show(stdout_console(), listing(list(DRILLS.values())))

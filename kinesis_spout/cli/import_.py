@@ -110,8 +110,8 @@ def import_(
     will be repeated or skipped. Stop the other consumer first, and try --dry-run.
     The command does not change the other consumer's state.
 
-    Exit codes: 0: done; 1: refused; 3: Kinesis or ZooKeeper cannot be reached; 4:
-    the application runs.
+    The exit code is 0 if the positions are stored, 1 if the import is refused, 3
+    if Kinesis or ZooKeeper cannot be reached, and 4 if the application runs.
     """
     flags = {name: f"--{name.replace('_', '-')}" for name in _STATE}
     own = [name for name, (systems, _) in _STATE.items() if system in systems]

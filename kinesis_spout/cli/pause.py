@@ -29,16 +29,15 @@ def pause(
     timeout: float = duration_option("How long --wait waits at most, e.g. 10m.", "60s"),
     before_start: bool = option("Also pause an application that has never run."),
 ) -> None:
-    """Pause an application. It reads nothing, and keeps its positions and its ownership.
+    """Pause an application: it reads nothing, and keeps its positions and its ownership.
 
-    The job or the spouts keep running. They finish the current batch, store its
-    acks and failures, and read no more records. The pause lasts until
-    `kinesis-spout resume`, even across restarts. Records that expire during the
-    pause are lost.
+    The job or the spouts keep running. A Spark job finishes the current batch,
+    and stores its outcomes. The pause lasts until `kinesis-spout resume`, even
+    across restarts. Records that expire during the pause are lost.
 
-    Exit codes: 0: the application is paused, and with --wait nothing is in
-    flight; 1: records may still be in flight at the timeout, or the application
-    does not exist; 3: ZooKeeper cannot be reached.
+    The exit code is 0 if the application is paused (with --wait: and no record is
+    in flight), 1 if records may still be in flight at the timeout or the
+    application does not exist, and 3 if ZooKeeper cannot be reached.
     """
     if reason is not None and len(reason) > MAX_REASON:
         raise wrong_usage("--reason", f"the reason is longer than {MAX_REASON} characters")
@@ -67,8 +66,8 @@ def pause(
 def resume(op: Operation) -> None:
     """Resume a paused application. A running application starts reading again at once.
 
-    Exit codes: 0: the application is not paused; 1: it does not exist; 3:
-    ZooKeeper cannot be reached.
+    The exit code is 0 if the application is not paused, 1 if it does not exist,
+    and 3 if ZooKeeper cannot be reached.
     """
     with op.patience(aws=False):
         ended = op.store.pause.end()

@@ -50,8 +50,8 @@ def peek(
     the command also shows the record's status: acked, unresolved (failed or
     waiting) or not read yet.
 
-    Exit codes: 0: the stream has the record; 1: the stream does not have the
-    record; 3: Kinesis or ZooKeeper cannot be reached.
+    The exit code is 0 if the stream has the record, 1 if it does not, and 3 if
+    Kinesis or ZooKeeper cannot be reached.
     """
     application, state = op.place.application, None
     with op.patience():

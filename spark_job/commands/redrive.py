@@ -64,7 +64,7 @@ def redrive(
     ),
     until: str | None = option("Only dead letters that last failed before this time.", panel=WHICH),
     limit: int | None = option(
-        "Maximum number of records to put. A later run puts the remaining ones.", panel=WHICH, min=1
+        "Maximum number of records to put. A later run puts the remaining records.", panel=WHICH, min=1
     ),
     format: LetterFormat | None = option(  # noqa: A002  # the option's name
         "Format of the files (default: from their names).", panel=WHICH
@@ -91,13 +91,13 @@ def redrive(
     conf: list[str] | None = CONF,
     log_file: Path = LOG_FILE,
 ) -> None:
-    """Put dead letters back on the streams that they came from, each record once.
+    """Put dead letters on their original streams again, each record once.
 
     Files of JSON lines or parquet on this machine are read directly. For any
-    other path, the command starts Spark. A ledger in the directory _redriven, beside
-    the dead letters, lists the dead letters that were put, so a second run puts
-    nothing twice. After a killed run, up to 500 records may be put again. Do not
-    run two redrives on one path at a time.
+    other path, the command starts Spark. A ledger in the directory _redriven,
+    beside the dead letters, lists the dead letters that were put, so a second run
+    puts nothing twice. After a killed run, up to 500 records may be put again. Do
+    not run two redrives on one path at a time.
     """
     settings = parse_pairs("--conf", conf or ())
     with StopSignals() as stop, one_sentence(errors(), ctx=ctx), ExitStack() as stack:
@@ -113,7 +113,7 @@ def redrive(
         if not (dry_run or yes or sys.stdin.isatty()):
             raise CliError(
                 "stdin is not a terminal, so redrive cannot ask whether to put the records",
-                "pass --yes to put them, or --dry-run to count them",
+                "pass --yes to put the records, or --dry-run to count the dead letters",
             )
         out, notes = Console(), errors()
         files: LetterFiles | None = LocalLetterFiles.at(path)
