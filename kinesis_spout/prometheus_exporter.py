@@ -135,8 +135,8 @@ DEFINITIONS: tuple[Definition, ...] = (
     *_shard_gauge(
         "refused_letters",
         SPOUT,
-        "Dead letters that their destination has refused several times in a row. The spout sends "
-        "them again",
+        "Dead letters that their destination has refused several times in a row. The spout retries "
+        "refused dead letters",
     ),
     _gauge(
         "stream_oldest_unresolved_seconds",

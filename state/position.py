@@ -212,6 +212,6 @@ def _iso(timestamp_ms: int) -> str:
     except (ValueError, OverflowError, OSError) as exc:
         raise InvalidPositionError(
             f"{timestamp_ms} ms since 1970 is outside the years 1 to 9999",
-            "use a time in those years",
+            "use a time in the years 1 to 9999",
         ) from exc
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

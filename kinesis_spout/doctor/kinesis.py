@@ -273,11 +273,11 @@ def credentials_finding(found: CredentialsInUse, now_ms: int) -> Finding:
     left_s = (found.expires_ms - now_ms) / 1_000
     until = Position.at_timestamp(found.expires_ms)
     if left_s <= 0:
-        return failed(f"{source}; the credentials expired at {until}; get new ones")
+        return failed(f"{source}; the credentials expired at {until}; get new credentials")
     if is_renewed:
         return ok(f"{source}; the credentials are renewed before {until}")
     if left_s < SOON_S:
         return warning(
-            f"{source}; the credentials expire in {left_s / 60:.0f} min, at {until}; get new ones"
+            f"{source}; the credentials expire in {left_s / 60:.0f} min, at {until}; renew them"
         )
     return ok(f"{source}; the credentials are valid until {until} and are not renewed")

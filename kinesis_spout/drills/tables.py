@@ -43,7 +43,7 @@ def verdict_text(verdict: Verdict) -> str:
         figures.append((_seconds(delays.median_s), what))
     figures.append((_seconds(verdict.drained_s), "to drain at the end"))
     count = len(verdict.broken)
-    end = "ok" if verdict.ok else f"{count} {'promise' if count == 1 else 'promises'} broken"
+    end = "ok" if verdict.ok else f"{count} {'guarantee' if count == 1 else 'guarantees'} broken"
     return "\n".join(
         [
             verdict.drill,

@@ -253,7 +253,7 @@ function drillBanner({ verdict }) {
     `out of order, ${count(verdict.unexplained)} unexplained` : "The drill could not do its work";
   const said = isDone ? `${plural(verdict.records, "record")} went through ` +
     `${plural(faults.length, "fault")}.${took.length ? ` The slowest recovery took ` +
-    `${seconds(Math.max(...took))}.` : ""}` : `${cut(undone, 600)}. No promise was tested.`;
+    `${seconds(Math.max(...took))}.` : ""}` : `${cut(undone, 600)}. No guarantee was tested.`;
   const over = ["Recovery drill ", value(verdict.drill)];
   return banner(...(verdict.ok ? KEPT : BROKEN), over, title, said);
 }
@@ -332,7 +332,7 @@ function drillView() {
   const list = (title, texts, kind) => (texts.length ? [el("h2", {}, title),
     el("ul", { class: "causes" },
       texts.map((one) => el("li", { class: kind }, cut(one, 1000))))] : null);
-  return [[drillBanner(data), list("Broken promises", verdict.broken, "bad"), drillFigures(data),
+  return [[drillBanner(data), list("Broken guarantees", verdict.broken, "bad"), drillFigures(data),
     drillPictures(data), drillTables(data), list("Notes", verdict.notes, null),
     footer("Times count from the first put.", ...about)], []];
 }

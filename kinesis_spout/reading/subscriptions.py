@@ -195,7 +195,7 @@ class SubscriptionCounts:
         if is_first:
             log.warning(
                 "shard %s is polled, because it has had no subscription for %g s (%s). The "
-                "reader keeps trying to subscribe",
+                "job or spout keeps trying to subscribe",
                 shard_id,
                 after_s,
                 error,
@@ -249,9 +249,9 @@ class SharedConsumer:
                 return
             self._has_warned = True
         log.warning(
-            "another reader seems to use consumer %s too: it took the subscription to shard %s "
-            "%d times in %.0f s. Both readers poll part of the time. Give each application its "
-            "own consumer with %s",
+            "another application seems to use consumer %s too: it took the subscription to shard "
+            "%s %d times in %.0f s. Both applications poll part of the time. Give each its own "
+            "consumer with %s",
             self._consumer,
             shard_id,
             _TIMES,
@@ -265,7 +265,7 @@ class SharedConsumer:
             if not any(_is_often(times_s, now_s) for times_s in self._taken_s.values()):
                 return None
         return SubscriptionInUseError(
-            f"another reader uses consumer {self._consumer} too, and keeps taking its "
+            f"another application uses consumer {self._consumer} too, and keeps taking its "
             "subscriptions",
             f"give each application its own consumer with {self._option}",
         )

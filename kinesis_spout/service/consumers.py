@@ -186,8 +186,8 @@ class OwnConsumer:
             found = self._registry.find(name=self._name)
         if found.status != ACTIVE:
             raise ServiceUnavailableError(
-                f"consumer {found.name} of {self._client.where} is {found.status}. The reader "
-                "waits until the consumer is ACTIVE"
+                f"consumer {found.name} of {self._client.where} is {found.status}. The job or "
+                "spout waits until the consumer is ACTIVE"
             )
         return found
 

@@ -66,7 +66,7 @@ _ADVICE_OF = {
         _POLICY: "allow kinesis:SubscribeToShard on the consumer (and kms:Decrypt if the stream is "
         "encrypted)",
         _IN_USE: (
-            "check that no other reader uses this consumer: a consumer can have one "
+            "check that no other application uses this consumer: a consumer can have one "
             "subscription per shard, and can open the next one five seconds after the previous "
             "one at the earliest"
         ),

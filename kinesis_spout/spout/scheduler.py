@@ -370,7 +370,7 @@ class SpoutScheduler:
                     f"{failed} records of stream {self.stream_name} failed and none was acked, "
                     "so the spout has stopped. No record is lost: all are redelivered after a "
                     "restart",
-                    "fix the program that processes them, or set breaker_failures to None",
+                    "correct the program, or set breaker_failures to None",
                 )
             )
 

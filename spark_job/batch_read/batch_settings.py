@@ -49,8 +49,8 @@ BATCH_OPTIONS: dict[str, Option] = {
         ),
         Option(
             "endingPosition",
-            "where the read ends: only records before this position are read. Its forms are those "
-            "of `startingPosition`. `LATEST` is the end of the stream at `load()`",
+            "where the read ends: only records before this position are read. The value has the "
+            "same forms as `startingPosition`. `LATEST` is the end of the stream at `load()`",
             "LATEST",
             positions("LATEST"),
             fits=_is_end,

@@ -339,7 +339,7 @@ class QueryDriver:
                 stream.left_out_until_s = now_s + stream.search_ms / 1000
                 log.warning(
                     "stream %s is behind, but Kinesis returned no record of it for %s. For the "
-                    "same time, the next batches omit this stream and read the others",
+                    "same time, the next batches read only the other streams",
                     stream.settings.label,
                     duration(stream.search_ms),
                 )

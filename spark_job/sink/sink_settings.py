@@ -40,7 +40,7 @@ SINK_OPTIONS: dict[str, Option] = {
         Option.switch(
             "aggregate",
             "`true` packs rows for the same shard into aggregates of the Kinesis Producer Library "
-            "of up to 50 KiB. Readers must unpack them. Requires `ordering` `none`",
+            "of up to 50 KiB, which consumers must unpack. Requires `ordering` `none`",
             "false",
         ),
         Option.whole("requestsInFlight", "maximum requests that a task has in flight", "4"),
@@ -91,7 +91,7 @@ def refuse_keys(settings: SinkSettings, stream: StreamRef) -> None:
     if settings.aggregate:
         raise ConfigError(
             f"option aggregate is true, but stream {stream.name} spreads records over its shards "
-            "by itself (record distribution AUTO), so readers would discard the user records "
+            "by itself (record distribution AUTO), so consumers would discard the user records "
             "that belong to other shards",
             "omit the option",
         )

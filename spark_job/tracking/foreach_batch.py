@@ -460,7 +460,7 @@ def _given(parts: Sequence[StreamPart], batch: BatchFrame, step: SearchStep) -> 
         log.warning(
             "batches %s: earlier deliveries of these records ended before the job reported "
             "whether they succeeded or failed, so the function gets only the first %d of %d "
-            "records. The others are queued for redelivery",
+            "records. The other records are queued for redelivery",
             ", ".join(part.plan.plan_id for part in parts),
             step.records,
             records,
