@@ -37,20 +37,20 @@ SPOUT_FIELDS = {
     "rate": "maximum GetRecords calls and bytes per second for each shard: a `ReadRate`",
     "listeners": "objects whose methods the spout calls at each event: `SpoutListener`",
     "max_idle_poll_s": "the longest pause between two polls of an idle shard",
-    "idle_wait": "a function that returns how long `emissions` sleeps when there is no record. Its "
-    "argument is the number of waits in a row",
+    "idle_wait": "a function that returns how long `emissions` sleeps when there is no record. The "
+    "function's argument is the number of waits in a row",
     "limit_wait": "a function that returns how long `emissions` sleeps when `max_pending` is "
-    "reached. Its argument is the number of waits in a row",
+    "reached. The function's argument is the number of waits in a row",
 }
 
 # command line -------------------------------------------------------------------------------------
 
 EXIT_CODES = {
     "0": "the command did what it was asked to do",
-    "1": "the command failed: stderr says what is wrong, where, and what to do. `drill`: a promise "
-    "was broken. `status`: the verdict is stalled or losing, or the application has no state. "
-    "`checkpoint set`: the move would skip records. `pause --wait`: records may still be in flight "
-    "at the timeout",
+    "1": "the command failed: stderr says what is wrong, where, and what to do. `drill`: a "
+    "guarantee was broken. `status`: the verdict is stalled or losing, or the application has no "
+    "state. `checkpoint set`: the move would skip records. `pause --wait`: records may still be in "
+    "flight at the timeout",
     "2": "the command line is wrong: an unknown option, a missing argument, or a value out of "
     "bounds. `status`, `explain` and `checkpoint`: the stream does not exist",
     "3": "Kinesis or ZooKeeper cannot be reached",
@@ -76,8 +76,8 @@ class Node(NamedTuple):
 NODES = {
     "stream": Node(
         "StreamIdentity",
-        "the stream that this state belongs to. Another stream of the same name, created after "
-        "this one was deleted, is refused",
+        "the stream that this state belongs to. A stream that was deleted and created again with "
+        "the same name is refused",
         "the first owner, once",
     ),
     "start": Node(
@@ -86,25 +86,25 @@ NODES = {
     "owner": Node(
         "OwnerInfo",
         "the process that owns the application. A Spark driver or a single spout creates an "
-        "ephemeral node. Several tasks create a persistent node that contains "
+        "ephemeral znode. Several tasks create a persistent znode that contains "
         "[`Tasks`](#znode-tasks)",
         "the owner, when it acquires the application",
     ),
     "owner/<i>-of-<n>": Node(
         "OwnerInfo",
-        "the process that owns share i of n of the shards; an ephemeral node",
+        "the process that owns share i of n of the shards; an ephemeral znode",
         "the task of the spout that owns the share",
     ),
     "reset": Node(
         "OwnerInfo",
         "the process that removed the state of the application. The next start of the application "
-        "removes this node",
+        "removes this znode",
         "`kinesis-spout reset`",
     ),
     "epoch": Node(
         None,
-        "a number that each new owner increases. Every write checks the version of this node, so a "
-        "former owner cannot write",
+        "a number that each new owner increases. Every write checks the version of this znode, so "
+        "a former owner cannot write",
         "each new owner",
     ),
     "epoch/<i>-of-<n>": Node(
@@ -124,31 +124,31 @@ NODES = {
     ),
     "shardList": Node(
         "StoredShardList",
-        "the shards of the stream at the last listing. The tasks of a spout watch this node",
+        "the shards of the stream at the last listing. The tasks of a spout watch this znode",
         "the owner, or the task that `epoch/lister` names",
     ),
     "<shardId>": Node(None, "a znode with the state of one shard", "the owner"),
     "<shardId>/state": Node(
         "StoredShardState",
         "the checkpoint and the read position of the shard, and the records that wait for a retry. "
-        "The path and `checkpoint` are those of the AWS Kinesis Storm spout",
+        "The AWS Kinesis Storm spout uses the same path and the same key `checkpoint`",
         "the owner, when it stores the outcomes of a batch, or when the spout commits",
     ),
     "plan": Node("PlanPointer", "the newest batch and its status", "the Spark driver"),
     "tracked": Node(
         "StoredPolicy",
-        "the rules for retries. This node exists if the query tracks records one by one",
+        "the rules for retries. This znode exists if the query tracks records one by one",
         "the Spark driver, when a tracked query starts",
     ),
     "paused": Node(
         "Pause",
         "the process that paused the application, and its reason. The application is paused while "
-        "this node exists, whatever its content is",
-        "`kinesis-spout pause`, which needs no ownership; `resume` removes the node",
+        "this znode exists",
+        "`kinesis-spout pause`, which needs no ownership; `resume` removes the znode",
     ),
     "history": Node(
         "HistoryHead",
-        "the number of the next entry of the history. The version of the node increases with each "
+        "the number of the next entry of the history. The version of the znode increases with each "
         "written entry",
         "the process that writes an entry",
     ),
@@ -164,8 +164,8 @@ NODES = {
     "runs": Node(None, "a znode with the last runs of the application", "the owner"),
     "runs/all": Node(
         "RunLog",
-        "the last runs of the application: their settings and their ends, and the reason why the "
-        "newest run waits. `kinesis-spout explain` shows them. No process bases a decision on them",
+        "the settings and the ends of the last runs of the application, and the reason why the "
+        "newest run waits. Only `kinesis-spout explain` reads these values",
         "the owner, when it starts, ends, begins to wait or stops waiting; the main process of a "
         "Spark driver, when the query ends",
     ),
@@ -177,8 +177,8 @@ NODES = {
     "batches": Node(None, "a znode with the batches of a Spark job", "the Spark driver"),
     "batches/<planId>": Node(
         "PlanHeader",
-        "the plan of one batch. The node has version 0 while the plan is open. The driver writes "
-        "it again to close the plan",
+        "the plan of one batch: the number of its tasks and its limits. The driver closes the plan "
+        "by a second write of this znode",
         "the Spark driver",
     ),
     "batches/<planId>/<task>": Node(
@@ -186,14 +186,13 @@ NODES = {
     ),
     "batches/<planId>/<task>/end": Node(
         "TaskLog",
-        "the log of the task: the records that it read and passed to Spark, in order. A sealed log "
-        "does not grow any more",
+        "the log of the task: the records that the task read and passed to Spark, in order",
         "the executor that runs the task",
     ),
     "batches/<planId>/<task>/begun": Node(
         None,
-        "an empty node that exists once the task has created its log. A removed log is therefore "
-        "never created again",
+        "an empty znode that exists once the task has created its log. If an operator removes the "
+        "log, the task does not create it again",
         "the executor that runs the task",
     ),
     "batches/<planId>/report": Node(
@@ -203,7 +202,7 @@ NODES = {
     ),
     "batches/<planId>/report/<token>-<version>-<part>": Node(
         "ReportPart",
-        "a part of a report that does not fit into one node",
+        "a part of a report that does not fit into one znode",
         "the driver's Python process that runs `foreachBatch`",
     ),
 }
@@ -245,27 +244,27 @@ FIELDS = {
         "owner": "the process of the run",
         "kind": "the kind of consumer: `spark` or `spout`",
         "sessionTimeoutMs": "the time after which ZooKeeper ends the session of a dead process",
-        "shards": "the only shards that the run reads; absent if it reads all. Only the newest run "
-        "has this key",
+        "shards": "the only shards that the run reads; absent if the run reads all shards",
         "readMode": "the way of reading: `polling` or `efo`",
         "maxPending": "the maximum number of records in flight (spout)",
         "maxRecords": "the maximum number of records in a batch (Spark) or in the run (spout)",
-        "maxUnresolvedPerShard": "the number of unresolved (failed or waiting) records at which a "
-        "shard delivers no new ones",
+        "maxUnresolvedPerShard": "the number of unresolved records at which a shard delivers no "
+        "new records",
         "maxAttempts": "the number of deliveries after which a record is dead-lettered (spout)",
         "maxAgeMs": "the time after its first failure at which a record is dead-lettered (spout)",
         "tellsErrors": "true if the run records an error of the query's sink or function (Spark)",
         "messageTimeoutMs": "the time in flight after which a record fails; 0 for no limit (spout)",
         "readsPerSecond": "the maximum reads of a shard per second, if below the limit of Kinesis",
         "bytesPerSecond": "the maximum bytes of a shard per second, if below the limit of Kinesis",
-        "end": "the end of the run; absent while it runs, and after its process was killed",
+        "end": "the end of the run; absent while the run continues, and after its process was "
+        "killed",
     },
     "RunEnd": {
         "timeMs": "the time at which the run ended, by the clock of its machine",
         "kind": "`stopped`: somebody stopped the run; `done`: nothing was left to read; `failed`: "
         "an error ended the run",
         "says": "the message of the error, without secrets, at most 500 characters; of a run that "
-        "is `done`: the records that it leaves to the next run",
+        "is `done`: the records that the run leaves to the next run",
         "remedy": "the action that resolves the error; absent if none is known, or if `says` "
         "contains it",
         "error": _ERROR,
@@ -325,10 +324,10 @@ FIELDS = {
         "host": "the host name of the machine",
         "pid": "the process id",
         "sinceMs": "the time at which the process acquired the application",
-        "hostIdentity": "the boot id of the kernel and the pid namespace of the process. A new "
-        "process with the same ones can check whether the owner has died",
-        "processStart": "the start time of the process in kernel ticks. It distinguishes two "
-        "processes with the same pid",
+        "hostIdentity": "the boot id of the kernel and the pid namespace of the process. A "
+        "process on the same machine uses these ids to check whether the owner has died",
+        "processStart": "the start time of the process in kernel ticks, which distinguishes "
+        "two processes with the same pid",
     },
     "Tasks": {
         "totalTasks": "the number of tasks that share the application",
@@ -336,7 +335,8 @@ FIELDS = {
     },
     "Leader": {
         "task": "the task that lists the shards, as `<i>-of-<n>`",
-        "epoch": "the value of the task's `epoch/<i>-of-<n>` node when it took over the listing",
+        "epoch": "the value of the task's znode `epoch/<i>-of-<n>` when the task took over the "
+        "listing",
         "format": _FORMAT,
     },
     "StoredShardList": {"shardList": "the ids of the shards"},
@@ -345,12 +345,12 @@ FIELDS = {
         "finished shard",
         "lastCheckpoint": "the last sequence number of a finished shard",
         "readPosition": "the position at which the next read of the shard starts",
-        "unresolved": "the failed or waiting records between `checkpoint` and `readPosition`",
+        "unresolved": "the unresolved records between `checkpoint` and `readPosition`",
         "reasons": "the failure reasons that several unresolved records share",
-        "userRecords": "true if user records of aggregates are marked in `unresolved`. Earlier "
-        "versions did not mark them, and delivered aggregates without unpacking them",
-        "lifecycle": "`active`: the shard is read; `drained`: it was read to its end, and records "
-        "wait; `finished`: all its records are acked",
+        "userRecords": "true if `unresolved` distinguishes user records from aggregates. It is "
+        "false in a value of an earlier version, which did not unpack aggregates",
+        "lifecycle": "`active`: the shard is read; `drained`: the shard was read to its end, and "
+        "records are unresolved; `finished`: all records of the shard are acked",
         "parents": "the shards that were split or merged into this shard",
         "settledPlan": "the last batch whose outcomes are part of this state",
         "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
@@ -358,8 +358,8 @@ FIELDS = {
         "format": f"{_FORMAT}; 0 for a value that the AWS Kinesis Storm spout wrote",
     },
     "Row": {
-        "0": "the sequence number of the record; for a range of records: its first sequence "
-        "number, its last one, and its number of records",
+        "0": "the sequence number of the record; for a range of records: the first sequence "
+        "number, the last sequence number, and the number of records",
         "1": _ATTEMPTS,
         "2": "the earliest time of the next retry",
         "3": "the time of the first failure",
@@ -395,8 +395,8 @@ FIELDS = {
         "tasks": "the number of tasks of the batch",
         "untilMs": "the time up to which an AvailableNow run reads, by Kinesis's clock",
         "storms": "the number of batches in a row, this one included, in which most records failed",
-        "deliveryLimit": "the maximum number of records that are passed to the function. It is set "
-        "after the function of an earlier batch never returned",
+        "deliveryLimit": "the maximum number of records that are passed to the function, if the "
+        "function of an earlier batch never returned",
         "format": _FORMAT,
     },
     "TaskPlan": {
@@ -416,12 +416,12 @@ FIELDS = {
         "shardId": "the id of the shard",
         "position": "the position at which the read of the shard starts",
         "maxRecords": "the maximum number of new records; 0 if only retries are read",
-        "iterator": "a shard iterator that saves a GetShardIterator call; it may have expired",
+        "iterator": "a shard iterator for the first read; it may have expired",
         "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read, by "
-        "the clock of the last reader",
+        "the clock of the process that read the shard last",
         "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription",
         "endingSequence": "the last sequence number of a closed shard, as ListShards returned it",
-        "retries": "the records that are retried; they are read before the new records",
+        "retries": "the records that are retried, which the task reads before the new records",
         "verifiedUntilMs": "the time, by Kinesis's clock, before which no record was missed",
         "gone": "true if Kinesis no longer has the shard, so its records cannot be retried",
         "hashKeys": "the first and the last hash key of the shard. User records of aggregates "
@@ -451,15 +451,15 @@ FIELDS = {
         "tipMs": "the time of the last read, or of the read that reached the shard's end, by "
         "Kinesis's clock",
         "shardEnd": "true if the shard has no record after `last`",
-        "gone": "true if Kinesis no longer has the shard, so nothing after `last` was read",
+        "gone": "true if Kinesis no longer has the shard, so no record after `last` was read",
         "children": "the child shards that Kinesis returned at the shard's end",
         "lastArrivalMs": "the arrival time of the record `last`",
         "millisBehindLatest": "the `MillisBehindLatest` of the last GetRecords response",
         "iterator": "a shard iterator for the next read; it may have expired",
         "nextReadMs": "the earliest time at which the limits of Kinesis allow the next read, by "
-        "the reader's clock",
+        "the clock of the process that read the shard",
         "nextSubscribeMs": "the earliest time at which Kinesis allows the next subscription, by "
-        "the reader's clock",
+        "the clock of the process that read the shard",
         "throttled": "the number of reads that Kinesis throttled because the shard's limits were "
         "used up",
         "pushed": "the number of records that were read by subscription (enhanced fan-out)",
@@ -482,8 +482,8 @@ FIELDS = {
     },
     "RangePart": {
         "last": "the last sequence number of the range that was read, inclusive",
-        "rest": "the first sequence number of the range that was not read. The records from there "
-        "on stay queued",
+        "rest": "the first sequence number of the range that was not read. This record and "
+        "the later ones stay queued",
         "count": "the number of records of the range that were read",
     },
     "UserRecords": {
@@ -503,28 +503,29 @@ FIELDS = {
         "jitter": "the random share of the delay, from 0 to 1",
         "maxAgeMs": "the time after its first failure at which a record is no longer retried",
         "onFailure": "the records that wait while a failed record is retried. `continue`: none; "
-        "`block_key`: those of its partition key; `block_shard`: those of its shard",
+        "`block_key`: records of its partition key; `block_shard`: records of its shard",
         "format": _FORMAT,
     },
     "ReportHeader": {
         "token": "the id of the process that opened the report",
         "status": "`open`: the batch runs; `done`: its sinks and its dead letters are written",
         "report": "the record counts of the batch",
-        "outcomes": "the outcomes by shard, if they fit into this node",
-        "openedVersion": "the version of the node when the report was opened. The names of the "
-        "parts contain it",
+        "outcomes": "the outcomes by shard, unless they are in part znodes",
+        "openedVersion": "the version of the znode when the report was opened, which is part of "
+        "the names of the part znodes",
         "openings": "the number of times that the report was opened and not completed: the batch "
         "still runs, or its process died",
-        "parts": "the number of part nodes, if the outcomes do not fit into this node",
+        "parts": "the number of part znodes, if the outcomes do not fit into this znode",
         "digest": "the SHA-256 of the parts",
         "format": _FORMAT,
     },
     "PlanReport": {
-        "unresolved": "always empty in ZooKeeper: `outcomes` or the parts have these records",
+        "unresolved": "empty in ZooKeeper, because `outcomes` or the part znodes have these "
+        "records",
         "tasks": "the tasks whose records the batch contained. The records of other tasks are "
         "redelivered",
         "deliveryLimit": "the maximum number of records that the next batch passes to the "
-        "function. It is set after the function of a batch never returned",
+        "function, if the function of a batch never returned",
         "storm": "true if most records failed. The failures count as an outage, not as attempts",
         "failed": "the number of deliveries that failed",
         "retried": "the number of failed records that are queued for a retry",
@@ -559,7 +560,7 @@ PROGRESS = {
     "retried": "the number of retries in the completed batches of this run",
     "acked": "the number of acked records in the completed batches of this run",
     "failed": "the number of failed deliveries in the completed batches of this run",
-    "dropped": "the number of records that this run gave up without a dead letter",
+    "dropped": "the number of records that this run dropped without a dead letter",
     "pushedRecords": "with `readMode` `efo`: the number of new records that this run read by "
     "subscription",
     "polledRecords": "with `readMode` `efo`: the number of new records that this run read with "
@@ -571,16 +572,16 @@ PROGRESS = {
     "lagMs": "the lag of the job, in ms of arrival time; null if it is not known",
     "readableShards": "the number of shards that are open, or that are closed and not yet read to "
     "their ends",
-    "unresolved": "the number of failed or waiting records that are neither acked nor given up",
+    "unresolved": "the number of unresolved records",
     "retriesWaiting": "the number of unresolved records that wait for a retry",
-    "exhausted": "the number of records that this run gave up",
+    "exhausted": "the number of records that used up their retries in this run",
     "deadLettered": "the number of dead letters that this run wrote",
     "oldestUnresolvedMs": "the time since the first failure of the oldest unresolved record, in ms",
     "outage": "true while no new records are read because most records fail",
     "streams": "in a query of several streams: for each stream, a report with the keys of this "
     "table. The report of the query itself has only `streams` and `format`",
     "trouble": "in a query of several streams: the reason why batches omit the stream; absent if "
-    "they read it",
+    "batches read the stream",
 }
 
 # errors -------------------------------------------------------------------------------------------
@@ -692,7 +693,7 @@ ERRORS = {
     "DeadLetterError": Trouble(
         "The dead letters of a batch could not be written to their sink. No record of the batch is "
         "acked.",
-        "Repair the sink and start the query again. It redelivers the records of the batch.",
+        "Repair the sink and start the query again. The query redelivers the records of the batch.",
     ),
     "EmbeddedZookeeperError": Trouble(
         "The embedded ZooKeeper cannot run: Java or PySpark's jars are missing, its directory "
@@ -707,8 +708,8 @@ ERRORS = {
         '`tracked(on_exhausted="dead_letter", dead_letter=...)`.',
     ),
     "ExpiredIteratorError": Trouble(
-        "A shard iterator, or the page token of a listing, is older than five minutes. Readers "
-        "create new iterators, and raise this error if Kinesis refuses them for two minutes.",
+        "A shard iterator, or the page token of a listing, is older than five minutes. A job "
+        "creates new iterators, and raises this error if Kinesis refuses these for two minutes.",
         "If your code calls the client, request a new iterator at the same position.",
     ),
     "FailRecordError": Trouble(
@@ -785,7 +786,7 @@ ERRORS = {
         "Nothing needs to be done: the task keeps its share of the shards and continues.",
     ),
     "OwnedByAnotherError": Trouble(
-        "Another process consumes under the same application name. The message names the process.",
+        "Another process runs an application of the same name. The message names the process.",
         "Stop that process, or use another `applicationName`. [`ownerWait`](options.md) sets how "
         "long a new job waits for the previous one to end.",
     ),
@@ -803,7 +804,7 @@ ERRORS = {
         "The log that a Spark task published in ZooKeeper was changed or removed. Nothing was "
         "appended to the log.",
         "Start the query again: it redelivers the records of a removed log. If the error returns, "
-        "remove the damaged nodes in `batches/<planId>`: a later batch redelivers the records.",
+        "remove the damaged znodes in `batches/<planId>`: a later batch redelivers the records.",
     ),
     "RequestRefusedError": Trouble(
         "Kinesis refused an argument, such as a sequence number of another stream or shard, or a "
@@ -850,8 +851,8 @@ ERRORS = {
     ),
     "SubscriptionInUseError": Trouble(
         "The consumer has another subscription to the shard, or had one less than five seconds "
-        "ago. The reader subscribes again.",
-        "If the error persists, another reader uses the consumer: give each application "
+        "ago. The job or spout subscribes again.",
+        "If the error persists, another application uses the consumer: give each application "
         "[its own consumer](../guides/enhanced-fan-out.md).",
     ),
     "SparkConnectError": Trouble(
@@ -878,13 +879,14 @@ ERRORS = {
         "shards.",
     ),
     "StoredDataError": Trouble(
-        "A node in ZooKeeper is damaged, or a newer version of kinesis-spout wrote it.",
-        "Upgrade kinesis-spout, restore the node, or reset the application: `kinesis-spout reset`.",
+        "A znode is damaged, or a newer version of kinesis-spout wrote it.",
+        "Upgrade kinesis-spout, restore the znode, or reset the application: `kinesis-spout "
+        "reset`.",
     ),
     "StoreAccessError": Trouble(
-        "ZooKeeper refuses the connection, or access to a node, because of the client's "
+        "ZooKeeper refuses the connection, or access to a znode, because of the client's "
         "certificate, identity or permissions.",
-        "Correct the option that the message names, or the access control list of the node "
+        "Correct the option that the message names, or the ACL of the znode "
         "([Security](../guides/security.md)).",
     ),
     "StoreUnavailableError": Trouble(
@@ -911,12 +913,12 @@ ERRORS = {
         "Check `streamName`, `region` and the account of the credentials.",
     ),
     "KeyThrottledError": Trouble(
-        "KMS throttles the requests for the stream's key in the whole account. Readers wait and "
-        "retry.",
+        "KMS throttles the requests for the stream's key in the whole account. A job waits and "
+        "retries.",
         "Raise the account's KMS request quota, or use the key less.",
     ),
     "ThrottledError": Trouble(
-        "A limit of the shard, the account or KMS was exceeded. Readers wait and retry.",
+        "A limit of the shard, the account or KMS was exceeded. A job waits and retries.",
         "If the error persists, see `StillThrottledError`.",
     ),
     "TransportFaultError": Trouble(
@@ -1160,17 +1162,19 @@ POLICIES = (
 FAILPOINTS = {
     "plan-created": "The plan of the batch is in ZooKeeper. Spark does not know the plan yet.",
     "plan-logged": "Spark wrote the plan's id to its offset log. No task has started.",
-    "log-appended": "A task added the records that it read to its log. It has not passed these "
-    "rows to Spark yet.",
-    "log-sealed": "A task completed its log. It has not passed its last rows to Spark yet.",
+    "log-appended": "A task added the records that it read to its log. The task has not passed "
+    "these rows to Spark yet.",
+    "log-sealed": "A task completed its log. The task has not passed its last rows to Spark yet.",
     "report-opened": "The report of a tracked batch is open. The function has not run.",
     "sink-written": "`kinesis-spout run` wrote its sink. Spark has not committed the batch.",
-    "dead-letters-written": "The dead letters of a batch are written. Its report is not complete.",
-    "report-part-written": "A part of a large report is written. The report's header is not.",
+    "dead-letters-written": "The dead letters of a batch are written. The report of the batch is "
+    "not complete.",
+    "report-part-written": "A part of a large report is written. The header of the report is not "
+    "written.",
     "report-done": "The report of a batch is complete. Spark has not committed the batch.",
     "plan-closed": "The plan of a batch is closed, so its tasks can publish no more records. No "
     "shard state has changed.",
-    "shard-states-half-written": "Some shard states of a batch are written. The others are not.",
+    "shard-states-half-written": "Some, but not all, shard states of a batch are written.",
     "plan-settled": "All shard states of a batch are written, and its plan is marked as settled.",
     "letters-saved": "`checkpoint skip --to` wrote its file. No shard state has changed.",
     "import-begun": "`checkpoint import` wrote the start of the application, and no shard state.",
