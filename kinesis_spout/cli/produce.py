@@ -38,11 +38,10 @@ MAX_JSON_LINE_BYTES = 6 * MAX_RECORD_BYTES
 class LinePutter:
     """Puts lines on a stream as records, and reports the lines that cannot be put.
 
-    `put_records` puts all records that it gets, and passes on each that was put;
-    `split` divides the records of a batch of lines into what it gets at a time.
-    `record_of` makes a record of a line, and raises `LineError`. Lines are
-    counted from 1. `warn` gets a sentence for each of the first lines that are
-    not put. After `put` has raised, `unconfirmed` has the lines in doubt.
+    `put_records` puts all records that it gets, and passes on each that was put; `split` divides
+    the records of a batch of lines into what it gets at a time. `record_of` makes a record of a
+    line, and raises `LineError`. Lines are counted from 1. `warn` gets a sentence for each of the
+    first lines that are not put. After `put` has raised, `unconfirmed` has the lines in doubt.
     """
 
     put_records: Callable[[list[OutgoingRecord], Accepted], object]
@@ -121,8 +120,8 @@ class LinePutter:
 class AggregatingPutter:
     """Puts records packed for the shards of their stream. `put_packed`: `RecordPutter.put`.
 
-    The shards are listed at the first call, and again when an aggregate has come
-    to another shard than its own.
+    The shards are listed at the first call, and again when an aggregate has come to another shard
+    than its own.
     """
 
     put_packed: Callable[[Sequence[OutgoingRecord], Accepted], int]

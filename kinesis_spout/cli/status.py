@@ -82,9 +82,9 @@ def status(
 
     Without --application, the command shows a line for each application and
     stream in ZooKeeper. The command only reads, so it may run while the jobs run.
-    The exit code is 0 for the verdicts ok, lagging, paused and not running. It is
-    1 for stalled, losing and unknown, and if the application does not exist. It
-    is 3 if Kinesis or ZooKeeper cannot be reached.
+    The exit code is 0 for the verdicts ok, lagging, paused and not running, 1 for
+    stalled, losing and unknown or if the application does not exist, and 3 if
+    Kinesis or ZooKeeper cannot be reached.
     """
     if watch and op.as_json:
         raise wrong_usage("--watch, --json", "use only one of --watch and --json")
@@ -165,8 +165,8 @@ def look_at_all(
     judges one. The worst come first. Blocks for the window, and again for each further
     `MAX_CONCURRENT_LOOKS` applications. Reports that on a terminal, unless it `is_silent`.
 
-    An application whose stream cannot be read is a line with the error. Raises
-    `StateError` where ZooKeeper does not answer.
+    An application whose stream cannot be read is a line with the error. Raises `StateError` where
+    ZooKeeper does not answer.
     """
     with ExitStack() as stack:
         stored, clock = place.applications(stack), SystemClock()

@@ -64,7 +64,7 @@ def redrive(
     ),
     until: str | None = option("Only dead letters that last failed before this time.", panel=WHICH),
     limit: int | None = option(
-        "Maximum number of records to put. A later run puts the remaining records.", panel=WHICH, min=1
+        "Maximum number of records to put. A later run puts more.", panel=WHICH, min=1
     ),
     format: LetterFormat | None = option(  # noqa: A002  # the option's name
         "Format of the files (default: from their names).", panel=WHICH
@@ -234,7 +234,7 @@ def _put_back(work: Redrive, notes: Console, stop: StopSignals, asked: int) -> i
     except BaseException:
         notes.print(
             f"{work.count:,} of {asked:,} records were put and recorded as put. Run the command "
-            "again for the rest",
+            "again to put the remaining records",
             highlight=False,
         )
         raise
