@@ -72,7 +72,7 @@ firstFailure        TIMESTAMP the time of the first failure that counted as an a
 lastFailure         TIMESTAMP the time of the last failure; `redrive --since` and `--until` \
 compare this time
 reason              STRING    why the record failed: the exception, or the reason that the job gave
-application         STRING    the application that dead-lettered the record; null without an application
+application         STRING    the application that failed the record; null without an application
 """)
 # Members of a line of JSON that are no columns of a table, since only some letters have them.
 LINE_MEMBERS = _columns("""
