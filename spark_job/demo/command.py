@@ -37,7 +37,9 @@ def demo(
         Path | None,
         typer.Option(file_okay=False, help="Keep all files in this directory, which must be new."),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary directory.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the temporary directory, also after a success.")
+    ] = False,
     kill: Annotated[
         bool, typer.Option("--kill/--no-kill", help="Kill the job (kill -9) and start it again.")
     ] = True,
@@ -69,16 +71,16 @@ def demo(
                 _run(place, console, records, kill=kill, faults=faults)
             history = _read_history(place)
             verdict = judge(history, place / OUTPUT, read_flights(len(history.puts)))
-        _show(console, verdict)
-        seconds = round(time.monotonic() - began_s, 1)
-        kept = str(place) if place.exists() else None
-        console.print(f"[dim]{seconds:.0f} s{f', kept in {kept}' if kept else ''}[/]")
-        if as_json:
-            more = {"seconds": seconds, "directory": kept}
-            figures = {"ok": not verdict.problems, **msgspec.structs.asdict(verdict), **more}
-            typer.echo(msgspec.json.encode(figures))
-    if verdict.problems:
-        raise typer.Exit(1)
+            _show(console, verdict)
+            seconds = round(time.monotonic() - began_s, 1)
+            kept = str(place) if directory or keep or verdict.problems else None
+            console.print(f"[dim]{seconds:.0f} s{f', kept in {kept}' if kept else ''}[/]")
+            if as_json:
+                more = {"seconds": seconds, "directory": kept}
+                figures = {"ok": not verdict.problems, **msgspec.structs.asdict(verdict), **more}
+                typer.echo(msgspec.json.encode(figures))
+            if verdict.problems:
+                raise typer.Exit(1)
 
 
 def _run(place: Path, console: Console, records: int, *, kill: bool, faults: bool) -> None:
@@ -95,8 +97,7 @@ def _run(place: Path, console: Console, records: int, *, kill: bool, faults: boo
     for note in drilled.notes:
         console.print(f"note: {escape(note)}")
     if problem := drilled.undone or "; ".join(drilled.troubles):
-        remedy = "to keep its log, run the demo with --keep"
-        raise CliError(problem, remedy, log_file=Path(drilled.log) if drilled.log else None)
+        raise CliError(problem, log_file=Path(drilled.log) if drilled.log else None)
 
 
 def _show(console: Console, found: Verdict) -> None:
@@ -136,7 +137,9 @@ def _read_history(place: Path) -> History:
 
 @contextmanager
 def _directory(given: Path | None, *, is_new: bool, keep: bool) -> Iterator[Path]:
-    """The given directory, which is kept, or a temporary one. If `is_new`, it must be empty."""
+    """The given directory, which is kept, or a temporary one, which is kept if an exception ends
+    the context: the error names a log in there. If `is_new`, the directory must be empty.
+    """
     place = (given or Path(tempfile.mkdtemp(prefix="kinesis-spout-demo-"))).resolve()
     if is_new:
         place.mkdir(parents=True, exist_ok=True)
@@ -145,6 +148,9 @@ def _directory(given: Path | None, *, is_new: bool, keep: bool) -> Iterator[Path
             raise CliError(f"the directory {place} is not empty", remedy)
     try:
         yield place
+    except Exception:
+        keep = True
+        raise
     finally:
         if given is None and not keep:
             shutil.rmtree(place, ignore_errors=True)

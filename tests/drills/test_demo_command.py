@@ -8,7 +8,8 @@ import json
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,9 +19,6 @@ from spark_job.demo.drill import OUTPUT
 from spark_job.demo.flights import is_cancelled, read_flights
 from tests.support.shell.command_line import command_line, environment, run_cli
 from tests.support.state.zookeeper import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.spark
 RECORDS = 4_000
@@ -81,6 +79,14 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout.strip()) == (1, ended.stdout.strip())
     assert "is not empty" in ended.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_demo_that_fails_keeps_the_log_that_its_error_names(tmp_path: Path) -> None:
+    """The job finds no Java. Its directory is a temporary one."""
+    ended = run_cli("demo", cwd=tmp_path, JAVA_HOME="/nowhere", TMPDIR=str(tmp_path))
+    assert ended.returncode == 1
+    _, _, log = ended.stderr.partition("details in ")
+    assert "/nowhere/bin/java" in Path(log.strip()).read_text("utf-8")
 
 
 def test_a_signal_ends_all_it_has_started(tmp_path: Path) -> None:
