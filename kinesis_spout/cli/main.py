@@ -78,7 +78,8 @@ class CommandsByEntryPoint(TyperGroup):
         point = OWN_COMMANDS.get(cmd_name) or _entry_points().get(cmd_name)
         if point is None:
             return None
-        sentence = _sentence_of(point) if self._is_listing else None
+        quick = self._is_listing and all(map(find_spec, EXTRAS_BY_MODULE))
+        sentence = _sentence_of(point) if quick else None
         if sentence is None:
             return _load(cmd_name, point)
         listed = typer.Typer(add_completion=False, rich_markup_mode="rich")
@@ -123,10 +124,8 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 
 def _sentence_of(point: importlib.metadata.EntryPoint) -> str | None:
     """The first paragraph of the function's docstring, from the source file; None if only importing
-    the module tells, as where a package is missing.
+    the module tells.
     """
-    if any(find_spec(module) is None for module in EXTRAS_BY_MODULE):
-        return None
     package, *names = point.module.split(".")
     spec = find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -156,9 +155,12 @@ def _load(name: str, point: importlib.metadata.EntryPoint) -> Any:
                 what = f"kinesis-spout {ctx.info_name} needs {package}, which is not installed"
                 raise CliError(what, install)
 
+        sentence = _sentence_of(point) or ""  # the list shows only the first paragraph
         command.command(
             name,
-            help=escape(f"(needs {package}) {install}"),
+            help=escape(
+                f"{sentence} (needs {package})\n\n{package} is not installed; {install}".lstrip()
+            ),
             context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
         )(fail)
     else:
