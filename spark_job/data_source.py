@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # where somebody sets its own level, not because the root logger has that one.
 _py4j_log = logging.getLogger("py4j")
 if _py4j_log.level == logging.NOTSET:
-    _py4j_log.setLevel(logging.INFO)
+    _py4j_log.setLevel(logging.WARNING)  # the root logger's level by default
 
 SCHEMA_DDL = (
     "streamName STRING, shardId STRING, sequenceNumber STRING, subSequenceNumber BIGINT, "

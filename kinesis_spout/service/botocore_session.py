@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # where somebody sets its own level, not because the root logger has that one.
 _vendor_log = logging.getLogger("botocore")
 if _vendor_log.level == logging.NOTSET:
-    _vendor_log.setLevel(logging.INFO)
+    _vendor_log.setLevel(logging.WARNING)  # the root logger's level by default
 
 _SETTINGS = Config(connect_timeout=5, read_timeout=30, user_agent_extra="kinesis-spout")
 
