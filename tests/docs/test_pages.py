@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import itertools
 import re
 import shlex
 import tomllib
@@ -385,6 +386,56 @@ def test_the_landing_page_begins_with_two_commands() -> None:
         ["make demo"],
         ["pip install '.[spark]'"],
     ]
+
+
+_ITEM = re.compile(r"\s*([-*]|\d+\.) ")
+
+
+def kind(line: str) -> str:
+    """The part of a page that a line begins or continues."""
+    if not line.strip():
+        return ""
+    if line.startswith("|"):
+        return "table"
+    if re.match("#+ ", line):
+        return "heading"
+    return "list" if _ITEM.match(line) or line.startswith("  ") else "text"
+
+
+def run_together(page: Page) -> list[str]:
+    """Lines in which a formatter of paragraphs has joined parts that Markdown tells apart by lines:
+    the rows of a table, a heading or a list and the text before it, two paragraphs with headwords.
+    """
+    lines = ["", *page.prose.splitlines()]
+    return [
+        line
+        for before, line in itertools.pairwise(lines)
+        if re.search(r"\w.*\| *-{3}", line)
+        or re.search(r"[a-z`)][.] \*\*[A-Z][^*]+[.]\*\*", line)
+        or (kind(before) != kind(line) and "" not in {kind(before), kind(line)})
+        or (kind(before) == kind(line) == "heading")
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| a | b | | --- | --- | | c | d |",
+        "A fact.\n## Heading",
+        "## Heading\nA fact.",
+        "In these cases:\n- one",
+        "| a |\n| - |\n| b |\nA fact.",
+        "A fact. **All or nothing.** Another fact.",
+    ],
+)
+def test_parts_of_a_page_that_run_together_are_found(text: str) -> None:
+    """Otherwise the next test could not fail."""
+    assert run_together(Page("made-up.md", text))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_headings_lists_and_tables_stand_on_lines_of_their_own(page: Page) -> None:
+    assert run_together(page) == []
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
