@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from scheme.arrow_values import is_changed
 from scheme.ddl import arrow_struct
 from scheme.errors import MalformedRecordError, PayloadError, SchemeUnavailableError
 from scheme.record import KPL_MAGIC, Record
@@ -87,8 +88,11 @@ class PayloadScheme(ABC):
         """
         rows = [row for value in values for row in value] if self.many else values
         types = [field.type for field in arrow_struct(self.schema_ddl)]
-        columns = zip(*rows, strict=True) if rows else [()] * len(types)
-        return [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+        found = [pa.array(list(one), kind) for one, kind in zip(columns, types, strict=True)]
+        if not self.values_fit and any(map(is_changed, columns, types)):
+            raise ValueError
+        return found
 
     @property
     def many(self) -> bool:

@@ -18,12 +18,10 @@ of output too, where it is NULL: a hundred, which Python writes and Spark reads.
 
 from __future__ import annotations
 
-import numbers
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +29,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from kinesis_spout.errors import ConfigError, malformed_reason, text_of
+from scheme.arrow_values import is_changed
 from scheme.errors import MalformedRecordError
 from scheme.record import Record
 from spark_job.rows import ARROW_SCHEMA, COLUMNS
@@ -463,9 +462,7 @@ class OutputColumns:
                     if _array(column, [row[column.name]]) is None and owner not in bad
                 }
         fitting = [row for row, owner in owned if owner not in bad]
-        return [
-            pa.array([row[column.name] for row in fitting], column.type) for column in self.columns
-        ], bad
+        return [_all(column, [row[column.name] for row in fitting]) for column in self.columns], bad
 
     def _arrays(self, rows: Sequence[dict[str, Any]]) -> list[pa.Array] | None:
         """The columns if all rows fit the schema, else None.
@@ -491,7 +488,7 @@ def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
     """The values as a column, or None if one of them does not fit."""
     try:
         array = pa.array(values, column.type)
-        if _is_changed(values, column.type):
+        if is_changed(values, column.type):
             return None
     except KeyboardInterrupt:
         raise
@@ -500,15 +497,13 @@ def _array(column: OutputColumn, values: list[Any]) -> pa.Array | None:
     return None if column.required and array.null_count else array
 
 
-def _is_changed(values: list[Any], kind: pa.DataType) -> bool:
-    """Whether Arrow made another value of one of these, which it does without an error: it cuts
-    off what a number has after the point, and takes one for a time in its own unit.
-    """
-    if pa.types.is_integer(kind) and set(map(type, values)) - {int, NoneType}:
-        return any(value is not None and value != int(value) for value in values)
-    return pa.types.is_temporal(kind) and any(
-        issubclass(one, numbers.Number) for one in set(map(type, values))
-    )
+def _all(column: OutputColumn, values: list[Any]) -> pa.Array:
+    """The values, each of which fits, as a column."""
+    together = _array(column, values)
+    if together is not None:
+        return together
+    # Arrow takes structs in the form of the first of them only: all dicts, or all tuples.
+    return pa.concat_arrays([pa.array([value], column.type) for value in values])
 
 
 def _names_mismatch(row: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -23,13 +23,13 @@ class Readings(PayloadScheme):
     schema_ddl = "name STRING, reading BIGINT"
     many = True
 
-    def read(self, payload: bytes) -> list[tuple[str, int]]:
-        rows = []
+    def read(self, payload: bytes) -> list[tuple[str, float]]:
+        rows: list[tuple[str, float]] = []
         for line in payload.splitlines():
             name, equals, number = line.partition(b"=")
             if not equals:
                 raise PayloadError("a line has no equals sign")
-            rows.append((name.decode(), int(number)))
+            rows.append((name.decode(), float(number) if b"." in number else int(number)))
         return rows
 
 
@@ -73,6 +73,7 @@ CASES = (
             b"a=1\nb": "a line has no equals sign",
             b"a=1\nb=secret": "the scheme raised ValueError",
             b"\xff=1": "the scheme raised UnicodeDecodeError",
+            b"a=1\nb=1.5": "a value does not fit the type of its field",
             b"a=1\nb=9223372036854775808": "a value does not fit the type of its field",
         },
     ),

@@ -218,6 +218,7 @@ WRONG_OUTPUTS: tuple[tuple[object, str], ...] = (
     ({"id": "a", "total": 1.0, "half \ud83d": 1}, ""),
 )
 TIME = pa.timestamp("us", tz="UTC")
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.list_(TIME))])
 
 
 @pytest.mark.parametrize(
@@ -231,9 +232,32 @@ TIME = pa.timestamp("us", tz="UTC")
         (TIME, [None, ARRIVAL, ARRIVAL.replace(tzinfo=None)], [1_767_323_045, 1.5]),
         (pa.date32(), [None, ARRIVAL.date()], [20_000]),
         (pa.duration("us"), [None, timedelta(1)], [5]),
+        (
+            pa.list_(pa.int64()),
+            [None, [], [1, None, 2.0], (1,), np.array([1.0]), b"a"],
+            [[1, 1.5], (Decimal("1.5"),), np.array([0.5])],
+        ),
+        (pa.list_(pa.string()), [None, ["red"]], ["red"]),
+        (
+            PAIR,
+            [
+                None,
+                {"a": 1},
+                {"a": None, "more": 1.5},
+                (1, [ARRIVAL]),
+                Row(a=1, b=None),
+                [("a", 1)],
+            ],
+            [{"a": 1.5}, {"b": [ARRIVAL, 5]}, (1.5, None), Row(a=1.5, b=None), Row(b=None, a=1)],
+        ),
+        (
+            pa.map_(pa.int64(), PAIR),
+            [None, {}, {1: None}, {1: {"a": 1}}, [(1, (1, None))], [{"key": 1, "value": None}]],
+            [{1.5: None}, {1: {"a": 1.5}}, [(1, (1.5, None))], [{"key": 1.5, "value": None}]],
+        ),
     ],
 )
-def test_a_number_that_arrow_would_change_does_not_fit(
+def test_a_value_that_arrow_would_change_does_not_fit(
     kind: pa.DataType, fitting: list[object], wrong: list[object]
 ) -> None:
     """Arrow makes 1 of 1.5, and of the seconds of today a time in January 1970."""
