@@ -515,22 +515,19 @@ def actions_of(seen: Look, index: int = 1) -> list[str]:
 
 @pytest.mark.parametrize(("seen", "told"), TABLE)
 def test_each_cause_explains_its_look_and_names_the_first_action(seen: Look, told: str) -> None:
-    """The chain ends with something to do, and each cause is one sentence at least."""
+    """The chain ends with something to do. Each cause leads to the next, remarks come last, no
+    action is named twice, and nobody waits for two things.
+    """
     chain, _, action = told.partition(" -> ")
     names, _, facts = chain.rstrip("]").partition(" [")
     explained = explain(seen, shard(1))
     assert kinds(explained) == names.split(" > ")
     known = {f"{name}={fact}" for name, fact in explained.root.facts.items()}
     assert known >= set(filter(None, facts.split(", ")))
-    first = explained.actions()[0]
-    assert f"{first.kind.value}: {first.text}".startswith(action)
+    actions = explained.actions()
+    assert f"{actions[0].kind.value}: {actions[0].text}".startswith(action)
     assert all(cause.sentences for cause in explained.causes)
-
-
-@pytest.mark.parametrize("seen", [seen for seen, _ in TABLE])
-def test_what_holds_the_shard_stands_first_and_no_action_twice(seen: Look) -> None:
-    """Each cause leads to the next, remarks come last, and nobody waits for two things."""
-    explained = explain(seen, shard(1))
+    assert all(one.as_json()["facts"].keys().isdisjoint({"shard"}) for one in explained.causes)
     assert sorted(one.kind for one in explained.causes) == sorted(
         one.kind for one in (*explained.chain, *explained.remarks)
     )
@@ -540,8 +537,6 @@ def test_what_holds_the_shard_stands_first_and_no_action_twice(seen: Look) -> No
     words = [word for word, _ in explained.introduced()]
     assert words[0] not in {"So", "Also"}
     assert words == sorted(words, key="Also".__eq__)
-    assert all(one.as_json()["facts"].keys().isdisjoint({"shard"}) for one in explained.causes)
-    actions = explained.actions()
     texts = [one.text for one in actions]
     assert [one.kind for one in actions].count(ActionKind.WAIT) <= 1
     assert len(set(texts)) == len(texts)
