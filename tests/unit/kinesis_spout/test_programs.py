@@ -11,7 +11,6 @@ import pytest
 
 from kinesis_spout.errors import ConfigError
 from kinesis_spout.programs import how_to_install, load_function
-from tests.architecture.source_tree import PACKAGES, ROOT, sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,11 +53,6 @@ def test_where_nothing_is_known_the_extra_is_named(tmp_path: Path) -> None:
     assert how_to_install("spark", folder=tmp_path).startswith(
         "install kinesis-spout with its extra spark, from the checkout or wheel"
     )
-
-
-def test_no_text_advises_to_install_our_name_from_an_index() -> None:
-    """Whatever the index holds under our name is not ours."""
-    assert [file.name for file in sources(ROOT, *PACKAGES) if "kinesis-spout[" in file.text] == []
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from kinesis_spout.checkpoints.application_moves import (
     write_moves,
 )
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError, RequestedPosition
-from kinesis_spout.checkpoints.recorded_move import service_time
 from kinesis_spout.cli.checkpoint import move_lines
 from kinesis_spout.errors import DataLossError
 from kinesis_spout.testing import ManualClock, early_end, late_listing
@@ -32,7 +31,6 @@ from state.shard_state import Lifecycle, ShardState, UnresolvedRecord
 from state.store.identity import StartPin, StreamIdentity
 from state.store.shard_states import StateChange
 from state.znodes.topics import StoreTopics
-from tests.simulation.world import SkewedClock
 from tests.support.aggregates.wire import aggregate_of
 from tests.support.simulated.micro_batch_engine import Crash
 from tests.support.simulated.simulated_driver import next_plan, pointer, read_all, rows_of, run
@@ -44,15 +42,6 @@ if TYPE_CHECKING:
     from kinesis_spout.service.client import KinesisClient
 
 DAY_MS = 24 * 3600_000
-
-
-class MachineClock(SkewedClock):
-    """`slept_s`: so long its monotonic clock has stood still."""
-
-    slept_s = 0.0
-
-    def monotonic_s(self) -> float:
-        return super().monotonic_s() - self.slept_s
 
 
 def found_moves(
@@ -286,35 +275,6 @@ def test_an_open_plan_is_closed_and_never_settled_into_a_moved_shard(one: Simula
     moved(one, "TRIM_HORIZON", shard(0))  # where the plan has read from
     assert one.states()[shard(0)].settled_plan == plan
     assert run_job(one, plan)[1] == numbers
-
-
-def test_what_is_skipped_counts_as_skipped_from_when_it_was_written(one: SimulatedJob) -> None:
-    """The operator took long to answer. Meanwhile the machine's clock was set back, and the machine
-    slept. The history goes back to before the skip until then, and to after it as soon as it is
-    written.
-    """
-    machines = MachineClock(one.clock)
-    one.put(2)
-    plan, _ = run_job(one)
-    one.put(3)
-    one.clock.advance(10)
-    with closing(one.client()) as client, one.owned_store() as store:
-        found = found_moves(client, store, machines, "LATEST")
-        (move,) = found.moves
-        assert str(move.skipped) == "3"
-        one.clock.advance(600)
-        machines.ahead_ms, machines.slept_s = -3_600_000, 600
-        written_ms = one.clock.now_ms()
-        write_moves(store, found, service_time(client, machines))
-        entries = read_history(store.history)
-    before, after = past_at(entries, written_ms - 1), past_at(entries, written_ms + MARGIN_MS)
-    assert before is not None
-    assert after is not None
-    at = before.positions[shard(0)]
-    assert earlier(at, move.before.read_position) == at
-    assert after.positions[shard(0)] == move.after.read_position
-    assert entries[-1].time_ms <= written_ms + MARGIN_MS
-    assert run_job(one, plan)[1] == []
 
 
 REFUSED = Position.parse("AT:123")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from kinesis_spout.cli.exit_codes import OPERATORS_CODES, CliError, Interrupted, one_sentence
+from kinesis_spout.cli.exit_codes import OPERATORS_CODES, CliError, one_sentence
 from kinesis_spout.errors import (
     ConfigError,
     CredentialsError,
@@ -61,18 +60,6 @@ def test_the_traceback_goes_to_the_log_file_and_the_sentence_names_it(tmp_path: 
     code, shown = ended_with(CliError("it broke", log_file=log_file))
     assert (code, shown) == (1, f"error: it broke\ndetails in {log_file}\n")
     assert "Traceback" in log_file.read_text()
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (Interrupted(signal.SIGINT), 130),
-        (Interrupted(signal.SIGTERM), 143),
-        (KeyboardInterrupt(), 130),
-    ],
-)
-def test_a_signal_is_not_an_error_and_has_its_exit_code(error: BaseException, code: int) -> None:
-    assert ended_with(error) == (code, "")
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:

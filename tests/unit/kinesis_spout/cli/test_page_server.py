@@ -1,11 +1,13 @@
-"""The server of pages: whom it answers, what its answers say, and that nobody holds it up."""
+"""The server of pages: whom it answers, what each address has, and that nobody holds it up."""
 
 from __future__ import annotations
 
+import json
 import socket
+from contextlib import closing
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPResponse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +18,8 @@ from kinesis_spout.cli.page_server import (
     PageServer,
     text,
 )
+from kinesis_spout.cli.ui import Observed, PageAnswers, Watcher
+from kinesis_spout.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,3 +133,42 @@ def test_connections_that_say_nothing_do_not_keep_others_out(server: PageServer)
     finally:
         for one in silent:
             one.close()
+
+
+class MadeUp(Observed):
+    """Observes what it was given."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+
+    def observe(self) -> dict[str, Any]:
+        return self._data
+
+
+def observed(data: dict[str, Any]) -> Watcher:
+    watcher = Watcher(MadeUp(data), slow_s=1_000.0, clock=ManualClock())
+    watcher.open()
+    return watcher
+
+
+def test_each_address_has_an_answer_and_hostile_ones_cost_no_more() -> None:
+    watcher = observed({"kind": "application", "status": {"application": "etl"}})
+    with closing(PageAnswers(watcher)) as answers:
+        statuses = {
+            target: int(answers.answer(target).status)
+            for target in (
+                "/",
+                "/page.json",
+                "/page.json?application=%00%ff&stream=other&shard=%3Cscript%3E",
+                "/status.json",
+                "/page.js",
+                "/../etc/passwd",
+                "/page.json?" + "&".join(["a=1"] * 99),
+                "http://[",
+                "*",
+            )
+        }
+        assert [*statuses.values()] == [200] * 4 + [404] * 2 + [400] * 2 + [404]
+        first, again = (answers.answer("/page.json") for _ in range(2))
+        assert first.tag == again.tag
+        assert json.loads(answers.answer("/status.json").body) == {"application": "etl"}

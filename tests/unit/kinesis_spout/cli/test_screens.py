@@ -127,13 +127,3 @@ def test_what_others_have_written_is_text_and_no_markup() -> None:
     assert r"'[red]x[/] \x1b[2J second line'" in said
     assert "\x1b" not in said
     assert lines_of(shard_tree("[red]x[/]", []), 80) == ["[red]x[/]"]
-
-
-def test_commands_are_whole_and_can_be_pasted() -> None:
-    """A line that goes on ends with a backslash."""
-    lines = lines_of(explained(80), 80)
-    first = lines.index("  -> Fix: show the record:")
-    assert lines[first + 1 : first + 3] == [
-        "     kinesis-spout peek shardId-000000000001 3 --application etl \\",
-        "       --stream orders --zookeeper zk1:2181,zk2:2181",
-    ]

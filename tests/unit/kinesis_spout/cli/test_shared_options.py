@@ -13,7 +13,6 @@ from kinesis_spout.cli.shared_options import (
     argument,
     option,
     own_options,
-    shard_id_of,
     with_zone,
 )
 from kinesis_spout.config import AwsConfig
@@ -29,12 +28,6 @@ def test_the_options_are_those_of_the_spark_source() -> None:
     """All commands use one spelling, and none is left out."""
     assert list(AWS) == [field.name for field in fields(AwsConfig)]
     assert list(SECURITY) == [f"zookeeper_{each.name}" for each in fields(ZookeeperSecurity)]
-
-
-def test_a_shard_is_named_by_its_id_or_by_its_number() -> None:
-    assert shard_id_of("12") == "shardId-000000000012"
-    assert shard_id_of("shardId-000000000012") == "shardId-000000000012"
-    assert shard_id_of("\u0662") == "\u0662"
 
 
 @pytest.mark.parametrize(

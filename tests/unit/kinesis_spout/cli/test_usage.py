@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.shell.command_line import call_cli
 from tests.support.shell.consuming import run
 
 if TYPE_CHECKING:
@@ -121,14 +120,3 @@ def test_a_bad_value_is_one_sentence(
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"error: {sentence}")
     assert ended.stderr.count("\n") == 1
-
-
-def test_a_kinesis_that_does_not_answer_has_an_exit_code_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing listens on port 1."""
-    monkeypatch.setattr("kinesis_spout.drills.stream._FIRST_ANSWER_S", 0.1)
-    arguments = ("kill-driver", "--spout", "--localstack", "--endpoint-url", "http://127.0.0.1:1")
-    ended = call_cli("drill", *arguments, cwd=tmp_path)
-    assert ended.returncode == 3
-    assert "http://127.0.0.1:1" in ended.stderr
