@@ -1,18 +1,26 @@
-"""When `kill_family` returns, a process and its descendants have ended, whatever they did."""
+"""Processes, pools and imports: what has ended has ended, and what is missing is named with how to
+install it.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
+from kinesis_spout.errors import ConfigError
 from kinesis_spout.processes import kill_family, runs
+from kinesis_spout.programs import how_to_install, load_function
+from kinesis_spout.threads import DaemonPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 LIMIT_S = 30.0
 PARENT = """
@@ -51,3 +59,141 @@ def test_all_of_them_are_gone_and_no_other_process(parent: subprocess.Popen[str]
         assert other.poll() is None
         assert kill_family(parent) == 0
         other.communicate(b"\n", timeout=LIMIT_S)
+
+
+TIMEOUT_S = 60.0
+
+
+def test_a_program_can_exit_while_a_call_hangs() -> None:
+    """The threads are daemons, and nothing joins them."""
+    pool, hangs, end = DaemonPool(1, "test"), threading.Event(), threading.Event()
+
+    def hang() -> bool:
+        hangs.set()
+        return end.wait(TIMEOUT_S) and threading.current_thread().daemon
+
+    call = pool.submit(hang)
+    assert hangs.wait(TIMEOUT_S)
+    waiting = pool.submit(int)
+    pool.shutdown(wait=False, cancel_futures=True)
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError, match="test is shut down"):
+        pool.submit(int)
+    end.set()
+    assert call.result(TIMEOUT_S)
+    pool.shutdown()
+
+
+PROJECT = """
+[project]
+name = "{name}"
+[project.optional-dependencies]
+spark = ["pyspark>=4.2"]
+local = ["pandas<3,>=2.2.2", "moto[server]>=5.1"]
+"""
+METADATA = """Metadata-Version: 2.1
+Name: kinesis-spout
+Version: 0.1.0
+Requires-Dist: boto3>=1.36
+Requires-Dist: pyspark>=4.2; extra == 'spark'
+Requires-Dist: pandas<3,>=2.2.2 ; extra == "local"
+Requires-Dist: moto[server]>=5.1; extra == 'local'
+"""
+
+
+@pytest.mark.parametrize("where", ["a checkout", "installed", "installed beside another project"])
+def test_the_packages_of_the_extras_are_named(tmp_path: Path, where: str) -> None:
+    """Never our name: the index has no package of ours under it, it would be somebody else's."""
+    if where != "a checkout":
+        info = tmp_path / "kinesis_spout-0.1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(METADATA)
+    if where != "installed":
+        name = "kinesis-spout" if where == "a checkout" else "another"
+        (tmp_path / "pyproject.toml").write_text(PROJECT.format(name=name))
+    assert how_to_install("spark", "local", folder=tmp_path) == (
+        "run pip install 'pyspark>=4.2' 'pandas<3,>=2.2.2' 'moto[server]>=5.1'"
+    )
+    assert how_to_install("local", folder=tmp_path).startswith("run pip install 'pandas<3,")
+
+
+def test_where_nothing_is_known_the_extra_is_named(tmp_path: Path) -> None:
+    """As in a zip that was shipped to executors."""
+    assert how_to_install("spark", folder=tmp_path).startswith(
+        "install kinesis-spout with its extra spark, from the checkout or wheel"
+    )
+
+
+@pytest.fixture
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "module_of_a_user.py").write_text("number = 5\ndef double(x):\n    return 2 * x\n")
+    return "module_of_a_user"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("sys.exit(3)", "SystemExit: 3"),
+        ("raise ValueError(chr(0xd83d))", r"ValueError: \ud83d"),
+        ("raise GeneratorExit", "GeneratorExit"),
+    ],
+)
+def test_a_module_that_raises_anything_is_refused_by_name(
+    line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a script that ends the process when it is imported."""
+    name = f"module_{abs(hash(line))}"
+    (tmp_path / f"{name}.py").write_text(f"import sys\n{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="the module cannot be imported") as caught:
+        load_function(f"{name}:process")
+    assert says in str(caught.value)
+
+
+def test_a_function_is_found_from_the_current_directory(user_module: str) -> None:
+    assert load_function(f"{user_module}:double")(4) == 8
+
+
+@pytest.mark.parametrize("text", ["nocolon", ":double", "module:", ""])
+def test_a_name_that_is_not_module_and_function_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="module:function"):
+        load_function(text)
+
+
+def test_what_is_missing_is_named(user_module: str) -> None:
+    """The module, a function in it, or that it is none."""
+    with pytest.raises(ConfigError, match="no_such_module"):
+        load_function("no_such_module:double")
+    for missing in ("half", "number"):
+        with pytest.raises(ConfigError, match=f"has no function {missing}"):
+            load_function(f"{user_module}:{missing}")
+
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(("name", "at"), [("state", "state.py"), ("scheme", "scheme/__init__.py")])
+def test_a_module_that_hides_ours_is_named(name: str, at: str, tmp_path: Path) -> None:
+    """It is beside the user's script, so it comes first in sys.path; also as a package."""
+    file = tmp_path / at
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("HOME = 'user'\n")
+    script = tmp_path / "job.py"
+    script.write_text("import kinesis_spout\n")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .startswith(f"ImportError: another module named {name} ({file})")
+    )

@@ -1,12 +1,34 @@
-"""Wrong options are said in a sentence, before anything is read or started."""
+"""Wrong usage and errors end a command with one sentence and an exit code; signals with the code of
+a shell. Help, version, and packages that are missing.
+"""
 
 from __future__ import annotations
 
+import io
+import os
 import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
+from rich.console import Console
 
+from kinesis_spout import __version__
+from kinesis_spout.cli.exit_codes import OPERATORS_CODES, CliError, one_sentence
+from kinesis_spout.cli.main import OWN_COMMANDS
+from kinesis_spout.errors import (
+    ConfigError,
+    CredentialsError,
+    DataLossError,
+    ServiceUnavailableError,
+    StillThrottledError,
+    StreamNotFoundError,
+)
+from kinesis_spout.programs import how_to_install
+from state.errors import OwnedByAnotherError, StateError, StoreUnavailableError
+from tests.support.shell.command_line import environment, hide, path_with, run_cli
 from tests.support.shell.consuming import run
 
 if TYPE_CHECKING:
@@ -120,3 +142,168 @@ def test_a_bad_value_is_one_sentence(
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith(f"error: {sentence}")
     assert ended.stderr.count("\n") == 1
+
+
+def ended_with(error: BaseException, *, log_file: Path | None = None) -> tuple[int, str]:
+    """The exit code and the output of a command that raises `error`."""
+    shown = io.StringIO()
+    with (
+        pytest.raises(typer.Exit) as caught,
+        one_sentence(Console(file=shown, width=60), log_file=log_file),
+    ):
+        raise error
+    return caught.value.exit_code, shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (CliError("the file [a] is missing; make it"), "the file [a] is missing; make it"),
+        (CliError(r"\[/bold] of a"), r"\[/bold] of a"),
+        (CliError("a\\"), "a\\"),
+        (CliError("shard \x1b[2Ja"), "shard \\x1b[2Ja"),
+        (OSError("first\nsecond\n\nmore"), "OSError: first second"),
+        (KeyError(), "KeyError: KeyError"),
+    ],
+)
+def test_an_error_is_one_sentence_and_neither_markup_nor_a_command(
+    error: Exception, shown: str
+) -> None:
+    """Its text may be from a file or a service. Errors of other packages are named."""
+    assert ended_with(error) == (1, f"error: {shown}\n")
+
+
+def test_the_traceback_goes_to_the_log_file_and_the_sentence_names_it(tmp_path: Path) -> None:
+    log_file = tmp_path / "a.log"
+    code, shown = ended_with(CliError("it broke", log_file=log_file))
+    assert (code, shown) == (1, f"error: it broke\ndetails in {log_file}\n")
+    assert "Traceback" in log_file.read_text()
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    """Whatever it waits for."""
+    script = (
+        "import os, signal\n"
+        "from kinesis_spout.cli.exit_codes import StopSignals\n"
+        "with StopSignals() as stop, stop.deferred():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('first', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('never')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "first\n", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "operators_code"),
+    [
+        (CliError("no"), 1, 1),
+        (ValueError("no"), 1, 1),
+        (StateError("no"), 1, 1),
+        (DataLossError("no"), 1, 1),
+        (ConfigError("no"), 1, 2),
+        (StreamNotFoundError("no"), 1, 2),
+        (StillThrottledError("no"), 1, 3),
+        (CredentialsError("no"), 1, 3),
+        (StoreUnavailableError("no"), 3, 3),
+        (ServiceUnavailableError("no"), 3, 3),
+        (OwnedByAnotherError("no"), 4, 4),
+    ],
+)
+def test_scripts_can_tell_what_is_worth_another_try(
+    error: Exception, code: int, operators_code: int
+) -> None:
+    """A service that cannot be reached, and an application that runs, have codes of their own. An
+    operator's command tells more by its code.
+    """
+    assert ended_with(error)[0] == code
+    with (
+        pytest.raises(typer.Exit) as ended,
+        one_sentence(Console(file=io.StringIO()), codes=OPERATORS_CODES),
+    ):
+        raise error
+    assert ended.value.exit_code == operators_code
+
+
+def test_a_sentence_that_adds_to_an_error_keeps_its_code() -> None:
+    """As of `produce`, which says what was put before the service did not answer."""
+    error = CliError("no answer; 3 records were put")
+    error.__cause__ = ServiceUnavailableError("no answer")
+    assert ended_with(error)[0] == 3
+
+
+ALL_COMMANDS = ("demo", "redrive", "run", *OWN_COMMANDS)
+
+
+def test_version_is_printed_alone(tmp_path: Path) -> None:
+    ended = run_cli("--version", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, f"kinesis-spout {__version__}\n")
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    ended = run_cli("statu", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "Did you mean 'status'?" in flowing(ended.stderr)
+
+
+def test_a_shell_completes_the_names_of_commands_and_options(tmp_path: Path) -> None:
+    def completed(line: str) -> list[str]:
+        return run_cli(
+            cwd=tmp_path,
+            COMP_WORDS=line,
+            COMP_CWORD=str(len(line.split()) - 1),
+            _KINESIS_SPOUT_COMPLETE="complete_bash",
+        ).stdout.split()
+
+    assert completed("kinesis-spout st") == ["status"]
+    assert "--zookeeper-root" in completed("kinesis-spout status --zoo")
+
+
+def test_ctrl_c_while_modules_are_imported_ends_without_a_stack_trace(tmp_path: Path) -> None:
+    """The import of botocore sends the signal here, as a user who mistyped would."""
+    (tmp_path / "botocore.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    ended = run_cli("consume", "orders", cwd=tmp_path, PYTHONPATH=path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "needed_by", "extras", "commands"),
+    [
+        ("pyspark", "PySpark", ("spark",), (("run", "--stream", "s"), ("demo", "--json"))),
+        ("psutil", "psutil", ("spark", "local"), (("demo", "--json"),)),
+    ],
+)
+def test_without_packages_the_help_is_whole_and_a_command_says_what_to_install(
+    tmp_path: Path,
+    module: str,
+    needed_by: str,
+    extras: tuple[str, ...],
+    commands: tuple[tuple[str, ...], ...],
+) -> None:
+    hide(module, tmp_path)
+    shown = run_cli("--help", cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
+    assert shown.returncode == 0
+    assert listed_names(shown.stdout) == list(ALL_COMMANDS)
+    assert f"(needs {needed_by}) {how_to_install(*extras)}" in flowing(shown.stdout)
+    for words in commands:
+        ended = run_cli(*words, cwd=tmp_path, PYTHONPATH=path_with(tmp_path))
+        assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+        assert how_to_install(*extras) in ended.stderr
+
+
+def listed_names(help_text: str) -> list[str]:
+    """The first column of the list of commands."""
+    _, _, listed = help_text.partition("─ Commands ─")
+    lines = [line.removeprefix("│ ") for line in listed.splitlines() if line.startswith("│")]
+    return [line.split()[0] for line in lines if not line.startswith(" ")]
+
+
+def flowing(help_text: str) -> str:
+    """The help without its frames and the breaks of its lines."""
+    return " ".join(help_text.replace("│", " ").split())

@@ -1,13 +1,14 @@
-"""The standalone spout: commits, restarts, resharding, several tasks, and the plan that a Spark job
-of the same application left open.
+"""The standalone spout: commits, restarts, resharding, several tasks, records that expire, and the
+plan that a Spark job of the same application left open.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from kinesis_spout.errors import DataLossError
 from kinesis_spout.spout.kinesis_spout import SpoutClosedError
 from state.errors import StaleOwnerError
 from state.plan import PlanPointer, PlanStatus
@@ -20,13 +21,16 @@ from tests.support.simulated.simulated_job import (
     shard,
     simulated,
 )
-from tests.support.spout.stepped_spout import SteppedSpout, emitted, reading
+from tests.support.spout.stepped_spout import SteppedSpout, emitted, payloads, reading
 from tests.support.state.state_stores import OWNER
 from tests.support.state.trees import breaking_store, interposed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinesis_spout.spout.emission import SpoutEmission
     from state.memory_store import MemoryStateStore
+    from tests.support.simulated.simulated_job import SimulatedJob
 
 
 def test_the_tip_is_not_stored_beside_a_position_that_is_older(one: SimulatedJob) -> None:
@@ -207,3 +211,62 @@ def test_a_spout_closes_a_plan_that_a_spark_job_left_open_and_reads_its_records_
     closed = PlanStatus.CLOSED if status is PlanStatus.OPEN else status
     assert pointer(one) == PlanPointer(plan, closed)
     assert len(spout.pump()) == 3
+
+
+HOUR_S = 3_600.0
+MOST_ROUNDS = 100
+SLOW: dict[str, Any] = {"prefetch_records": 1, "max_pending": 1}
+
+
+def put_a_day(job: SimulatedJob) -> None:
+    """Twelve records, two hours apart. The oldest one expires in an hour."""
+    for number in range(12):
+        job.put(1, key=job.key_of(0), data=b"record %d" % number)
+        job.clock.advance(2 * HOUR_S)
+    job.clock.advance(-HOUR_S)
+
+
+def read_some(spout: SteppedSpout, count: int) -> list[str]:
+    """Read, ack and commit one record after the other, if there are so many."""
+    found: list[SpoutEmission] = []
+    for _ in range(MOST_ROUNDS):
+        if len(found) == count:
+            break
+        spout.fetch()
+        if (emission := spout.spout.next_tuple()) is not None:
+            found.append(emission)
+            emission.ack()
+        spout.coordinate()
+    return payloads(found)
+
+
+@pytest.mark.parametrize("end", [lambda spout: spout.spout.close(), SteppedSpout.crash])
+def test_a_backlog_that_expires_soon_after_the_first_start_is_a_loss(
+    one: SimulatedJob, end: Callable[[SteppedSpout], None]
+) -> None:
+    """While no spout runs, the records after those that were read expire."""
+    put_a_day(one)
+    spout = SteppedSpout(one, **SLOW)
+    assert read_some(spout, 2) == ["record 0", "record 1"]
+    end(spout)
+    one.clock.advance(6 * HOUR_S)
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=rf"retention of 24 h: {shard(0)}"):
+            SteppedSpout(one)
+
+
+def test_a_spout_that_is_overtaken_by_the_retention_stops_before_the_gap(
+    one: SimulatedJob,
+) -> None:
+    """Its program takes too long for a record. The state stays before the gap, so the next start
+    finds it, too.
+    """
+    put_a_day(one)
+    spout = SteppedSpout(one, **SLOW)
+    read_some(spout, 2)
+    one.clock.advance(6 * HOUR_S)
+    with pytest.raises(DataLossError, match="read after some of their records had expired"):
+        read_some(spout, 10)
+    spout.crash()
+    with pytest.raises(DataLossError, match=rf"{shard(0)}"):
+        SteppedSpout(one)

@@ -1,15 +1,18 @@
-"""The checker of drills: what excuses a repeat or a late record, and what does not. That it accepts
-right histories and rejects each bad one: `tests/property/test_drill_histories.py`.
+"""The checker of drills: what excuses a repeat or a late record, and what does not; the verdict,
+and a history as JSON. That it accepts right histories and rejects each bad one:
+`tests/property/test_drill_histories.py`.
 
 They begin with `tests.support.drills.short_history`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -20,11 +23,23 @@ from kinesis_spout.drills.history.events import (
     Put,
     Sample,
     Step,
+    Told,
+    decode_history,
+    encode_history,
+)
+from kinesis_spout.drills.history.verdict import (
+    Delays,
+    Drilled,
+    FaultFigures,
+    Verdict,
+    judge,
+    verdict_json,
 )
 from kinesis_spout.drills.use import Uses, levels
 from state.sequence_number import SequenceNumber
 from state.shard_state import UnresolvedRecord
 from state.tracker.inflight_record_tracker import UNANSWERED
+from tests.support.drills.made_up_history import MadeUp
 from tests.support.drills.short_history import (
     CHILD,
     FIRST,
@@ -263,3 +278,92 @@ def test_memory_that_grows_is_told_from_memory_that_warms_up() -> None:
     leak = levels(growing((60 + at_s / 10 for at_s in count()), seconds=600), FIRST)
     assert [level.measure for level in leak if not level.is_level] == ["memory in MiB"]
     assert not any(levels(growing(count(60.0), seconds=60), FIRST))
+
+
+def test_a_drill_that_kept_all_promises_is_ok() -> None:
+    """Each figure of the short history."""
+    assert judge(Drilled(drill="short", history=good(), drained_s=0.0)) == Verdict(
+        drill="short",
+        ok=True,
+        broken=[],
+        records=4,
+        deliveries=5,
+        acked=4,
+        failed=0,
+        letters=0,
+        lost=0,
+        duplicates=1,
+        unexplained=0,
+        out_of_order=0,
+        drained_s=0.0,
+        delays=Delays(median_s=4.0, p99_s=9.0, max_s=9.0),
+        faults=[
+            FaultFigures(fault="kill -9", at_s=13.0, lasted_s=1.0, recovered_s=None, repeated=1)
+        ],
+        notes=[],
+    )
+
+
+def test_what_is_broken_is_counted() -> None:
+    """Record 0 is lost, and record 1 comes again for no reason."""
+    history = good()
+    history.told = [one for one in history.told if one.number != 0]
+    history.told = [*history.told, told(40, Step.GOT, 1)]
+    verdict = judge(Drilled(drill="short", history=history, drained_s=1.0))
+    assert (verdict.lost, verdict.unexplained, verdict.duplicates) == (1, 1, 2)
+    assert not verdict.ok
+    assert verdict.drained_s is None
+
+
+def test_a_drill_that_was_not_done_has_lost_and_broken_nothing() -> None:
+    """Its records have no outcome because nothing ran, and nobody waited for them."""
+    history = good()
+    history.told = []
+    verdict = judge(Drilled(drill="short", history=history, undone="the job was still starting"))
+    assert (verdict.ok, verdict.undone) == (False, "the job was still starting")
+    assert (verdict.broken, verdict.lost) == ([], 0)
+    assert msgspec.json.decode(verdict_json(verdict), type=Verdict) == verdict
+
+
+LONG = 49_545_115_243_490_985_018_280_067_714_973_144_582_180_062_593_244_200_961
+LINES = [
+    Told(10, Step.GOT, SHARD, "job-1", LONG, "ann", 0, 1),
+    Told(11, Step.GOT, SHARD, "job-2", LONG + 1, "ann", 1, 1, sub=7),
+    Told(12, Step.LETTER, SHARD, "job-1", LONG, "ann", 0, 4, "not yet ready"),
+    Told(13, Step.COMMIT, SHARD, "job-2"),
+    Told(14, Step.ACK, SHARD, "job-2", LONG + 1, sub=0),
+]
+SHORT = dataclasses.replace(
+    good(),
+    puts=[Put("ann", 0, SHARD, LONG, 5), Put("ann", 1, SHARD, LONG + 1, 6, 7)],
+    told=LINES,
+    faults=[Fault("kill -9", 20, 21, run=FIRST, rewinds=True)],
+    samples=[sample(7, state(2, 2)), sample(8, state(3)), sample(9)],
+    fates_known=False,
+    retry_limit=3,
+)
+EMPTY = History(puts=[], told=[], faults=[], samples=[])
+
+
+@pytest.mark.parametrize(
+    "history",
+    [SHORT, EMPTY, MadeUp(records=200, names=("a", "b")).history()],
+    ids=["short", "empty", "made up"],
+)
+def test_a_history_is_read_from_json_as_it_was_written(history: History) -> None:
+    assert decode_history(encode_history(history)) == history
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"[]", "not the history of a drill"),
+        (b"{}", "not the history of a drill"),
+        (b'{"format": 2}', "has format 2"),
+        (encode_history(SHORT).replace(b"AFTER:", b"ASIDE:"), "not the history of a drill"),
+        (encode_history(SHORT).replace(b"10 got", b"ten got"), "invalid literal"),
+    ],
+)
+def test_another_text_is_refused(data: bytes, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        decode_history(data)
