@@ -31,7 +31,7 @@ KEY = "k0"  # its hash is in the first quarter of the keys
 
 
 def captured(name: str) -> dict[str, Any]:
-    """A captured state as it was written: `kcl` or `awslabs`."""
+    """A captured state: `kcl` or `awslabs`."""
     found: dict[str, Any] = json.loads((_HERE / f"{name}.json").read_text("utf-8"))
     return found
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
-from functools import reduce
-from operator import xor
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -222,16 +220,6 @@ def test_zero_is_never_an_edge() -> None:
     """It would make a tuple that the tree does not wait for."""
     acker: Acker[str] = Acker(Edges(0, 0, 7))
     assert acker.new_edge() == 7
-
-
-def test_equal_edges_do_not_end_a_tree_while_others_are_outstanding() -> None:
-    """64 random bits may repeat. Only the XOR of all outstanding edges counts."""
-    acker: Acker[str] = Acker(Edges(5, 9, 9, 3))
-    root, edge = acker.start("m")
-    twins, other = [acker.new_edge(), acker.new_edge()], acker.new_edge()
-    assert acker.ack(root, edge ^ reduce(xor, twins) ^ other) is None
-    assert [acker.ack(root, twin) for twin in twins] == [None, None]
-    assert acker.ack(root, other) == Outcome(root, "m", Ending.ACKED)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from kinesis_spout.aggregation.unpacking import MAX_ROWS, Unpacker
-from kinesis_spout.service.get_records_decoder import PAGE_SCHEMA
 from kinesis_spout.service.shard_info import HASH_KEYS, HashRange
 from tests.support.aggregates.wire import aggregate, number, page, sealed, string, user
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Written down from the format description: one key "k", and the records "a" and "".
 BY_HAND = bytes.fromhex(
@@ -34,25 +36,6 @@ def unpacked(
     payloads: list[bytes], hash_range: HashRange | None = None, keys: list[str | None] | None = None
 ) -> list[Row]:
     return rows(list(Unpacker(lambda: hash_range).unpack(page(payloads, keys=keys))))
-
-
-def test_plain_records_keep_their_places_between_aggregates() -> None:
-    """Also those without a key; the other columns are those of the Kinesis record."""
-    payloads = [b"x", aggregate([b"k", b"l"], [user(1, b"y"), user(0, b"z")]), b"", BY_HAND, b"w"]
-    keys = ["p", "outer", None, "outer", "q"]
-    batches = list(Unpacker(lambda: None).unpack(page(payloads, keys=keys)))
-    assert rows(batches) == [
-        ("100", 0, "p", b"x"),
-        ("101", 0, "l", b"y"),
-        ("101", 1, "k", b"z"),
-        ("102", 0, None, b""),
-        ("103", 0, "k", b"a"),
-        ("103", 1, "k", b""),
-        ("104", 0, "q", b"w"),
-    ]
-    assert batches[0].schema.names == [*PAGE_SCHEMA.names, "subSequenceNumber"]
-    arrivals = batches[0].column("approximateArrivalTimestamp").cast(pa.int64()).to_pylist()
-    assert arrivals == [100, 101, 101, 102, 103, 103, 104]
 
 
 def test_a_page_without_the_magic_number_is_handed_over_as_it_is() -> None:

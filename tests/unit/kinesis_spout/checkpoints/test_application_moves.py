@@ -22,7 +22,7 @@ from kinesis_spout.checkpoints.application_moves import (
 from kinesis_spout.checkpoints.moves import Move, MoveRefusedError, RequestedPosition
 from kinesis_spout.cli.checkpoint import move_lines
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.testing import ManualClock, early_end, late_listing
+from kinesis_spout.testing import ManualClock, early_end
 from kinesis_spout.testing.manual_clock import START_MS
 from state.errors import InvalidPositionError, StreamMismatchError
 from state.memory_store import MemoryBackend, MemoryStateStore, MemoryTree
@@ -208,14 +208,6 @@ def test_the_loss_of_a_shard_that_has_vanished_is_accepted_and_its_children_are_
         job.clock.advance(20 * 3600)
         plan, read = run_job(job, plan)
         assert read == []
-
-
-def test_a_shard_that_answers_though_it_is_not_listed_stays(job: SimulatedJob) -> None:
-    """The listing may be late."""
-    run_job(job)
-    job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=None)
-    move = moved(job, "TRIM_HORIZON")[shard(0)]
-    assert (move.after, move.accepts_loss) == (move.before, False)
 
 
 @pytest.mark.parametrize("lost", ["children", "a shard of the start", "a parent"])

@@ -178,16 +178,3 @@ def test_a_record_alone_is_never_misplaced() -> None:
     (packed,) = packer.flush()
     assert isinstance(packed, PackedRecord)
     assert packer.strays(packed, "right") == packer.strays(packed, None) == []
-
-
-def test_all_of_an_aggregate_is_put_again_where_its_shard_is_not_listed_yet() -> None:
-    """A listing may be late. Then some records are on the stream twice, and none is missing."""
-    stream: Any = Stream()
-    putter = AggregatingPutter(stream.put, lambda: WHOLE)
-    putter.put(records(1))
-    stream.shards = SPLIT
-    putter.put(records(5, LAST))
-    assert [(taken, one.data) for taken, one in stream.held[2:]] == [
-        ("left", b"0"),
-        ("right", b"1"),
-    ]

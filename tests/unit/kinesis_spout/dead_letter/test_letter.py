@@ -21,8 +21,6 @@ from kinesis_spout.dead_letter.letter import (
     piece_of_line,
 )
 from kinesis_spout.dead_letter.redrive import Redrive
-from state.sequence_number import SequenceNumber
-from state.shard_state import UnresolvedRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,23 +160,6 @@ def test_letters_of_all_versions_are_read(
 )
 def test_a_line_that_is_no_letter_is_none(line: bytes) -> None:
     assert piece_of_line(line) is None
-
-
-def test_a_letter_of_a_record_says_how_it_was_delivered() -> None:
-    """A record that was delivered without unpacking aggregates has no number in one."""
-    record = UnresolvedRecord(
-        first=SequenceNumber(5), last=SequenceNumber(9), count=3, attempts=2, due_ms=0, whole=True
-    )
-    origin: dict[str, Any] = {
-        "stream_name": "orders",
-        "shard_id": "shardId-000000000000",
-        "application": None,
-    }
-    gone = Letter.of_record(record, **origin)
-    assert (gone.sub_sequence_number, gone.count, gone.last_sequence_number) == (None, 3, "9")
-    assert json.loads(line_of(gone))["lastSequenceNumber"] == "9"
-    one = Letter.of_record(record, SequenceNumber(6, 2), **origin)
-    assert (one.message_id, one.sub_sequence_number, one.count) == (f"{one.shard_id}:6.2:2", 2, 1)
 
 
 def letters_in(path: Path) -> list[str]:

@@ -664,14 +664,6 @@ def test_a_record_whose_letters_are_refused_is_not_to_be_given_up() -> None:
         assert not any("skip" in one.command for one in explain(refused, shard(1)).actions())
 
 
-def test_a_dead_letter_that_is_far_away_is_not_waited_for() -> None:
-    """Three minutes for each of a million retries: the stream does not keep the record so long."""
-    for limit, is_near in ((3, True), (1_000_000, False)):
-        policy = OutcomePolicy(retry=RetryPolicy(retry_limit=limit))
-        actions = explain(drained(failed(3), policy=policy), shard(1)).actions()
-        assert any(one.command[:1] == ("redrive",) for one in actions) is is_near
-
-
 def test_a_record_that_is_given_up_has_no_retry() -> None:
     """It waits for its dead letter alone."""
     for due_ms in (NOW_MS - 9_000, NOW_MS + 9_000):

@@ -174,25 +174,6 @@ def test_a_single_false_answer_proves_no_retry_gone(
     assert (found.numbers, found.gone, found.short) == ([put[1], *put[-3:]], [], [])
 
 
-@pytest.mark.parametrize(
-    ("answer", "times"),
-    [(alter(without_records), 1), (early_end(), 1), (early_end(), 2)],
-    ids=["a tip", "an end", "two ends"],
-)
-def test_a_range_is_read_on_after_a_false_answer_in_the_middle_of_it(
-    answer: Fault, one: SimulatedJob, *, times: int
-) -> None:
-    """The answers with the end have some of its records, or none."""
-    put = one.put(3_500, data=b"")
-    one.fake.insert_empty_pages(STREAM, shard(0), 3)
-    put += one.put(10, data=b"")
-    for skip in (1, 5):
-        one.fake.faults.add(answer, operation="GetRecords", skip=skip, times=times)
-    found = Found(one, [span(put[0], put[-1], len(put)), single(put[-1])])
-    assert (found.gone, found.short) == ([], [])
-    assert sorted(set(found.numbers)) == put
-
-
 def test_a_number_that_the_stream_never_had_is_an_error(one: SimulatedJob) -> None:
     """The state of another stream was restored, for example: no record is assumed to be gone."""
     put = one.put(4)

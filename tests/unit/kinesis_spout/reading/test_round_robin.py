@@ -122,42 +122,6 @@ def test_a_failed_fetch_gives_its_reservation_back() -> None:
     assert fetched(getter).count == 1
 
 
-def test_a_demand_is_one_fetch_whatever_the_budget_and_the_limits_say() -> None:
-    """Somebody waits for the shard's page; those of other shards have spent the budget. It is none
-    where the page has come between the look at the buffer and the demand.
-    """
-    budget = ByteBudget(1)
-    other = buffered(ScriptedGetter("b", 3), budget=budget)
-    fetched(other)
-    getter = buffered(ScriptedGetter("a", 2), budget=budget, total_records=2)
-    assert not getter.try_reserve()
-    getter.close()
-    getter.demand()
-    assert (getter.is_demanded, getter.wants_fetch, getter.is_over) == (True, True, True)
-    assert fetched(getter).count == 2
-    getter.demand()
-    assert (getter.is_demanded, getter.wants_fetch) == (False, False)
-    getter.take()
-    getter.demand()
-    assert fetched(getter).count == 1  # beyond the total
-    assert not getter.wants_fetch
-
-
-def test_a_demand_of_a_closed_getter_fetches_no_more_than_was_left_of_the_total() -> None:
-    """What a fetch brings beyond the awaited entry is proposed as the next one: it would exceed the
-    task's limit.
-    """
-    getter = buffered(ScriptedGetter("a", 1, 100), total_records=3, max_records=3)
-    assert fetched(getter).count == 1
-    getter.close()
-    assert getter.take() is not None
-    getter.demand()
-    assert fetched(getter).count == 2
-    assert getter.take() is not None
-    getter.demand()
-    assert fetched(getter).count == 1
-
-
 def test_the_page_of_a_fetch_that_was_in_flight_when_the_buffer_started_over_is_dropped() -> None:
     """The new getter reads these records again, and none may come twice. The page holds no bytes
     and does not count. The tip, the end, and that the shard was gone are forgotten.

@@ -122,17 +122,6 @@ def test_an_expired_iterator_is_replaced_by_one_after_the_last_record() -> None:
 OLD, THROTTLED = ExpiredIteratorError("old"), ThrottledError("of the shard's limits")
 
 
-@pytest.mark.parametrize(("error", "iterators"), [(OLD, 8), (THROTTLED, 0)])
-def test_throttles_and_new_iterators_that_expire_at_once_are_waited_out(
-    error: KinesisError, iterators: int
-) -> None:
-    """A fault of the service for some seconds must not end a query."""
-    client = ScriptedClient(*[error] * 8, fetched([3]))
-    assert getter_of(client, iterator="hint").fetch(10).count == 1
-    assert 10 < client.clock.monotonic_s() - 1000 < 60
-    assert len(client.iterators_for) == iterators
-
-
 @pytest.mark.parametrize("errors", [[OLD, OLD], [THROTTLED]])
 def test_a_caller_that_does_not_wait_learns_when_to_call_again(errors: list[KinesisError]) -> None:
     """The round robin reads other shards until then, and no call is made too early."""

@@ -96,14 +96,6 @@ def without_the_first(world: World, *, times: int | None) -> None:
 
 
 # shards that are gone -----------------------------------------------------------------------------
-def test_a_shard_that_is_not_read_is_not_missed(job: SimulatedJob) -> None:
-    """A reader of some shards is not stopped by the loss of others."""
-    with closing(World(job, only=frozenset({shard(0)}))) as world:
-        world.store(GONE)
-        world.refresh()
-        world.refresh(after_s=10)
-        assert world.catalog.view.readable == [shard(0)]
-        assert GONE.shard_id in world.catalog.states
 
 
 def test_one_listing_without_it_or_some_of_a_changing_stream_do_not_count() -> None:
@@ -197,18 +189,6 @@ def test_a_shard_that_answers_or_is_listed_again_is_not_gone(world: World) -> No
     world.refresh(after_s=10)
     assert world.catalog.loss.gone == {shard(0)}
     world.refresh(after_s=10)
-    assert world.catalog.loss.gone == set()
-
-
-def test_one_false_answer_to_the_question_proves_no_shard_gone(world: World) -> None:
-    """Nor does it stop the query, where the listings are late."""
-    unread = msgspec.structs.replace(GONE, shard_id=shard(0), unresolved=(WAITING,))
-    world.store(unread)
-    world.job.fake.faults.add(late_listing(shard(0)), operation="ListShards", times=2)
-    unknown = error("ResourceNotFoundException", f"Shard {shard(0)} does not exist")
-    world.job.fake.faults.add(unknown, operation="GetShardIterator", times=1)
-    for _ in range(2):
-        world.refresh(after_s=10)
     assert world.catalog.loss.gone == set()
 
 

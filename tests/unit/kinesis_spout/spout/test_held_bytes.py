@@ -137,19 +137,6 @@ def test_letters_that_the_sink_refuses_leave_room_for_the_others() -> None:
         assert sorted(sink.taken, key=int) == sorted(numbers[30:], key=int)
 
 
-@pytest.mark.parametrize("policy", [SOON, RetryPolicy(retry_limit=0)])
-def test_timed_out_records_are_held_up_to_prefetch_bytes(policy: RetryPolicy) -> None:
-    """Without a retry they are exhausted, and payloads of these count too."""
-    under_test = SpoutUnderTest()
-    put(under_test, 100)
-    with under_test.fresh(dead_letter=Sink(), prefetch_bytes=BUDGET, retry=policy) as spout:
-        drain(spout, under_test.loops)
-        under_test.clock.advance(100)
-        turns(under_test, 3)
-        assert spout.metrics().total.counts.timed_out == 100
-        assert held_bytes(spout, size=SIZE) <= BUDGET + SIZE
-
-
 @pytest.mark.parametrize("committed", ["never", "between the acks", "after them"])
 @pytest.mark.parametrize("options", [{}, {"message_timeout_s": None}, {"scheme": RawScheme()}])
 def test_an_emission_that_is_held_keeps_no_other_payload(

@@ -60,12 +60,6 @@ def announced(spout: SteppedSpout, *, after_s: float = 0.0) -> SpoutEmission:
     return emission
 
 
-def test_one_crash_does_not_isolate_the_deliveries_of_the_next_spout(one: SimulatedJob) -> None:
-    one.put(5)
-    killed(one, 1)
-    assert len(reading(one).drain(ack=False)) == 5
-
-
 def test_an_isolated_delivery_is_stored_before_it_goes_out(job: SimulatedJob) -> None:
     """As a failed attempt, once the store takes it. It is the only one in flight on all shards."""
     for index in (0, 1):
@@ -178,17 +172,6 @@ def unclosed(job: SimulatedJob) -> bytes:
     node = job.backend.read([job.store().paths.base + "/epoch/unclosed-0-of-1"])[0]
     assert node is not None
     return node.data
-
-
-def test_a_close_whose_commit_fails_is_no_orderly_end(one: SimulatedJob) -> None:
-    """Its outcomes are not stored."""
-    one.put(1)
-    store, tree = breaking_store(one.backend, application=APPLICATION, stream=STREAM)
-    spout = reading(one, store=store)
-    spout.drain()
-    tree.break_at(0, after=False)
-    spout.spout.close()
-    assert unclosed(one) == b"1"
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])

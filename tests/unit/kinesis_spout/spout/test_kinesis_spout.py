@@ -104,14 +104,6 @@ def test_a_bad_setting_is_named(changes: dict[str, Any], said: str) -> None:
         SpoutConfig(**({"stream": "orders"} | changes))
 
 
-@pytest.mark.parametrize(
-    ("until", "ms"), [("now", 102_000), ("-1m", 40_000), ("1970-01-01T00:00:05Z", 5_000)]
-)
-def test_a_time_is_told_as_now_as_iso_or_as_ago(until: str, ms: int) -> None:
-    """Now is a little later than the service's clock, which is cut to seconds."""
-    assert SpoutConfig(stream="orders", until=until).until_ms(100_000) == ms
-
-
 def test_a_start_in_the_future_is_named_as_the_configuration_spells_it(one: SimulatedJob) -> None:
     """A front end knows its own name for that."""
     with pytest.raises(ConfigError, match=r"option starting_position: .* in the future") as caught:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from aws_schema_registry.codec import encode
 
-from kinesis_spout.application.run_recorder import TROUBLE_EVERY_S
 from kinesis_spout.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -21,7 +20,7 @@ from kinesis_spout.errors import (
 )
 from kinesis_spout.spout.listener import SpoutNotifier
 from kinesis_spout.spout.outages import SpoutOutages, SpoutPart
-from kinesis_spout.testing import ManualClock, throttle
+from kinesis_spout.testing import ManualClock
 from kinesis_spout.testing.faults import plan as faults
 from scheme import AvroScheme, GlueScheme, SchemaVersion, SchemeUnavailableError
 from state.retry_policy import RetryPolicy
@@ -377,14 +376,3 @@ def test_what_holds_a_spout_up_is_told_until_it_is_over() -> None:
             emission.ack()
         assert spout.next_tuple() is None
         assert hold(under_test) is None
-
-
-def test_throttled_shards_are_told_once_a_minute() -> None:
-    under_test, told_counts = SpoutUnderTest(), []
-    with under_test.fresh():
-        for _ in range(4):
-            under_test.fake.faults.add(throttle(), operation="GetRecords", times=1)
-            under_test.loops.take("fetch", "commit")
-            told_counts.append([one.count for one in under_test.run().throttled.values()])
-            under_test.clock.advance(TROUBLE_EVERY_S / 2)
-    assert told_counts == [[1], [1], [3], [3]]

@@ -158,16 +158,6 @@ def test_a_with_block_gives_its_record_one_outcome(
     assert [one.reason for one in spout.letters] == (["no"] if "reject" in steps else [])
 
 
-def test_a_late_failure_by_message_id_is_no_ack_where_the_payload_found_no_room(
-    one: SimulatedJob,
-) -> None:
-    spout, (emission,) = emitted(one, message_timeout_s=5.0, prefetch_bytes=1)
-    with emission:
-        spout.after(5.0).step("timeouts")
-        assert not spout.spout.fail(emission.message_id, "too slow")
-    assert outcomes(spout) == (0, 1)
-
-
 @pytest.mark.parametrize("end", ["ack", "fail", "raise"])
 def test_a_tree_made_in_a_with_block_answers_for_it(end: str, one: SimulatedJob) -> None:
     """The end of the block ends the part of the block, not the parts that are still under way."""
@@ -199,19 +189,6 @@ def test_a_tree_is_extended_with_its_emission(by: str, one: SimulatedJob) -> Non
     assert tree.ended
     assert not part.extend(20.0)
     assert spout.spout.metrics().total.counts.timed_out == 1
-
-
-@pytest.mark.parametrize("timeout_s", [20.0, None])
-def test_a_tree_that_is_made_after_an_extension_has_the_time_of_its_emission(
-    timeout_s: float | None, one: SimulatedJob
-) -> None:
-    spout, (emission,) = emitted(one, message_timeout_s=5.0)
-    assert emission.extend(timeout_s)
-    tree = emission.tree()
-    spout.after(19.9).step("timeouts")
-    assert not tree.ended
-    tree.ack()
-    assert outcomes(spout) == (1, 0)
 
 
 def test_a_tree_ends_no_later_than_its_emission(one: SimulatedJob) -> None:
@@ -253,19 +230,6 @@ def test_the_breaker_counts_malformed_records_and_listeners_get_its_error(
     with pytest.raises(NothingAckedError):
         spout.spout.next_tuple()
     assert [type(error) for error in seen] == [NothingAckedError]
-
-
-def test_hooks_get_the_emission_and_the_reason(one: SimulatedJob) -> None:
-    seen: list[Any] = []
-    _, (first, second) = emitted(
-        one,
-        2,
-        on_ack=lambda emission: seen.append(("ack", emission.values)),
-        on_fail=lambda emission, reason: seen.append(("fail", emission.values, reason)),
-    )
-    assert first.ack()
-    assert second.fail("no")
-    assert seen == [("ack", (b"record 0",)), ("fail", (b"record 1",), "no")]
 
 
 def stored_reasons(spout: SteppedSpout) -> dict[str, str | None]:

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesis_spout.errors import DataLossError
-from kinesis_spout.spout.assigner import MAX_UNCLEAN
 from kinesis_spout.testing import slow
-from kinesis_spout.threads import ThreadLoop
 from state.retry_policy import RetryPolicy
 from state.store.identity import Pause
-from tests.support.spout.spout_world import PassingClock, SpoutUnderTest, drain, pass_time
-from tests.support.state.zookeeper import wait_until
+from tests.support.spout.spout_world import SpoutUnderTest, drain, pass_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,19 +80,6 @@ def test_records_that_were_read_before_a_pause_come_after_it() -> None:
         assert [f"{one.shard_id}:{one.sequence_number}" for one in came if one] == put
 
 
-def test_a_pause_is_obeyed_and_ended_at_once() -> None:
-    """In real threads: a watch wakes the spout, not an interval."""
-    under_test = SpoutUnderTest(clock=PassingClock())
-    with under_test.fresh(
-        start_loop=ThreadLoop.start, commit_interval_s=3_600.0, idle_poll_s=0.01
-    ) as spout:
-        with paused(under_test):
-            wait_until(lambda: spout.is_paused)
-            under_test.put(1)
-            assert spout.next_tuple() is None
-        assert next(spout.emissions()).ack()
-
-
 def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
     """When it ends, and before a record comes: during the pause the spout stays."""
     under_test = SpoutUnderTest()
@@ -110,21 +94,3 @@ def test_a_pause_beyond_the_retention_stops_the_spout_with_the_loss() -> None:
             under_test.put(2)
         with pytest.raises(DataLossError, match="not been read for longer than the retention"):
             pass_time(under_test, spout, 5)
-
-
-def test_a_record_that_was_announced_goes_out_and_no_other() -> None:
-    """Its delivery is stored as an attempt: held back, a crash would charge it for nothing."""
-    under_test = SpoutUnderTest()
-    under_test.put(3)
-    for _ in range(MAX_UNCLEAN):
-        crashed = under_test.store()
-        under_test.fresh(store=crashed).open()
-        crashed.lose_session()
-    with under_test.fresh() as spout:
-        under_test.loops.take()
-        assert spout.next_tuple() is None, "it is announced"
-        with paused(under_test):
-            under_test.loops.take("coordinate", "commit")
-            (emission,) = pass_time(under_test, spout, 5)
-            assert emission.ack()
-            assert pass_time(under_test, spout, 5) == []

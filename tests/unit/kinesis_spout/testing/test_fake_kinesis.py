@@ -13,7 +13,6 @@ import pytest
 
 from kinesis_spout.testing import (
     FakeKinesisProtocol,
-    ManualClock,
     ServiceError,
     TransportFaultError,
     timeout,
@@ -117,21 +116,6 @@ def test_a_quiet_shard_pushes_an_empty_event_every_five_seconds() -> None:
     assert subscription.next_event() is None
     clock.advance(0.001)
     assert event_of(subscription).records == []
-
-
-def test_a_wait_that_rounding_leaves_is_over_in_the_end() -> None:
-    """Due times are sums, and the wait for one is a difference: it may be less than what the time
-    can be told to. Zero and negative waits are none.
-    """
-    clock = ManualClock()
-    clock.sleep(1.0255400912476837)
-    before_s = clock.monotonic_s()
-    clock.sleep(2.2e-16)
-    assert clock.monotonic_s() > before_s
-    before_s = clock.monotonic_s()
-    for none_s in (0.0, -1.0):
-        clock.sleep(none_s)
-    assert clock.monotonic_s() == before_s
 
 
 TARGET = "Kinesis_20131202."

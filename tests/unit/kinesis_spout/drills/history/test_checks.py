@@ -304,17 +304,6 @@ def test_a_drill_that_kept_all_promises_is_ok() -> None:
     )
 
 
-def test_what_is_broken_is_counted() -> None:
-    """Record 0 is lost, and record 1 comes again for no reason."""
-    history = good()
-    history.told = [one for one in history.told if one.number != 0]
-    history.told = [*history.told, told(40, Step.GOT, 1)]
-    verdict = judge(Drilled(drill="short", history=history, drained_s=1.0))
-    assert (verdict.lost, verdict.unexplained, verdict.duplicates) == (1, 1, 2)
-    assert not verdict.ok
-    assert verdict.drained_s is None
-
-
 def test_a_drill_that_was_not_done_has_lost_and_broken_nothing() -> None:
     """Its records have no outcome because nothing ran, and nobody waited for them."""
     history = good()
